@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * libzero: train models whose state does not fit where it is computed.
+ *
+ * A model is a list of tensors (struct zero_param), grouped into units: the
+ * tensors that are used together, such as one transformer block. The engine
+ * cuts every unit into one shard per rank and keeps parameters, gradients and
+ * optimizer state sharded as the ZeRO stage says, in device memory, in host
+ * memory or in NVMe files. You keep the training loop: acquire a unit before
+ * you compute with it, release it afterwards, hand over its gradients with
+ * reduce, and step once per update. That is all, at every stage and place:
+ *
+ *   zero_init(&z, params, count, .stage = 3, .offload = ZERO_NVME,
+ *             .dtype = ZERO_BF16);
+ *   zero_set_adam(z, 0, &(struct zero_adam){.lr = 3e-4, .beta1 = .9,
+ *                 .beta2 = .95, .eps = 1e-8, .weight_decay = .1});
+ *   for (int step = 0; step < steps; step++) {
+ *       for (int u = 0; u < units; u++) {                  // forward
+ *           zero_acquire(z, u);
+ *           forward(u, zero_param_data(z, tensor_of(u)));
+ *           zero_release(z, u);
+ *       }
+ *       for (int u = units - 1; u >= 0; u--) {             // backward
+ *           zero_acquire(z, u);
+ *           backward(u, zero_param_data(z, tensor_of(u)),
+ *                    zero_grad_data(z, tensor_of(u)));
+ *           zero_release(z, u);
+ *           zero_reduce(z, u);
+ *       }
+ *       zero_step(z, &info);
+ *   }
+ *
+ * examples/quickstart.c is this program, complete.
+ *
+ * The law of equal bits: for a given model, initialisation and global batch
+ * the parameters after any number of steps are the same bits whatever the
+ * stage, the places, chunk and slot sizes, engine threads, instruction set,
+ * I/O ring and number of ranks. Deal micro-batches round-robin (micro-step a
+ * of rank r takes micro-batch a * ranks + r) and debug a large run with a
+ * small one.
+ *
+ * Rules for all calls
+ *  - COLLECTIVE calls are made by all ranks, in the same order, with equal
+ *    arguments. A rank that differs is an error on all of them.
+ *  - One thread at a time calls an engine. Several engines in one process are
+ *    independent.
+ *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the
+ *    sentence. A call that fails with ZERO_ERR_ARGUMENT or ZERO_ERR_STATE has
+ *    changed nothing. After any other error the engine has failed: it returns
+ *    that first error from then on, and only zero_destroy is left.
+ *  - The library never exits, never aborts on bad input, and prints only
+ *    through the log.
+ */
+#ifndef ZERO_H
+#define ZERO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ZERO_API __attribute__((visibility("default")))
+#else
+#define ZERO_API
+#endif
+
+/* ------------------------------------------------------------- vocabulary */
+
+enum zero_status {
+    ZERO_OK = 0,
+    ZERO_ERR_ARGUMENT,    /* a value that can never be right: correct the call */
+    ZERO_ERR_STATE,       /* the right call at the wrong time */
+    ZERO_ERR_UNSUPPORTED, /* this build or machine cannot do it */
+    ZERO_ERR_MEMORY,      /* device or host memory does not suffice */
+    ZERO_ERR_IO,          /* a file could not be made, read or written */
+    ZERO_ERR_COMM,        /* the communication layer failed, or a peer did */
+    ZERO_ERR_MISMATCH,    /* ranks made different calls */
+    ZERO_ERR_DEADLINE,    /* a peer did not answer within .deadline_seconds */
+};
+
+/* Type of parameters and gradients; optimizer state is always fp32. */
+enum zero_dtype { ZERO_FP32 = 0, ZERO_BF16 };
+
+/* Where bytes rest. */
+enum zero_place {
+    ZERO_AUTO = 0, /* follow .offload */
+    ZERO_DEVICE,   /* where the model is computed */
+    ZERO_HOST,     /* host memory */
+    ZERO_NVME,     /* files in .nvme_path */
+};
+
+enum zero_phase { ZERO_TRAIN = 0, ZERO_EVAL };
+
+/* The I/O engine for files. AUTO: io_uring, or pread/pwrite (logged) where
+ * the site has disabled io_uring. */
+enum zero_ring { ZERO_RING_AUTO = 0, ZERO_RING_URING, ZERO_RING_POSIX };
+
+enum zero_log_level { ZERO_LOG_WARNING = 0, ZERO_LOG_INFO, ZERO_LOG_SILENT };
+
+struct zero;      /* the engine: one per rank */
+struct zero_comm; /* how ranks reach each other: end of this file */
+
+/* ----------------------------------------------------------------- tensors */
+
+#define ZERO_MAX_DIMS 8
+
+/* Flags of a tensor. */
+#define ZERO_NO_DECAY 1u /* weight decay does not apply (biases, norms) */
+
+/*
+ * Writes elements [first, first + count) of one tensor as fp32 into out.
+ * Elements are numbered row-major from 0. Called once per element and rank
+ * that needs it, within zero_create, from one library thread at a time, in
+ * pieces: so a model is initialised that no rank could hold. Returns 0, or
+ * anything else to end zero_create with ZERO_ERR_ARGUMENT.
+ */
+typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
+
+struct zero_param {
+    const char *name; /* unique; copied */
+    int unit;         /* 0 .. units-1, in forward order, each used at least once */
+    int ndim;         /* 0 (a scalar) .. ZERO_MAX_DIMS */
+    int64_t shape[ZERO_MAX_DIMS]; /* elements per dimension, >= 1 */
+    uint8_t group;      /* hyper-parameter group, 0 unless you use several */
+    uint32_t flags;     /* ZERO_NO_DECAY or 0 */
+    zero_fill_fn *fill; /* initial values; NULL: zeros */
+    void *fill_arg;
+};
+
+/* Ready-made fills. The values depend on (seed, stream, element) alone. */
+struct zero_normal {
+    uint64_t seed, stream; /* give each tensor its own stream */
+    float mean, std;
+};
+ZERO_API int zero_fill_normal(void *normal, int64_t first, int64_t count, float *out);
+ZERO_API int zero_fill_constant(void *f32, int64_t first, int64_t count, float *out);
+
+/* ----------------------------------------------------------- configuration */
+
+typedef void zero_log_fn(void *arg, enum zero_log_level level, const char *line);
+
+/* Every field has a default, chosen by 0 (or NULL). */
+struct zero_config {
+    size_t size;           /* sizeof(struct zero_config); zero_init sets it */
+    int stage;             /* 0: nothing is sharded; 1: optimizer state; 2: and gradients;
+                              3: and parameters. Default 0 */
+    enum zero_dtype dtype; /* default ZERO_FP32 */
+
+    enum zero_place offload;           /* default ZERO_DEVICE. ZERO_HOST and ZERO_NVME: optimizer
+                                          state there, at stage 3 parameters too, gradients in
+                                          host memory */
+    enum zero_place offload_optimizer; /* these three override .offload */
+    enum zero_place offload_param;     /* other than ZERO_DEVICE needs stage 3 */
+    enum zero_place offload_grad;      /* ZERO_DEVICE or ZERO_HOST */
+
+    const char *nvme_path; /* a folder. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first one set */
+    int64_t host_bytes;    /* per rank: how much optimizer state whose place is ZERO_NVME may stay
+                              in host memory. Default 0 */
+    int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64.
+                              Default ZERO_CHUNK */
+    int chunk_slots;       /* chunks under way at once, >= 2. Default 4 */
+    int gather_slots;      /* stage 3: units whose parameters are whole at once. Default 3 */
+    int grad_slots;        /* units whose gradients are whole at once. Default 3 */
+    enum zero_ring ring;
+
+    int threads;          /* of the engine's update. Default: the CPUs this rank may use, divided
+                             by the ranks of the node that share them, at least 1 */
+    int deadline_seconds; /* how long a rank waits for another. Default 300 */
+    struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
+                               if need be), else this rank is alone */
+
+    zero_log_fn *log; /* default: rank 0 prints to standard error */
+    void *log_arg;
+    enum zero_log_level log_level; /* default ZERO_LOG_WARNING */
+};
+
+#define ZERO_CHUNK ((int64_t)1 << 20)
+
+/* -------------------------------------------------------- create, destroy */
+
+/*
+ * COLLECTIVE. Makes an engine for count tensors, allocates everything it will
+ * ever need, and initialises the parameters with each tensor's fill. Params,
+ * their names and config are copied. Returns when this rank's state is in
+ * place. On failure *z is still set (NULL only when not even that could be
+ * allocated): ask it zero_last_error, then destroy it.
+ *   ZERO_ERR_ARGUMENT     a field or tensor is out of range
+ *   ZERO_ERR_UNSUPPORTED  this build lacks what was asked for
+ *   ZERO_ERR_MEMORY       device or host memory does not suffice
+ *   ZERO_ERR_IO           .nvme_path cannot be used or has not enough space
+ *   ZERO_ERR_MISMATCH     the ranks' models or configurations differ
+ */
+ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int count,
+                         const struct zero_config *config);
+
+/* The same in C with the fields of struct zero_config as arguments:
+ * zero_init(&z, params, count, .stage = 3, .dtype = ZERO_BF16). */
+#define zero_init(z, params, count, ...)                                                           \
+    zero_create((z), (params), (count),                                                            \
+                &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
+
+/* Local. Ends transfers, frees everything, removes the files. NULL is fine. */
+ZERO_API void zero_destroy(struct zero *z);
+
+/* The sentence for the last error of this engine: what happened, with the
+ * values, then what to do. "" when there was none. Valid until the next call. */
+ZERO_API const char *zero_last_error(const struct zero *z);
+ZERO_API const char *zero_status_name(int status);
+
+/* Local: this rank and the number of ranks. */
+ZERO_API int zero_rank(const struct zero *z);
+ZERO_API int zero_size(const struct zero *z);
+
+/* ---------------------------------------------------------------- training */
+
+/* COLLECTIVE, between micro-steps. ZERO_EVAL: acquire and release only, in
+ * any order. A new engine is in ZERO_TRAIN.
+ *   ZERO_ERR_STATE  a micro-step is open, or a unit is acquired */
+ZERO_API int zero_phase(struct zero *z, enum zero_phase phase);
+
+/*
+ * COLLECTIVE. Makes the parameters of a unit usable until its release, and
+ * starts gathering the units that come next (as in the last micro-step).
+ * Acquires nest. On the CPU device it returns when the parameters are there.
+ *   ZERO_ERR_STATE  all gather slots hold acquired units
+ */
+ZERO_API int zero_acquire(struct zero *z, int unit);
+
+/* COLLECTIVE. Ends one acquire. Returns at once. */
+ZERO_API int zero_release(struct zero *z, int unit);
+
+/* Local. Tensor i's parameters, row-major in the engine's dtype (bf16 as
+ * uint16_t), 64-byte aligned. The content is defined while its unit is
+ * acquired; NULL while it is not. Read only. */
+ZERO_API const void *zero_param_data(struct zero *z, int param);
+
+/* Local. Tensor i's gradients, shaped and typed as its parameters, zeroed at
+ * the unit's first call in a micro-step: add d(mean loss of this rank's
+ * micro-batch) here until the unit's reduce. The engine divides by micro-steps
+ * and ranks. NULL on failure: out of phase, unit already reduced, or all
+ * gradient slots hold units that were not reduced yet. */
+ZERO_API void *zero_grad_data(struct zero *z, int param);
+
+/* COLLECTIVE. The unit's gradients are complete: sum them over the ranks, in
+ * rank order. Exactly once per unit and micro-step. A unit whose gradients
+ * nobody asked for counts as zeros. Returns at once. */
+ZERO_API int zero_reduce(struct zero *z, int unit);
+
+struct zero_step_info {
+    int64_t step;  /* updates performed so far, this one included */
+    double norm;   /* of the mean gradient, before clipping */
+    double factor; /* the clip factor applied to it: 1 when not clipped */
+    bool skipped;  /* a gradient was not finite: nothing was updated, on any rank */
+};
+
+/*
+ * COLLECTIVE. After the last micro-step's reduces: agrees on norm and health
+ * (the verdict), then updates all parameters with Adam. Returns with the
+ * verdict; the update goes on behind the next forward pass. info may be NULL.
+ *   ZERO_ERR_STATE  a unit was not reduced, is still acquired, or a group's
+ *                   hyper-parameters were never set
+ */
+ZERO_API int zero_step(struct zero *z, struct zero_step_info *info);
+
+/* AdamW as in Loshchilov and Hutter, arXiv 1711.05101: decoupled decay.
+ * No field has a default. */
+struct zero_adam {
+    double lr;           /* >= 0 */
+    double beta1, beta2; /* in [0, 1) */
+    double eps;          /* > 0 */
+    double weight_decay; /* >= 0, per unit of lr; not for ZERO_NO_DECAY tensors */
+};
+
+/* COLLECTIVE, before the step's first reduce; holds until set again. Rank 0's
+ * values count; the verdict checks that the others agree. */
+ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *adam);
+
+/* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are scaled to
+ * it; 0: no clipping (the default). */
+ZERO_API int zero_set_clip(struct zero *z, double max_norm);
+
+/* COLLECTIVE, likewise. Micro-steps per step, >= 1 (the default). */
+ZERO_API int zero_set_accumulate(struct zero *z, int micro_steps);
+
+/* COLLECTIVE. The mean over all ranks' values (each rank may bring another
+ * count), exact, rounded once: the same bits on any number of ranks. Values
+ * must lie within 2^-260 and 2^300 in magnitude, or be 0. */
+ZERO_API int zero_mean(struct zero *z, const double *values, int count, double *mean);
+
+/* --------------------------------------------------------- looking inside */
+
+/* What zero_read and zero_write move. */
+enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
+
+/*
+ * COLLECTIVE, between steps (ZERO_GRAD: also between the last reduce and the
+ * step). Elements [first, first + count) of tensor param as fp32, on every
+ * rank, from wherever they rest. ZERO_GRAD is the mean gradient before
+ * clipping; zero_write takes the other three only, uses every rank's own copy
+ * of out (they must be equal), and rounds the new parameters from the master.
+ */
+ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first,
+                       int64_t count, float *out);
+ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t first,
+                        int64_t count, const float *in);
+
+/* COLLECTIVE, between steps. Sums modulo 2^64 of a mix of (element index,
+ * bits) over all masters, first and second moments: how two runs are compared. */
+struct zero_digest {
+    uint64_t master, moment1, moment2;
+};
+ZERO_API int zero_digest(struct zero *z, struct zero_digest *digest);
+
+/* ---------------------------------------------------------- bytes and time */
+
+/* Bytes of one rank in one place. */
+struct zero_bytes {
+    int64_t params; /* the model's own weights at rest */
+    int64_t grads;  /* gradient sums at rest, fp32 */
+    int64_t state;  /* fp32 master, first and second moment (optimizer state) */
+    int64_t slots;  /* reusable buffers */
+    int64_t total;
+};
+
+struct zero_plan {
+    int64_t params;   /* elements of the model */
+    int64_t elements; /* the same padded to shards */
+    int units, chunks, chunks_in_ram;
+    struct zero_bytes device, host, nvme; /* this rank's */
+    int64_t node_device, node_host, node_nvme; /* totals of the node's ranks */
+    int64_t read_bytes, written_bytes; /* from and to files, per step and rank: optimizer state
+                                          and published parameters */
+    int64_t param_read_bytes; /* from files, to gather each unit once */
+    int64_t gather_bytes;     /* sent and received by this rank to gather each unit once */
+    int64_t reduce_bytes;     /* likewise to reduce each unit once */
+};
+
+/* Local, needs no engine. What zero_create would allocate on one of ranks
+ * ranks, local_ranks of them on this node. error (may be NULL) takes the
+ * sentence when the answer is not ZERO_OK. */
+ZERO_API int zero_plan_make(const struct zero_param *params, int count,
+                            const struct zero_config *config, int ranks, int local_ranks,
+                            struct zero_plan *plan, char *error, size_t error_size);
+
+struct zero_stats {
+    struct zero_plan plan;
+    int64_t steps, skipped;          /* performed, skipped */
+    int64_t acquires, gathers;       /* of units */
+    int64_t served, missed;          /* acquires served from a slot; prefetched in vain */
+    int64_t sent_bytes;              /* to other ranks */
+    int64_t state_read_bytes, state_written_bytes; /* counted at the ring, as are the next */
+    int64_t param_read_bytes, param_written_bytes;
+    int64_t to_device_bytes, to_host_bytes; /* copies between host and device memory */
+    double wait_seconds;             /* the caller waited for the engine */
+    double update_seconds;           /* the update kernels ran */
+    int threads;
+    const char *isa;                 /* of the kernels: "scalar", "avx2", "avx512" */
+    const char *ring;                /* "uring", "posix", or "none" */
+    const char *nvme_path, *nvme_type; /* folder and file system; "" when no file is used */
+    bool nvme_direct;                /* O_DIRECT is in use */
+    bool ring_registered;            /* buffers are registered with io_uring */
+    int64_t huge_bytes;              /* of the host arena in huge pages, when created */
+};
+
+/* Local. Strings live as long as the engine. */
+ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
+
+/* ----------------------------------------------------------- communication */
+
+/*
+ * How ranks reach each other: a table of two calls that matter, start and
+ * test, for four collectives. include/zero_mpi.h makes one from an MPI
+ * communicator; write your own to run over something else.
+ *
+ * All calls come from one engine thread. Collectives start in the same order
+ * on all ranks, with increasing sequence; up to ZERO_COLLECTIVES are under way
+ * at once, and one that was started stays where it is in memory until test
+ * reports it done. A backend compares header on all ranks before it moves a
+ * byte into data, and allocates nothing after its creation.
+ */
+enum zero_collective_kind {
+    ZERO_COLLECTIVE_GATHER = 1, /* data: size parts of bytes each; part r comes from rank r */
+    ZERO_COLLECTIVE_REDUCE,     /* data: size parts of bytes each; part r goes to rank r, whose
+                                   sum callback gets all ranks' parts, piece by piece */
+    ZERO_COLLECTIVE_SUM,        /* data: bytes / 8 int64_t, summed over ranks (wrapping), in place */
+    ZERO_COLLECTIVE_BROADCAST,  /* data: bytes, copied from root to all */
+    ZERO_COLLECTIVE_FAILED,     /* only in headers: a rank gave up (see abort) */
+};
+
+#define ZERO_COLLECTIVES 4
+
+struct zero_collective {
+    struct zero_collective_header {
+        uint64_t sequence;  /* 1, 2, 3, ... */
+        int32_t kind;       /* enum zero_collective_kind */
+        int32_t unit;       /* for messages; -1 when none */
+        int64_t bytes;
+        uint64_t arguments; /* a hash of what the ranks must agree on */
+    } header;
+    const char *name; /* of the call, for messages: "gather", "verdict", ... */
+    int root;         /* BROADCAST */
+    void *data;
+    const void *own; /* GATHER: this rank's part, or NULL when it is in data already */
+    /* REDUCE: pieces of at most piece_bytes (a multiple of 256), offered once each, in
+     * order; parts[r] is rank r's piece and stays valid during the callback. scratch has
+     * room for 2 * (size - 1) pieces. */
+    void (*sum)(void *arg, int64_t offset, int64_t bytes, const void *const *parts);
+    void *sum_arg;
+    int64_t piece_bytes;
+    void *scratch;
+    /* the backend's own */
+    void *state;
+};
+
+struct zero_comm_ops {
+    /* Begins a collective; never blocks. ZERO_OK or an error with comm->error set. */
+    int (*start)(struct zero_comm *comm, struct zero_collective *c);
+    /* Makes progress; never blocks for long. *done is set when c is complete. */
+    int (*test)(struct zero_comm *comm, struct zero_collective *c, bool *done);
+    /* A rank that c still waits for, or -1: for the message at the deadline. */
+    int (*missing)(struct zero_comm *comm, const struct zero_collective *c);
+    /* Tells the other ranks that this one starts no collective from sequence on. */
+    void (*abort)(struct zero_comm *comm, uint64_t sequence);
+    /* Local and bounded in time, also with collectives under way. */
+    void (*destroy)(struct zero_comm *comm);
+};
+
+struct zero_comm {
+    const struct zero_comm_ops *ops;
+    int rank, size;
+    int local_rank, local_size; /* among the ranks of this node */
+    char error[256];            /* the sentence of the last failure */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Communication over MPI, for programs that bring their own communicator. */
+#ifndef ZERO_MPI_H
+#define ZERO_MPI_H
+
+#include <mpi.h>
+#include "zero.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * COLLECTIVE over parent. Duplicates parent; needs MPI_THREAD_MULTIPLE.
+ * Hand the result to zero_create as .comm; destroy it after the engine with
+ * (*comm)->ops->destroy(*comm). error (may be NULL) takes the sentence of a
+ * failure: ZERO_ERR_UNSUPPORTED when MPI was started with less, ZERO_ERR_COMM.
+ */
+ZERO_API int zero_comm_mpi(MPI_Comm parent, struct zero_comm **comm, char *error,
+                           size_t error_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

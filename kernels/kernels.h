@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Arithmetic on plain pointers. Knows no ranks, files or devices. Every
+ * instruction set gives the same bits: the scalar bodies define them
+ * (kernels/adam.h), vector bodies repeat the same operations in the same
+ * order, each rounded to nearest, with no contraction.
+ */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "src/error.h"
+
+/* Constants of one Adam step for one group, each computed in double and
+ * rounded once. grad_scale is common to all groups of a step. */
+struct adam {
+    float grad_scale;      /* clip factor / (ranks * micro-steps) */
+    float decay;           /* 1 - lr * weight_decay; 1 for tensors without decay */
+    float beta1;
+    float one_minus_beta1;
+    float beta2;
+    float one_minus_beta2;
+    float step_size;  /* lr / (1 - beta1^t) */
+    float root_scale; /* 1 / sqrt(1 - beta2^t) */
+    float eps;
+};
+
+#define KERNELS_BLOCK 64 /* gradients per block of the norm */
+
+struct kernels {
+    const char *isa;
+
+    /* One step over n elements, in place on master, m, v. When bf16 is not
+     * NULL the new master, rounded, goes there. Any n, any 4-byte (2-byte)
+     * alignment; grad and outputs do not overlap. */
+    void (*adam)(int64_t n, const struct adam *k, const float *grad, float *master, float *m,
+                 float *v, uint16_t *bf16);
+
+    /* bf16 is fp32 rounded to nearest, ties away from zero: (bits + 0x8000) >> 16,
+     * NaN becomes 0x7FC0 (any sign). */
+    void (*to_bf16)(int64_t n, const float *in, uint16_t *out);
+    void (*from_bf16)(int64_t n, const uint16_t *in, float *out);
+
+    /* The ordered reduction of ranks parts into acc: ((acc + p_0) + p_1) + ... in
+     * fp32, starting from +0 when fresh. n is a multiple of KERNELS_BLOCK. When
+     * squares is not NULL, squares[b] takes the sum of the squares of block b's 64
+     * final sums: widened to double, squared, lane j = elements j, j+8, ... j+56
+     * added in that order, lanes joined ((0+4)+(2+6))+((1+5)+(3+7)). */
+    void (*sum_f32)(int64_t n, int ranks, const float *const *parts, bool fresh, float *acc,
+                    double *squares);
+    void (*sum_bf16)(int64_t n, int ranks, const uint16_t *const *parts, bool fresh, float *acc,
+                     double *squares);
+};
+
+/* The best table this CPU can run, or the one named ("scalar", "avx2",
+ * "avx512"). NULL with error set when the CPU cannot, or there is no such name.
+ * isa NULL: $ZERO_ISA, else the best. */
+const struct kernels *kernels_select(const char *isa, struct error *error);
+
+/* Sets rounding to nearest and FTZ/DAZ off in the calling thread: every thread
+ * that touches state calls this first. */
+void kernels_thread_init(void);
+
+#endif

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the engine adds to the public table of struct zero_comm: the backends it
+ * makes by itself, and the one place where headers are compared.
+ */
+#ifndef SRC_COMM_COMM_H
+#define SRC_COMM_COMM_H
+
+#include "include/zero.h"
+#include "src/error.h"
+
+/* One rank alone. */
+int comm_self_create(struct zero_comm **comm, struct error *error);
+
+/*
+ * MPI as the job's launcher provides it, started when the program has not; self
+ * when the process was not launched under MPI. ZERO_ERR_UNSUPPORTED when the
+ * job has several ranks and this build has no MPI, or MPI runs with less than
+ * MPI_THREAD_MULTIPLE. A library-started MPI is finalised at exit.
+ */
+int comm_default_create(struct zero_comm **comm, struct error *error);
+
+/*
+ * ZERO_OK when rank peer made the same call; else sets comm->error to a
+ * sentence that names both calls (or the peer's failure) and returns
+ * ZERO_ERR_MISMATCH (or ZERO_ERR_COMM).
+ */
+int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mine, int peer,
+                        const struct zero_collective_header *theirs);
+
+#endif
