@@ -3,24 +3,32 @@
 # make            builds the library and the programs into build/
 # make demo       installs what is missing, builds, trains a small GPT
 # make check      installs what is missing, builds, runs the tests
-# make check-all  more of the tests, with sanitizers
-# make help       all targets and variables
+# make check-all  more of the tests: also under the sanitizers
+# make tests      builds the tests alone
+# make deps       installs what is missing (as root, from the distribution)
+# make clean      removes every build folder
+# make help       this page
 #
-# CC, CFLAGS, LDFLAGS, BUILD, V=1 and SAN=address,undefined|thread are honoured;
-# MPI=0, URING=0 and DNNL=0 build without that package.
+# Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
+# SAN=address,undefined or SAN=thread (built in a folder of its own),
+# MPI=0 URING=0 DNNL=0 CHECK=0 (build without that package),
+# ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
+# DEMO='options' (demo: of build/gpt2).
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 
 SAN ?=
-BUILD ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 comma := ,
+BUILD ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 Q := $(if $(V),,@)
 say = @$(if $(V),:,printf '  %-7s %s\n' $(1) $(2))
 
+DEMO ?= --stage 3 --offload nvme --data /usr/include --steps 900 --lr 4e-3 --sample 1000
+DEMO_RANKS ?= 2
+
 # ------------------------------------------------------------------- probes
-# A package is there when a program with it compiles and links.
 include tests/probe.mk
 
 # -------------------------------------------------------------------- flags
@@ -29,12 +37,15 @@ CFLAGS ?= $(OPT)
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion
 # Bits: no contraction into FMA. Speed: sqrtf may be vectorised.
 EXACT := -ffp-contract=off -fno-math-errno
-SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
 DEFS := $(foreach p,MPI URING DNNL,$(if $(filter 1,$($p)),-DHAVE_$p))
 INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS)
-COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) -MMD -MP
+ISA := # of one file
+COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -pthread
+AVX2 := -mavx2
+AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 
 # ------------------------------------------------------------------ sources
 CORE := $(wildcard src/*.c src/device/*.c src/comm/*.c offload/*.c kernels/*.c)
@@ -45,58 +56,155 @@ ifneq ($(URING),1)
 CORE := $(filter-out offload/uring.c,$(CORE))
 endif
 CORE += kernels/cpu/scalar.c
-ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
+ifneq ($(filter x86_64%,$(CC_MACHINE)),)
 CORE += kernels/cpu/avx2.c kernels/cpu/avx512.c
 endif
 COMMON := $(wildcard examples/common/*.c)
 GPT2 := $(wildcard examples/gpt2/*.c)
 SUPPORT := $(wildcard tests/support/*.c)
 SUITES := $(patsubst tests/%.c,%,$(wildcard tests/*_test.c))
+ifneq ($(MPI),1)
+SUITES := $(filter-out mpi%,$(SUITES))
+endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/quickstart
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
 
+# -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(PROGRAMS)
+ifeq ($(CHECK),1)
 tests: $(TESTS)
+else
+tests: report
+	@echo "The tests need Check: make deps installs it." >&2; exit 1
+endif
 
-$(BUILD)/obj/kernels/cpu/avx2.o: CFLAGS += -mavx2
-$(BUILD)/obj/kernels/cpu/avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl
+report:
+	@tests/install.sh --report $(ABSENT)
+ifeq ($(CC_WORKS),0)
+	@echo "No program can be compiled with CC=$(CC). make deps installs a compiler." >&2; exit 1
+endif
 
-$(BUILD)/obj/%.o: %.c Makefile
+# A stamp holds one variable. It is written when that changes, and what was
+# made with the old value is then made again.
+$(BUILD)/stamp/%: FORCE | report
+	@mkdir -p $(@D)
+	@printf '%s\n' '$($*)' | cmp -s - $@ || printf '%s\n' '$($*)' >$@
+.PRECIOUS: $(BUILD)/stamp/%
+
+$(BUILD)/obj/kernels/cpu/avx2.o: ISA := $(AVX2)
+$(BUILD)/obj/kernels/cpu/avx512.o: ISA := $(AVX512)
+FLAGS := $(COMPILE) $(AVX2) $(AVX512)
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/stamp/FLAGS
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -c $< -o $@
 
-$(BUILD)/libzero.a: $(call obj,$(CORE))
+$(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 	$(call say,AR,$@)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
-$(BUILD)/libzero.so: $(call obj,$(CORE))
+LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
+LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
+LINKED += $(COMMON) $(GPT2) $(SUPPORT)
+
+$(BUILD)/libzero.so: $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(SANFLAGS) $^ $(LDFLAGS) $(LIBS) -o $@
+	$(Q)$(LINK) -shared $(LIBS) -o $@
 
 # The programs use the public interface alone: examples/gpt2 and examples/common
 # see nothing of src/.
-$(BUILD)/gpt2: $(call obj,$(GPT2) $(COMMON)) $(BUILD)/libzero.a
+$(BUILD)/gpt2: $(call obj,$(GPT2) $(COMMON)) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) $^ $(LDFLAGS) $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) $(DNNL_LIBS) $(LIBS) -o $@
 
-$(BUILD)/quickstart: $(call obj,examples/quickstart.c) $(BUILD)/libzero.a
+$(BUILD)/quickstart: $(call obj,examples/quickstart.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) $^ $(LDFLAGS) $(LIBS) -o $@
+	$(Q)$(LINK) $(LIBS) -o $@
 
-# Model tests link the trainer's model as well (all of it but main).
-MODEL := $(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
-$(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(call obj,$(SUPPORT)) $(MODEL) $(BUILD)/libzero.a
+# Backends and models for tests; each suite takes what it uses.
+$(BUILD)/libsupport.a: $(call obj,$(SUPPORT)) $(BUILD)/stamp/LINKED
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
+
+$(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD)/libzero.a \
+		$(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(SANFLAGS) $^ $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+
+# These link the trainer as well, all of it but main.
+$(patsubst %,$(BUILD)/tests/%_test,model options text): \
+	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
+.PRECIOUS: $(BUILD)/obj/%.o
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# ------------------------------------------------------- demo, check, upkeep
+# Open MPI as root, with more ranks than cores, and with threads that may move.
+ifeq ($(shell id -u),0)
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+endif
+export OMPI_MCA_rmaps_base_oversubscribe ?= 1
+export OMPI_MCA_mpi_yield_when_idle ?= 1
+export OMPI_MCA_hwloc_base_binding_policy ?= none
+
+deps:
+	@tests/install.sh $(MISSING)
+
+# What deps installed is found by a make that starts after it.
+AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+demo check check-all: deps
+	@$(AGAIN) $@-now
+
+demo-now: all
+	$(if $(filter 1,$(MPI)),$(MPIRUN) -n $(DEMO_RANKS) )$(BUILD)/gpt2 $(DEMO)
+
+# Suites named mpi* start MPI and run on 1 to 4 ranks, but not under a
+# sanitizer, which would report Open MPI.
+STRUCTURE := "tests/run.sh --self-test" \
+	$(foreach s,style layers,"tests/check_$s.sh --self-test" tests/check_$s.sh)
+RANKS := 1 2 3 4
+suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
+MPI_RUNS := $(foreach n,$(RANKS),$(patsubst %,$(n)@$(BUILD)/tests/%,$(filter mpi%,$(SUITES))))
+RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
+
+# Suites that run gpt2 itself, under mpirun where there is one.
+MATRIX := tests/equal/matrix.sh
+GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "$(MATRIX) --self-test $(BUILD)/gpt2" \
+	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2"
+GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
+MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
+
+# The law under the sanitizers, a sample of it.
+SANITIZED := $(if $(SAN),,address thread)
+SAN_address := address,undefined
+SAN_thread := thread
+SAN_EQUAL = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_test")
+
+check-now: all tests
+	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
+		$(BUILD)-$b/tests/equal_test && )true
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(SAN_EQUAL) \
+		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) "$(MATRIX) check $(BUILD)/gpt2")
+
+# Under a sanitizer a sample of the long products is enough.
+check-all-now: all tests
+	@$(MAKE) --no-print-directory SAN=address,undefined BUILD=$(BUILD)-address tests
+	@$(MAKE) --no-print-directory SAN=thread BUILD=$(BUILD)-thread tests
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
+		$(GPT2_RUNS) $(MATRIX_ALL) \
+		$(foreach b,address thread,$(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$b)))
+
+help:
+	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
 
 clean:
 	rm -rf build build-*
 
-.PHONY: all tests clean
+FORCE:
+.PHONY: all tests report deps demo check check-all demo-now check-now check-all-now help clean FORCE

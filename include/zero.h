@@ -68,6 +68,8 @@ extern "C" {
 #define ZERO_API
 #endif
 
+#define ZERO_VERSION "0.1.0"
+
 /* ------------------------------------------------------------- vocabulary */
 
 enum zero_status {
@@ -121,13 +123,13 @@ struct zero_comm; /* how ranks reach each other: end of this file */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
 
 struct zero_param {
-    const char *name; /* unique; copied */
-    int unit;         /* 0 .. units-1, in forward order, each used at least once */
-    int ndim;         /* 0 (a scalar) .. ZERO_MAX_DIMS */
+    const char *name;             /* unique; copied */
+    int unit;                     /* 0 .. units-1, in forward order, each used at least once */
+    int ndim;                     /* 0 (a scalar) .. ZERO_MAX_DIMS */
     int64_t shape[ZERO_MAX_DIMS]; /* elements per dimension, >= 1 */
-    uint8_t group;      /* hyper-parameter group, 0 unless you use several */
-    uint32_t flags;     /* ZERO_NO_DECAY or 0 */
-    zero_fill_fn *fill; /* initial values; NULL: zeros */
+    uint8_t group;                /* hyper-parameter group, 0 unless you use several */
+    uint32_t flags;               /* ZERO_NO_DECAY or 0 */
+    zero_fill_fn *fill;           /* initial values; NULL: zeros */
     void *fill_arg;
 };
 
@@ -167,9 +169,9 @@ struct zero_config {
     int grad_slots;        /* units whose gradients are whole at once. Default 3 */
     enum zero_ring ring;
 
-    int threads;          /* of the engine's update. Default: the CPUs this rank may use, divided
+    int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
                              by the ranks of the node that share them, at least 1 */
-    int deadline_seconds; /* how long a rank waits for another. Default 300 */
+    int deadline_seconds;   /* how long a rank waits for another. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone */
 
@@ -287,8 +289,9 @@ ZERO_API int zero_set_clip(struct zero *z, double max_norm);
 ZERO_API int zero_set_accumulate(struct zero *z, int micro_steps);
 
 /* COLLECTIVE. The mean over all ranks' values (each rank may bring another
- * count), exact, rounded once: the same bits on any number of ranks. Values
- * must lie within 2^-260 and 2^300 in magnitude, or be 0. */
+ * count): their exact sum, rounded, divided by their number, so the same bits
+ * on any number of ranks. Values lie within 2^-260 and 2^300 in magnitude, or
+ * are 0; one that is not finite makes the mean NaN, as do no values at all. */
 ZERO_API int zero_mean(struct zero *z, const double *values, int count, double *mean);
 
 /* --------------------------------------------------------- looking inside */
@@ -303,8 +306,8 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
  * clipping; zero_write takes the other three only, uses every rank's own copy
  * of out (they must be equal), and rounds the new parameters from the master.
  */
-ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first,
-                       int64_t count, float *out);
+ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
+                       float *out);
 ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t first,
                         int64_t count, const float *in);
 
@@ -330,13 +333,13 @@ struct zero_plan {
     int64_t params;   /* elements of the model */
     int64_t elements; /* the same padded to shards */
     int units, chunks, chunks_in_ram;
-    struct zero_bytes device, host, nvme; /* this rank's */
+    struct zero_bytes device, host, nvme;      /* this rank's */
     int64_t node_device, node_host, node_nvme; /* totals of the node's ranks */
     int64_t read_bytes, written_bytes; /* from and to files, per step and rank: optimizer state
                                           and published parameters */
-    int64_t param_read_bytes; /* from files, to gather each unit once */
-    int64_t gather_bytes;     /* sent and received by this rank to gather each unit once */
-    int64_t reduce_bytes;     /* likewise to reduce each unit once */
+    int64_t param_read_bytes;          /* from files, to gather each unit once */
+    int64_t gather_bytes;              /* sent and received by this rank to gather each unit once */
+    int64_t reduce_bytes;              /* likewise to reduce each unit once */
 };
 
 /* Local, needs no engine. What zero_create would allocate on one of ranks
@@ -348,22 +351,22 @@ ZERO_API int zero_plan_make(const struct zero_param *params, int count,
 
 struct zero_stats {
     struct zero_plan plan;
-    int64_t steps, skipped;          /* performed, skipped */
-    int64_t acquires, gathers;       /* of units */
-    int64_t served, missed;          /* acquires served from a slot; prefetched in vain */
-    int64_t sent_bytes;              /* to other ranks */
+    int64_t steps, skipped;    /* performed, skipped */
+    int64_t acquires, gathers; /* of units */
+    int64_t served, missed;    /* acquires served from a slot; prefetched in vain */
+    int64_t sent_bytes;        /* to other ranks */
     int64_t state_read_bytes, state_written_bytes; /* counted at the ring, as are the next */
     int64_t param_read_bytes, param_written_bytes;
     int64_t to_device_bytes, to_host_bytes; /* copies between host and device memory */
-    double wait_seconds;             /* the caller waited for the engine */
-    double update_seconds;           /* the update kernels ran */
+    double wait_seconds;                    /* the caller waited for the engine */
+    double update_seconds;                  /* the update kernels ran */
     int threads;
-    const char *isa;                 /* of the kernels: "scalar", "avx2", "avx512" */
-    const char *ring;                /* "uring", "posix", or "none" */
+    const char *isa;                   /* of the kernels: "scalar", "avx2", "avx512" */
+    const char *ring;                  /* "uring", "posix", or "none" */
     const char *nvme_path, *nvme_type; /* folder and file system; "" when no file is used */
-    bool nvme_direct;                /* O_DIRECT is in use */
-    bool ring_registered;            /* buffers are registered with io_uring */
-    int64_t huge_bytes;              /* of the host arena in huge pages, when created */
+    bool nvme_direct;                  /* O_DIRECT is in use */
+    bool ring_registered;              /* buffers are registered with io_uring */
+    int64_t huge_bytes;                /* of the host arena in huge pages, when created */
 };
 
 /* Local. Strings live as long as the engine. */
@@ -386,28 +389,30 @@ enum zero_collective_kind {
     ZERO_COLLECTIVE_GATHER = 1, /* data: size parts of bytes each; part r comes from rank r */
     ZERO_COLLECTIVE_REDUCE,     /* data: size parts of bytes each; part r goes to rank r, whose
                                    sum callback gets all ranks' parts, piece by piece */
-    ZERO_COLLECTIVE_SUM,        /* data: bytes / 8 int64_t, summed over ranks (wrapping), in place */
-    ZERO_COLLECTIVE_BROADCAST,  /* data: bytes, copied from root to all */
-    ZERO_COLLECTIVE_FAILED,     /* only in headers: a rank gave up (see abort) */
+    ZERO_COLLECTIVE_SUM,       /* data: bytes / 8 int64_t, summed over ranks (wrapping), in place */
+    ZERO_COLLECTIVE_BROADCAST, /* data: bytes, copied from root to all */
+    ZERO_COLLECTIVE_FAILED,    /* only in headers: a rank gave up (see abort) */
 };
 
-#define ZERO_COLLECTIVES 4
+#define ZERO_COLLECTIVES   4
+#define ZERO_SUM_BYTES_MAX 16384 /* of one ZERO_COLLECTIVE_SUM */
 
 struct zero_collective {
     struct zero_collective_header {
-        uint64_t sequence;  /* 1, 2, 3, ... */
-        int32_t kind;       /* enum zero_collective_kind */
-        int32_t unit;       /* for messages; -1 when none */
+        uint64_t sequence; /* 1, 2, 3, ... */
+        int32_t kind;      /* enum zero_collective_kind */
+        int32_t unit;      /* for messages; -1 when none */
         int64_t bytes;
         uint64_t arguments; /* a hash of what the ranks must agree on */
+        char name[24];      /* of the call, for messages: "gather", "verdict", ... */
     } header;
-    const char *name; /* of the call, for messages: "gather", "verdict", ... */
     int root;         /* BROADCAST */
     void *data;
     const void *own; /* GATHER: this rank's part, or NULL when it is in data already */
     /* REDUCE: pieces of at most piece_bytes (a multiple of 256), offered once each, in
      * order; parts[r] is rank r's piece and stays valid during the callback. scratch has
-     * room for 2 * (size - 1) pieces. */
+     * room for 2 * (size - 1) pieces. REDUCEs are summed one after the other, in the order of
+     * their starts, so they may share it. */
     void (*sum)(void *arg, int64_t offset, int64_t bytes, const void *const *parts);
     void *sum_arg;
     int64_t piece_bytes;

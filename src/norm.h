@@ -13,7 +13,7 @@
 
 struct wide {
     int64_t limb[WIDE_LIMBS];
-    int64_t nonfinite; /* how many values were NaN or infinite (not added) */
+    int64_t nonfinite; /* how many values were NaN, infinite or >= 2^318 (not added) */
     int64_t pending;   /* additions since the last carry */
 };
 
@@ -24,7 +24,8 @@ void wide_add(struct wide *w, double x);
 /* Carries, so that limbs of up to 2^30 ranks can be added as integers. */
 void wide_carry(struct wide *w);
 
-/* The sum rounded once to nearest, ties to even. Carries first. */
+/* The sum rounded once to nearest, ties to even; NaN when a value was not
+ * finite. Carries first. */
 double wide_value(struct wide *w);
 
 #endif

@@ -1,28 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this machine has: MPI, URING, DNNL, CHECK are 1 or 0, with flags.
+# What this machine has: CC_WORKS, MPI, URING, DNNL and CHECK are 1 or 0, with
+# the flags of what is there. MISSING names for tests/install.sh what is not,
+# ABSENT what the caller has switched off (MPI=0). Every package is tried once.
 
 PKG_CONFIG ?= pkg-config
-probe = $(shell printf '%s\n' '\#include <$(1)>' 'int main(void){return 0;}' \
+MPIRUN ?= mpirun
+hash := \#
+
+# A package is there when a program with its header compiles and links.
+probe = $(shell printf '%s\n' '$(hash)include <$(1)>' 'int main(void) { return 0; }' \
 	| $(CC) -x c - $(2) -o /dev/null 2>/dev/null && echo 1 || echo 0)
 
-MPI_CFLAGS := $(shell $(PKG_CONFIG) --cflags ompi-c 2>/dev/null || mpicc --showme:compile 2>/dev/null)
-MPI_LIBS := $(shell $(PKG_CONFIG) --libs ompi-c 2>/dev/null || mpicc --showme:link 2>/dev/null)
+# $(call find,VARIABLE,header,package)
+define find
+ifndef $(1)
+$(1) := $$(call probe,$(2),$$($(1)_CFLAGS) $$($(1)_LIBS))
+MISSING += $$(if $$(filter 0,$$($(1))),$(3))
+endif
+ABSENT += $$(if $$(filter 0,$$($(1))),$(3))
+ifneq ($$($(1)),1)
+$(1)_CFLAGS :=
+$(1)_LIBS :=
+endif
+endef
+
+CC_WORKS := $(call probe,stdio.h)
+CC_MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
+MISSING := $(if $(filter 0,$(CC_WORKS)),cc)
+ABSENT := $(MISSING)
+
+# The wrapper of any MPI prints the command it stands for; our own compiler is
+# used with its flags.
+MPI_SHOWN := $(shell mpicc -show 2>/dev/null || $(PKG_CONFIG) --cflags --libs ompi-c 2>/dev/null)
+MPI_CFLAGS := $(filter -I% -D%,$(MPI_SHOWN))
+MPI_LIBS := $(filter -L% -l% -Wl%,$(MPI_SHOWN))
+$(eval $(call find,MPI,mpi.h,mpi))
+ifeq ($(MPI) $(shell command -v $(MPIRUN)),1 )
+MISSING += mpirun
+ABSENT += mpirun
+endif
+
 URING_LIBS := -luring
+$(eval $(call find,URING,liburing.h,uring))
+
 DNNL_LIBS := -ldnnl
-CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck)
+$(eval $(call find,DNNL,oneapi/dnnl/dnnl.h,dnnl))
 
-MPI ?= $(call probe,mpi.h,$(MPI_CFLAGS) $(MPI_LIBS))
-URING ?= $(call probe,liburing.h,$(URING_LIBS))
-DNNL ?= $(call probe,oneapi/dnnl/dnnl.h,$(DNNL_LIBS))
-CHECK ?= $(call probe,check.h,$(CHECK_LIBS))
+# Check is a static library in Debian, so what it needs is named as well.
+CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
+$(eval $(call find,CHECK,check.h,check))
 
-ifneq ($(MPI),1)
-MPI_CFLAGS :=
-MPI_LIBS :=
-endif
-ifneq ($(URING),1)
-URING_LIBS :=
-endif
-ifneq ($(DNNL),1)
-DNNL_LIBS :=
-endif
+MISSING := $(strip $(MISSING))
+ABSENT := $(strip $(ABSENT))

@@ -6,6 +6,8 @@
 #ifndef SRC_COMM_COMM_H
 #define SRC_COMM_COMM_H
 
+#include <stdbool.h>
+
 #include "include/zero.h"
 #include "src/error.h"
 
@@ -27,5 +29,12 @@ int comm_default_create(struct zero_comm **comm, struct error *error);
  */
 int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mine, int peer,
                         const struct zero_collective_header *theirs);
+
+/* Of src/comm/mpi.c, in builds with MPI: whether MPI runs in this process; the
+ * backend over all ranks of the job, started if need be; and the size above
+ * which a transfer is cut in several (1 GiB unless a test wants it smaller). */
+bool comm_mpi_started(void);
+int comm_mpi_default(struct zero_comm **comm, struct error *error);
+void comm_mpi_transfer_max(struct zero_comm *comm, int64_t bytes);
 
 #endif

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Command lines from one table: it sets the defaults, parses the arguments and
+ * prints --help. It knows single options only: which of them contradict each
+ * other is for the program to say. */
+#ifndef EXAMPLES_COMMON_OPTIONS_H
+#define EXAMPLES_COMMON_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* What an option's value is, and the type of the field that takes it. */
+enum option_kind {
+    OPTION_FLAG,   /* bool: present or not, takes no value */
+    OPTION_WHOLE,  /* int */
+    OPTION_SIZE,   /* int64_t: a whole number, K, M or G multiply by 1024, 1024^2, 1024^3 */
+    OPTION_REAL,   /* double */
+    OPTION_CHOICE, /* int: one of choices */
+    OPTION_TEXT,   /* const char *: a pointer into argv */
+    OPTION_LIST,   /* struct option_list: everything up to the next option */
+};
+
+#define OPTION_LIST_MAX 256
+
+struct option_list {
+    const char *items[OPTION_LIST_MAX]; /* pointers into argv */
+    int count;
+};
+
+struct option_choice {
+    const char *name; /* NULL ends the array */
+    int value;
+    bool hidden; /* another word for a choice that is shown */
+};
+
+struct option {
+    const char *name; /* without the dashes */
+    enum option_kind kind;
+    size_t offset;       /* of the field in the program's structure */
+    const char *initial; /* the default, written as on the command line; NULL: none */
+    const char *shown;   /* the default in words, where it is not a constant; else NULL */
+    double min, max;     /* of numbers, both allowed */
+    const char *range;   /* the range of an OPTION_REAL in words */
+    const struct option_choice *choices;
+    const char *value; /* name of the value in --help; NULL for flags and choices */
+    const char *help;
+};
+
+/* Writes every default into *into; then the arguments argv[1 .. argc - 1] over
+ * them, the last one counting where an option is repeated (lists grow).
+ * Accepts --name value and --name=value. given (count elements) says which
+ * options appeared. Returns 0, or -1 with one or two sentences in error. */
+int options_parse(const struct option *table, int count, int argc, char **argv, void *into,
+                  bool *given, char *error, size_t error_size);
+
+/* One entry per option, with its default, at most 100 columns wide. */
+void options_help(const struct option *table, int count, FILE *out);
+
+/* The entry called name; it must exist. */
+int options_index(const struct option *table, int count, const char *name);
+
+#endif

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Walks folders, reads text files into one block: what trains grows from its
+ * front, what is held out from its back. */
+#include "examples/common/text.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "examples/common/counter.h"
+
+struct paths {
+    char **items;
+    int count, room;
+};
+
+struct reader {
+    struct text *text;
+    struct paths files, folders; /* found; folders still to be read */
+    char *error;
+    size_t error_size;
+};
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct reader *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->error, r->error_size, format, args);
+    va_end(args);
+    return -1;
+}
+
+/* ------------------------------------------------------------------ walking */
+
+static int paths_add(struct reader *r, struct paths *p, char *path)
+{
+    if (path && p->count == p->room) {
+        int room = p->room ? 2 * p->room : 64;
+        char **items = realloc(p->items, (size_t)room * sizeof(*items));
+        if (items) {
+            p->items = items;
+            p->room = room;
+        }
+    }
+    if (!path || p->count == p->room) {
+        free(path);
+        return refuse(r, "No memory is left for the list of %d files. Give fewer with --data.",
+                      r->files.count);
+    }
+    p->items[p->count++] = path;
+    return 0;
+}
+
+static void paths_free(struct paths *p)
+{
+    for (int i = 0; i < p->count; i++)
+        free(p->items[i]);
+    free(p->items);
+    *p = (struct paths){0};
+}
+
+static char *join(const char *folder, const char *name)
+{
+    char *path;
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    return asprintf(&path, "%.*s/%s", (int)length, folder, name) < 0 ? NULL : path;
+}
+
+/* Files of one folder, and its folders for later. */
+static int folder_read(struct reader *r, const char *folder)
+{
+    DIR *d = opendir(folder);
+    if (!d) {
+        r->text->passed_over++;
+        return 0;
+    }
+    int status = 0;
+    for (struct dirent *e; status == 0 && (e = readdir(d));) {
+        struct stat st;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (S_ISDIR(st.st_mode))
+            status = paths_add(r, &r->folders, join(folder, e->d_name));
+        else if (S_ISREG(st.st_mode))
+            status = paths_add(r, &r->files, join(folder, e->d_name));
+    }
+    closedir(d);
+    return status;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* All files that one path of the command line stands for, sorted. */
+static int collect(struct reader *r, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) < 0 || access(path, R_OK) < 0)
+        return refuse(r, "'%s' cannot be read: %s. Give --data files and folders that exist.", path,
+                      strerror(errno));
+    if (S_ISREG(st.st_mode))
+        return paths_add(r, &r->files, strdup(path));
+    if (!S_ISDIR(st.st_mode))
+        return refuse(r, "'%s' is neither a file nor a folder. Give --data files and folders.",
+                      path);
+    int first = r->files.count, status = folder_read(r, path);
+    while (status == 0 && r->folders.count) {
+        char *folder = r->folders.items[--r->folders.count];
+        status = folder_read(r, folder);
+        free(folder);
+    }
+    if (r->files.count > first)
+        qsort(r->files.items + first, (size_t)(r->files.count - first), sizeof(char *), compare);
+    return status;
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static int64_t read_up_to(int fd, unsigned char *to, int64_t bytes)
+{
+    int64_t got = 0;
+    while (got < bytes) {
+        ssize_t n = read(fd, to + got, (size_t)(bytes - got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        got += n;
+    }
+    return got;
+}
+
+/* Up to room bytes of a file into to. -1: not text, or not to be read. */
+static int64_t file_read(const char *path, unsigned char *to, int64_t room)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    int64_t head = room < TEXT_HEAD ? room : TEXT_HEAD;
+    int64_t got = read_up_to(fd, to, head);
+    bool is_text = got >= 0 && (got == 0 || !memchr(to, 0, (size_t)got));
+    int64_t rest = is_text ? read_up_to(fd, to + got, room - got) : -1;
+    close(fd);
+    return rest < 0 ? -1 : got + rest;
+}
+
+/* Sizes as they are now; what a file grows by later is not read. */
+static int64_t *sizes_of(const struct paths *files, int64_t *total)
+{
+    int64_t *sizes = calloc((size_t)files->count + 1, sizeof(*sizes));
+    *total = 0;
+    for (int i = 0; sizes && i < files->count; i++) {
+        struct stat st;
+        sizes[i] = stat(files->items[i], &st) == 0 ? (int64_t)st.st_size : 0;
+        *total += sizes[i];
+    }
+    return sizes;
+}
+
+static int read_all(struct reader *r)
+{
+    struct text *t = r->text;
+    int64_t total, *sizes = sizes_of(&r->files, &total);
+    t->train = sizes ? malloc((size_t)total + 1) : NULL;
+    if (!t->train) {
+        free(sizes);
+        return refuse(r, "%lld bytes of text do not fit in memory. Give less with --data.",
+                      (long long)total);
+    }
+    t->held = t->train + total;
+    for (int i = 0; i < r->files.count; i++) {
+        unsigned char *end = t->train + t->train_bytes;
+        int64_t bytes = file_read(r->files.items[i], end, sizes[i]);
+        if (bytes < 0) {
+            t->passed_over++;
+        } else if (t->files++ % TEXT_HOLD == TEXT_HOLD - 1) {
+            t->held -= bytes;
+            assert(t->held >= end);
+            memmove(t->held, end, (size_t)bytes);
+            t->held_bytes += bytes;
+            t->held_files++;
+        } else {
+            t->train_bytes += bytes;
+        }
+    }
+    free(sizes);
+    return 0;
+}
+
+/* Too few files to hold any out: then the end of the text. */
+static void hold_tail(struct text *t)
+{
+    t->held_bytes = t->train_bytes / TEXT_HOLD;
+    t->train_bytes -= t->held_bytes;
+    t->held = t->train + t->train_bytes;
+}
+
+static int check_enough(struct reader *r, int length)
+{
+    const struct text *t = r->text;
+    if (t->files == 0)
+        return refuse(r, "No text was found: of %d files none is free of NUL bytes. Give --data "
+                      "files or folders of text.", r->files.count);
+    if (t->train_bytes < text_needs(length))
+        return refuse(r, "%d files of text leave %lld bytes to train on, and one sequence of %d "
+                      "tokens needs %lld. Give more with --data or a smaller --seq.", t->files,
+                      (long long)t->train_bytes, length, (long long)text_needs(length));
+    return 0;
+}
+
+int text_load(struct text *t, const char *const *paths, int count, int length, char *error,
+              size_t error_size)
+{
+    *t = (struct text){0};
+    struct reader r = {.text = t, .error = error, .error_size = error_size};
+    int status = 0;
+    for (int i = 0; status == 0 && i < count; i++)
+        status = collect(&r, paths[i]);
+    if (status == 0)
+        status = read_all(&r);
+    if (status == 0 && t->held_files == 0)
+        hold_tail(t);
+    if (status == 0)
+        status = check_enough(&r, length);
+    paths_free(&r.files);
+    paths_free(&r.folders);
+    if (status)
+        text_free(t);
+    return status;
+}
+
+void text_free(struct text *t)
+{
+    free(t->train);
+    *t = (struct text){0};
+}
+
+/* ------------------------------------------------------------------ cutting */
+
+static uint64_t hash_bytes(uint64_t hash, const unsigned char *from, int64_t bytes)
+{
+    uint64_t word;
+    hash = counter_mix(hash + (uint64_t)bytes);
+    for (int64_t i = 0; i < bytes; i += 8) {
+        int64_t left = bytes - i < 8 ? bytes - i : 8;
+        word = 0;
+        memcpy(&word, from + i, (size_t)left);
+        hash = counter_mix(hash ^ word) + 0x9E3779B97F4A7C15u;
+    }
+    return hash;
+}
+
+uint64_t text_hash(const struct text *t)
+{
+    return hash_bytes(hash_bytes(0, t->train, t->train_bytes), t->held, t->held_bytes);
+}
+
+int64_t text_needs(int length)
+{
+    return (int64_t)length + 2;
+}
+
+int64_t text_start(uint64_t seed, int64_t sequence, int64_t bytes, int length)
+{
+    assert(bytes >= text_needs(length) && sequence >= 0);
+    return (int64_t)(counter_bits(seed, 0, (uint64_t)sequence) % (uint64_t)(bytes - length - 1));
+}
+
+void text_batch(const unsigned char *from, int64_t bytes, uint64_t seed, int64_t number, int batch,
+                int length, int32_t *tokens, int32_t *targets)
+{
+    for (int b = 0; b < batch; b++) {
+        const unsigned char *s = from + text_start(seed, number * batch + b, bytes, length);
+        for (int i = 0; i < length; i++) {
+            tokens[(int64_t)b * length + i] = s[i];
+            targets[(int64_t)b * length + i] = s[i + 1];
+        }
+    }
+}

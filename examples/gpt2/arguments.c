@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+/* All options, their ranges and defaults in one table; after it, what single
+ * options cannot know: which of them contradict each other. */
+#include "examples/gpt2/arguments.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "examples/common/counter.h"
+
+/* The models by name. seq and batch are the defaults that go with them. */
+static const struct model {
+    const char *name;
+    int layers, channels, seq, vocab, batch;
+} models[] = {
+    {"d4", 4, 256, 128, 256, 8},
+    {"d6", 6, 384, 128, 256, 8},
+    {"d12", 12, 768, 256, 256, 4},
+    {"gpt2", 12, 768, 1024, 50257, 1},
+    {"1B", 20, 2048, 1024, 256, 1},
+};
+enum { HEAD = 64 }; /* channels of an attention head */
+
+static const struct option_choice model_choices[] = {
+    {.name = "d4", .value = 0},   {.name = "d6", .value = 1}, {.name = "d12", .value = 2},
+    {.name = "gpt2", .value = 3}, {.name = "1B", .value = 4}, {.name = NULL},
+};
+static const struct option_choice places[] = {
+    {.name = "none", .value = ZERO_DEVICE},
+    {.name = "device", .value = ZERO_DEVICE, .hidden = true},
+    {.name = "cpu", .value = ZERO_HOST},
+    {.name = "host", .value = ZERO_HOST, .hidden = true},
+    {.name = "nvme", .value = ZERO_NVME},
+    {.name = NULL},
+};
+static const struct option_choice grad_places[] = {
+    {.name = "none", .value = ZERO_DEVICE},
+    {.name = "device", .value = ZERO_DEVICE, .hidden = true},
+    {.name = "cpu", .value = ZERO_HOST},
+    {.name = "host", .value = ZERO_HOST, .hidden = true},
+    {.name = NULL},
+};
+static const struct option_choice dtypes[] = {
+    {.name = "bf16", .value = ZERO_BF16}, {.name = "fp32", .value = ZERO_FP32}, {.name = NULL}};
+static const struct option_choice rings[] = {
+    {.name = "auto", .value = ZERO_RING_AUTO},
+    {.name = "uring", .value = ZERO_RING_URING},
+    {.name = "posix", .value = ZERO_RING_POSIX},
+    {.name = NULL}};
+
+#define FIELD(field) .offset = offsetof(struct arguments, field)
+#define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
+#define SIZE(field, least, most) .kind = OPTION_SIZE, FIELD(field), .min = least, .max = most
+#define REAL(field) .kind = OPTION_REAL, FIELD(field)
+#define CHOICE(field, list) .kind = OPTION_CHOICE, FIELD(field), .choices = list
+#define NOT_NEGATIVE .max = DBL_MAX, .range = "a number of at least 0"
+#define BELOW_ONE .max = 0x1.fffffffffffffp-1, .range = "a number of at least 0 and below 1"
+#define POSITIVE .min = DBL_MIN, .max = DBL_MAX, .range = "a number above 0"
+
+static const struct option table[] = {
+    {"stage", WHOLE(stage, 0, 3), .value = "0..3", .initial = "0",
+     .help = "what is sharded over the ranks: 0 nothing, 1 optimizer state, 2 gradients too, "
+             "3 parameters too"},
+    {"offload", CHOICE(offload, places), .initial = "none",
+     .help = "where optimizer state and gradients rest, at stage 3 parameters too (with nvme, "
+             "gradients rest in host memory)"},
+    {"offload-optimizer", CHOICE(offload_optimizer, places), .shown = "as --offload",
+     .help = "optimizer state alone"},
+    {"offload-param", CHOICE(offload_param, places), .shown = "as --offload at stage 3, else none",
+     .help = "parameters alone; other than none needs --stage 3"},
+    {"offload-grad", CHOICE(offload_grad, grad_places),
+     .shown = "none with --offload none, else cpu", .help = "gradients alone"},
+    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR",
+     .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
+     .help = "folder for the files of --offload nvme"},
+    {"host-bytes", SIZE(host_bytes, 0, 0x1p50), .value = "SIZE", .initial = "0",
+     .help = "per rank: how much optimizer state stays in host memory although its place is nvme"},
+    {"chunk", SIZE(chunk, 64, 0x1p30), .value = "ELEMENTS", .initial = "1M",
+     .help = "elements of optimizer state moved at once, a multiple of 64"},
+    {"slots", WHOLE(slots, 2, 64), .value = "K", .initial = "4",
+     .help = "chunks under way at once"},
+    {"ring", CHOICE(ring, rings), .initial = "auto",
+     .help = "engine for files: io_uring, or pread and pwrite; auto: io_uring where it works"},
+    {"data", .kind = OPTION_LIST, FIELD(data), .value = "PATH...", .initial = "/usr/include",
+     .help = "files and folders of text, up to the next option; every 20th file is held out"},
+    {"model", CHOICE(model, model_choices), .initial = "d4",
+     .help = "size: layers x channels are 4x256, 6x384, 12x768, 12x768 (with GPT-2's vocabulary), "
+             "20x2048"},
+    {"layers", WHOLE(layers, 1, 1024), .value = "L", .shown = "of d4",
+     .help = "instead of --model: blocks"},
+    {"channels", WHOLE(channels, 1, 65536), .value = "C", .shown = "of d4",
+     .help = "instead of --model: width"},
+    {"heads", WHOLE(heads, 1, 1024), .value = "H", .shown = "channels / 64",
+     .help = "instead of --model: attention heads, which divide the channels"},
+    {"seq", WHOLE(seq, 1, 65536), .value = "T",
+     .shown = "128; d12 256; gpt2 and 1B 1024", .help = "tokens (bytes) of a sequence"},
+    {"dtype", CHOICE(dtype, dtypes), .initial = "bf16",
+     .help = "of parameters and gradients; optimizer state is fp32"},
+    {"batch", WHOLE(batch, 1, 65536), .value = "B", .shown = "8; d12 4; gpt2 and 1B 1",
+     .help = "sequences per rank and micro-step"},
+    {"accumulate", WHOLE(accumulate, 1, 65536), .value = "A", .initial = "1",
+     .help = "micro-steps per step"},
+    {"steps", WHOLE(steps, 1, 1e9), .value = "S", .initial = "100", .help = "updates to make"},
+    {"lr", REAL(lr), NOT_NEGATIVE, .value = "X", .initial = "1e-3",
+     .help = "highest learning rate"},
+    {"warmup", WHOLE(warmup, 0, 1e9), .value = "S", .shown = "a tenth of --decay, at most 100",
+     .help = "steps over which the learning rate rises"},
+    {"decay", WHOLE(decay, 1, 1e9), .value = "S", .shown = "as --steps",
+     .help = "step at which it has come down, along a cosine, to a tenth"},
+    {"clip", REAL(clip), NOT_NEGATIVE, .value = "X", .initial = "1",
+     .help = "gradient norm to clip to; 0: no clipping"},
+    {"weight-decay", REAL(weight_decay), NOT_NEGATIVE, .value = "X", .initial = "0.1",
+     .help = "decoupled, of matrices and embeddings"},
+    {"beta1", REAL(beta1), BELOW_ONE, .value = "X", .initial = "0.9",
+     .help = "Adam: memory of the mean"},
+    {"beta2", REAL(beta2), BELOW_ONE, .value = "X", .initial = "0.95",
+     .help = "Adam: memory of the square"},
+    {"eps", REAL(eps), POSITIVE, .value = "X", .initial = "1e-8",
+     .help = "Adam: added to the root of the square"},
+    {"seed", SIZE(seed, 0, 0x1p53), .value = "K", .initial = "1",
+     .help = "of initial parameters, choice of sequences, and sample"},
+    {"threads", WHOLE(threads, 1, 1024), .value = "K",
+     .shown = "the node's CPUs divided by the ranks that share them",
+     .help = "of the model and of the engine, each"},
+    {"deadline", WHOLE(deadline, 1, 1e9), .value = "SECONDS", .initial = "300",
+     .help = "how long a rank waits for another one"},
+    {"eval-every", WHOLE(eval_every, 0, 1e9), .value = "K", .initial = "0",
+     .help = "measure the loss of the held-out text every K steps; 0: never"},
+    {"log", .kind = OPTION_TEXT, FIELD(log), .value = "FILE.csv", .shown = "none",
+     .help = "a row of numbers per step"},
+    {"sample", WHOLE(sample, 0, 1e6), .value = "N", .initial = "160",
+     .help = "bytes of text to write at the end"},
+    {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",
+     .help = "of the sample; 0: always the likeliest byte"},
+    {"quiet", .kind = OPTION_FLAG, FIELD(quiet), .help = "print the last line (the digest) only"},
+    {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
+};
+enum { OPTIONS = sizeof(table) / sizeof(*table) };
+
+/* Where the sentence goes, and which options appeared. */
+struct check {
+    const bool *given;
+    char *error;
+    size_t error_size;
+};
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct check *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->error, c->error_size, format, args);
+    va_end(args);
+    return -1;
+}
+
+static bool was_given(const struct check *c, const char *name)
+{
+    return c->given[options_index(table, OPTIONS, name)];
+}
+
+static int resolve_shape(struct arguments *a, struct check *c)
+{
+    const char *parts[] = {"layers", "channels", "heads"};
+    for (int i = 0; i < 3; i++)
+        if (was_given(c, "model") && was_given(c, parts[i]))
+            return refuse(c, "--model %s and --%s contradict each other. Give the model's name, or "
+                          "--layers, --channels and --heads.", models[a->model].name, parts[i]);
+    const struct model *m = &models[a->model];
+    int channels = a->channels ? a->channels : m->channels;
+    int heads = a->heads ? a->heads : channels < HEAD ? 1 : channels / HEAD;
+    if (channels % heads)
+        return refuse(c, "--channels %d cannot be divided among %d heads. Give --channels a "
+                      "multiple of --heads.", channels, heads);
+    a->shape = (struct gpt_shape){.layers = a->layers ? a->layers : m->layers,
+                                  .channels = channels,
+                                  .heads = heads,
+                                  .seq = a->seq ? a->seq : m->seq,
+                                  .vocab = m->vocab};
+    if (!a->batch)
+        a->batch = m->batch;
+    return 0;
+}
+
+static const char *place_word(int place)
+{
+    return place == ZERO_NVME ? "nvme" : place == ZERO_HOST ? "cpu" : "none";
+}
+
+static int check_places(const struct arguments *a, struct check *c)
+{
+    int state = a->offload_optimizer ? a->offload_optimizer : a->offload;
+    if (a->stage < 3 && a->offload_param > ZERO_DEVICE)
+        return refuse(c, "--offload-param %s contradicts --stage %d, where every rank keeps whole "
+                      "parameters. Give --stage 3, or leave --offload-param out.",
+                      place_word(a->offload_param), a->stage);
+    if (a->host_bytes > 0 && state != ZERO_NVME)
+        return refuse(c, "--host-bytes %lld is for optimizer state on nvme, but its place is %s. "
+                      "Give --offload nvme, or leave --host-bytes out.", (long long)a->host_bytes,
+                      place_word(state));
+    if (a->chunk % 64)
+        return refuse(c, "--chunk %lld is not a multiple of 64. Give %lld.", (long long)a->chunk,
+                      (long long)(a->chunk / 64 * 64));
+    return 0;
+}
+
+static int resolve_schedule(struct arguments *a, struct check *c)
+{
+    if (!was_given(c, "decay"))
+        a->decay = a->steps;
+    if (!was_given(c, "warmup"))
+        a->warmup = a->decay / 10 < 100 ? a->decay / 10 : 100;
+    if (a->warmup > a->decay)
+        return refuse(c, "--warmup %d goes beyond step %d, where --decay ends. Give a shorter "
+                      "--warmup or a longer --decay.", a->warmup, a->decay);
+    return 0;
+}
+
+int arguments_parse(struct arguments *a, int argc, char **argv, char *error, size_t error_size)
+{
+    bool given[OPTIONS];
+    struct check c = {.given = given, .error = error, .error_size = error_size};
+    *a = (struct arguments){0};
+    if (options_parse(table, OPTIONS, argc, argv, a, given, error, error_size))
+        return a->help ? 0 : -1;
+    if (a->help)
+        return 0;
+    if (resolve_shape(a, &c) || check_places(a, &c))
+        return -1;
+    return resolve_schedule(a, &c);
+}
+
+void arguments_help(FILE *out)
+{
+    fputs("usage: mpirun -n RANKS build/gpt2 [options]\n\n"
+          "Trains a GPT on bytes of text, its state sharded over the ranks, offloaded as asked.\n"
+          "It gives the same bits at every stage, place, chunk size and number of threads, and on\n"
+          "any number of ranks as long as ranks x accumulate stays the same.\n\n",
+          out);
+    options_help(table, OPTIONS, out);
+}
+
+const char *arguments_model(const struct arguments *a)
+{
+    return a->layers || a->channels || a->heads ? "own" : models[a->model].name;
+}
+
+struct zero_config arguments_config(const struct arguments *a)
+{
+    return (struct zero_config){
+        .size = sizeof(struct zero_config),
+        .stage = a->stage,
+        .dtype = (enum zero_dtype)a->dtype,
+        .offload = (enum zero_place)a->offload,
+        .offload_optimizer = (enum zero_place)a->offload_optimizer,
+        .offload_param = (enum zero_place)a->offload_param,
+        .offload_grad = (enum zero_place)a->offload_grad,
+        .nvme_path = a->nvme_path,
+        .host_bytes = a->host_bytes,
+        .chunk = a->chunk,
+        .chunk_slots = a->slots,
+        .ring = (enum zero_ring)a->ring,
+        .threads = a->threads,
+        .deadline_seconds = a->deadline,
+    };
+}
+
+double arguments_lr(const struct arguments *a, int64_t step)
+{
+    assert(step >= 0);
+    if (step < a->warmup)
+        return a->lr * (double)(step + 1) / a->warmup;
+    if (step >= a->decay)
+        return a->lr * 0.1;
+    double part = (double)(step - a->warmup) / (a->decay - a->warmup);
+    return a->lr * (0.1 + 0.45 * (1 + cos(3.14159265358979323846 * part)));
+}
+
+uint64_t arguments_hash(const struct arguments *a)
+{
+    const double values[] = {
+        a->shape.layers, a->shape.channels, a->shape.heads,      a->shape.seq,
+        a->shape.vocab,  a->batch,          a->accumulate,       a->steps,
+        a->warmup,       a->decay,          a->lr,               a->clip,
+        a->weight_decay, a->beta1,          a->beta2,            a->eps,
+        a->eval_every,   a->sample,         a->temperature,      (double)a->seed,
+        a->quiet,        a->log != NULL,
+    };
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
+        uint64_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        hash = counter_mix(hash + bits) + i;
+    }
+    return hash;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The trainer's command line: one table of options, and what the options mean
+ * together. */
+#ifndef EXAMPLES_GPT2_ARGUMENTS_H
+#define EXAMPLES_GPT2_ARGUMENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "examples/common/options.h"
+#include "examples/gpt2/model.h"
+#include "include/zero.h"
+
+struct arguments {
+    int stage, dtype, offload, offload_optimizer, offload_param, offload_grad, ring; /* enums */
+    struct option_list data;
+    int model, layers, channels, heads, seq;
+    struct gpt_shape shape; /* what the line above amounts to */
+    int batch;              /* sequences of one rank's micro-step */
+    int accumulate, steps, warmup, decay;
+    double lr, clip, weight_decay, beta1, beta2, eps, temperature;
+    int64_t seed, host_bytes, chunk;
+    int threads, slots, deadline, eval_every, sample;
+    const char *nvme_path, *log;
+    bool quiet, help;
+};
+
+/* Returns 0, or -1 with a sentence in error. With --help nothing else is
+ * looked at. The strings are argv's. */
+int arguments_parse(struct arguments *a, int argc, char **argv, char *error, size_t error_size);
+void arguments_help(FILE *out);
+
+/* The name --model has for this shape, or "own". */
+const char *arguments_model(const struct arguments *a);
+
+/* The engine's configuration. */
+struct zero_config arguments_config(const struct arguments *a);
+
+/* Learning rate of step 0, 1, ...: a linear rise over warmup steps, then half
+ * a cosine down to a tenth at step decay, then level. */
+double arguments_lr(const struct arguments *a, int64_t step);
+
+/* A hash of everything that all ranks must give alike for one run. */
+uint64_t arguments_hash(const struct arguments *a);
+
+#endif

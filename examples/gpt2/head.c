@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Products in tiles with finishers that reduce or transform a tile while it is
+ * in cache. What tiles leave behind joins in the order of the vocabulary.
+ */
+#include "examples/gpt2/head.h"
+
+#include "examples/gpt2/numeric.h"
+
+struct head_task {
+    const struct compute *c;
+    const struct head_room *room;
+    const int32_t *targets;
+    int first; /* vocabulary column of the product's first one */
+    int across; /* tiles of the whole vocabulary */
+    int width; /* of dlogits */
+    float scale; /* of dlogits: 1 / rows */
+};
+
+static int tiles_across(int vocab)
+{
+    return (vocab + TILE - 1) / TILE;
+}
+
+static int group_width(int vocab)
+{
+    return vocab < HEAD_COLUMNS ? vocab : HEAD_COLUMNS;
+}
+
+void head_carve(struct head_room *room, struct carve *carve, enum zero_dtype dtype, int rows,
+                int vocab)
+{
+    int64_t n = rows, floats = sizeof(float);
+    room->vocab = vocab;
+    room->tiles = carve_take(carve, n * tiles_across(vocab) * 2 * floats);
+    room->chosen = carve_take(carve, n * floats);
+    room->lse = carve_take(carve, n * floats);
+    room->losses = carve_take(carve, n * (int64_t)sizeof(double));
+    room->dlogits = carve_take(carve, n * group_width(vocab) * operand_bytes(dtype));
+}
+
+/* columns [first, first + count) of logits, for all rows */
+static void logits_run(const struct compute *c, const void *x, const void *wte, int first,
+                       int count, tile_finish_fn *finish, void *arg)
+{
+    int n = c->channels;
+    struct matmul p = {c->dtype, false, true, compute_rows(c), count, n, x, n,
+                       operand_at(c->dtype, wte, (int64_t)first * n), n};
+    matmul_tiles(c->workers, &p, finish, arg);
+}
+
+static void tile_to_sums(void *arg, const struct tile *tile)
+{
+    const struct head_task *h = arg;
+    for (int r = 0; r < tile->rows; r++) {
+        float *logits = tile->values + r * tile->cols;
+        int row = tile->row + r, target = h->targets[row] - tile->col;
+        float *sums = h->room->tiles + ((int64_t)row * h->across + tile->col / TILE) * 2;
+        if (target >= 0 && target < tile->cols)
+            h->room->chosen[row] = logits[target];
+        sums[0] = row_max(tile->cols, logits);
+        sums[1] = row_exp(tile->cols, logits, 1.0f, sums[0], logits);
+    }
+}
+
+static void loss_task(void *arg, int64_t index, void *scratch)
+{
+    const struct head_task *h = arg;
+    const float *sums = h->room->tiles + index * h->across * 2;
+    float max = sums[0];
+    double sum = 0;
+    (void)scratch;
+    for (int i = 1; i < h->across; i++)
+        max = sums[2 * i] > max ? sums[2 * i] : max;
+    for (int i = 0; i < h->across; i++) {
+        float factor, shift = max - sums[2 * i];
+        row_exp(1, &shift, -1.0f, 0.0f, &factor);
+        sum += (double)sums[2 * i + 1] * (double)factor;
+    }
+    double lse = (double)max + number_log(sum);
+    h->room->lse[index] = (float)lse;
+    h->room->losses[index] = lse - (double)h->room->chosen[index];
+}
+
+double head_loss(const struct compute *c, const struct head_room *room, const void *x,
+                 const void *wte, const int32_t *targets)
+{
+    struct head_task h = {.c = c, .room = room, .targets = targets,
+                          .across = tiles_across(room->vocab)};
+    int rows = compute_rows(c);
+    logits_run(c, x, wte, 0, room->vocab, tile_to_sums, &h);
+    workers_run(c->workers, loss_task, &h, rows);
+    for (int step = 1; step < rows; step *= 2)
+        for (int i = 0; i + step < rows; i += 2 * step)
+            room->losses[i] += room->losses[i + step];
+    return room->losses[0] / rows;
+}
+
+/* softmax - [target], over the rows: the gradient of the mean loss. */
+static void tile_to_dlogits(void *arg, const struct tile *tile)
+{
+    const struct head_task *h = arg;
+    for (int r = 0; r < tile->rows; r++) {
+        float *logits = tile->values + r * tile->cols;
+        int row = tile->row + r, target = h->targets[row] - h->first - tile->col;
+        row_exp(tile->cols, logits, 1.0f, h->room->lse[row], logits);
+        if (target >= 0 && target < tile->cols)
+            logits[target] -= 1.0f;
+        row_scale(tile->cols, h->scale, logits);
+        operand_store(h->c->dtype, h->room->dlogits, (int64_t)row * h->width + tile->col,
+                      tile->cols, logits);
+    }
+}
+
+void head_backward(const struct compute *c, const struct head_room *room, const void *x,
+                   const void *wte, const int32_t *targets, float *dx, void *dwte)
+{
+    int n = c->channels, rows = compute_rows(c);
+    struct head_task h = {.c = c, .room = room, .targets = targets,
+                          .scale = (float)(1.0 / rows)};
+    for (int first = 0; first < room->vocab; first += HEAD_COLUMNS) {
+        int64_t at = (int64_t)first * n;
+        h.first = first;
+        h.width = group_width(room->vocab - first);
+        logits_run(c, x, wte, first, h.width, tile_to_dlogits, &h);
+
+        struct tile_target to_dx = {.dtype = c->dtype, .width = n, .to = dx,
+                                    .residual = first > 0 ? dx : NULL};
+        struct matmul p = {c->dtype, false, false, rows, n, h.width, room->dlogits, h.width,
+                           operand_at(c->dtype, wte, at), n};
+        matmul_tiles(c->workers, &p, tile_to_float, &to_dx);
+        linear_backward_weight(c, room->dlogits, x, h.width, n, operand_at(c->dtype, dwte, at));
+    }
+}
+
+void head_logits(const struct compute *c, int vocab, const void *x, int64_t row, const void *wte,
+                 float *logits)
+{
+    struct compute one = *c;
+    struct tile_target to = {.dtype = c->dtype, .width = vocab, .to = logits};
+    one.batch = one.seq = 1;
+    logits_run(&one, operand_at(c->dtype, x, row * c->channels), wte, 0, vocab, tile_to_float,
+               &to);
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Each layer is a task function over one block of rows and a function that
+ * runs it. Sums over rows go through c->partial: a block writes its own line,
+ * partial_join adds the lines up.
+ */
+#include "examples/gpt2/layers.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "examples/gpt2/numeric.h"
+
+#define JOIN_COLUMNS 256  /* of a gradient, per task */
+#define CHAINS_PER_TASK 16 /* tokens of the vocabulary */
+
+int64_t layers_scratch(enum zero_dtype dtype, int channels, int rows)
+{
+    int k = rows > 4 * channels ? rows : 4 * channels;
+    int64_t tiles = matmul_tiles_scratch(dtype, k);
+    int64_t views = 4 * ((int64_t)channels * 4 + 64);
+    int64_t row_views = 4 * views; /* at most four rows of up to 4C */
+    return tiles > row_views ? tiles : row_views;
+}
+
+/* The rows of one task: [first, first + count). */
+struct block {
+    int first, count;
+};
+
+static struct block block_of(const struct compute *c, int64_t index)
+{
+    int rows = compute_rows(c), first = (int)index * ROWS_PER_TASK;
+    return (struct block){first, rows - first < ROWS_PER_TASK ? rows - first : ROWS_PER_TASK};
+}
+
+static int block_count(const struct compute *c)
+{
+    return (compute_rows(c) + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+}
+
+/* -------------------------------------------------------------- embeddings */
+
+struct embed {
+    const struct compute *c;
+    const int32_t *tokens;
+    const void *wte, *wpe;
+    float *x;
+};
+
+static void embed_task(void *arg, int64_t index, void *scratch)
+{
+    const struct embed *e = arg;
+    const struct compute *c = e->c;
+    struct block b = block_of(c, index);
+    int n = c->channels;
+    for (int row = b.first; row < b.first + b.count; row++) {
+        float *x = e->x + (int64_t)row * n;
+        memcpy(x, operand_view(c->dtype, e->wte, (int64_t)e->tokens[row] * n, n, scratch),
+               (size_t)n * sizeof(float));
+        row_add(n, operand_view(c->dtype, e->wpe, (int64_t)(row % c->seq) * n, n, scratch), x);
+    }
+}
+
+void embed_forward(const struct compute *c, const int32_t *tokens, const void *wte,
+                   const void *wpe, float *x)
+{
+    struct embed e = {c, tokens, wte, wpe, x};
+    workers_run(c->workers, embed_task, &e, block_count(c));
+}
+
+/* The rows that read one row of a table, summed in order and added to its
+ * gradient once: first -> next[first] -> ... until -1. */
+struct scatter {
+    const struct compute *c;
+    int vocab;
+    const int32_t *first; /* (V) */
+    const int32_t *next;  /* (rows) */
+    const float *dx;
+    void *dwte, *dwpe;
+};
+
+static void scatter_token_task(void *arg, int64_t index, void *scratch)
+{
+    const struct scatter *s = arg;
+    int n = s->c->channels, begin = (int)index * CHAINS_PER_TASK;
+    int end = begin + CHAINS_PER_TASK < s->vocab ? begin + CHAINS_PER_TASK : s->vocab;
+    float *sum = scratch;
+    for (int v = begin; v < end; v++) {
+        if (s->first[v] < 0)
+            continue;
+        memset(sum, 0, (size_t)n * sizeof(float));
+        for (int32_t row = s->first[v]; row >= 0; row = s->next[row])
+            row_add(n, s->dx + (int64_t)row * n, sum);
+        operand_add(s->c->dtype, s->dwte, (int64_t)v * n, n, sum);
+    }
+}
+
+static void scatter_position_task(void *arg, int64_t index, void *scratch)
+{
+    const struct scatter *s = arg;
+    const struct compute *c = s->c;
+    int n = c->channels;
+    float *sum = scratch;
+    memset(sum, 0, (size_t)n * sizeof(float));
+    for (int b = 0; b < c->batch; b++)
+        row_add(n, s->dx + ((int64_t)b * c->seq + index) * n, sum);
+    operand_add(c->dtype, s->dwpe, index * n, n, sum);
+}
+
+void embed_backward(const struct compute *c, const int32_t *tokens, int vocab, const float *dx,
+                    int32_t *chain, void *dwte, void *dwpe)
+{
+    int32_t *first = chain, *next = chain + vocab;
+    memset(first, 0xFF, (size_t)vocab * sizeof(*first));
+    for (int row = compute_rows(c) - 1; row >= 0; row--) { /* backwards: chains ascend */
+        next[row] = first[tokens[row]];
+        first[tokens[row]] = row;
+    }
+    struct scatter s = {c, vocab, first, next, dx, dwte, dwpe};
+    workers_run(c->workers, scatter_token_task, &s,
+                (vocab + CHAINS_PER_TASK - 1) / CHAINS_PER_TASK);
+    workers_run(c->workers, scatter_position_task, &s, c->seq);
+}
+
+/* -------------------------------------------------------------- layer norm */
+
+struct norm {
+    const struct compute *c;
+    const float *x;
+    const void *weight, *bias;
+    float *stats;
+    void *out;
+    const float *dout;
+    float *dx;
+};
+
+static void norm_task(void *arg, int64_t index, void *scratch)
+{
+    const struct norm *a = arg;
+    const struct compute *c = a->c;
+    struct block b = block_of(c, index);
+    int n = c->channels;
+    float *spare = scratch, *out = spare + 2 * n;
+    const float *weight = operand_view(c->dtype, a->weight, 0, n, spare);
+    const float *bias = operand_view(c->dtype, a->bias, 0, n, spare + n);
+    for (int row = b.first; row < b.first + b.count; row++) {
+        row_norm(n, a->x + (int64_t)row * n, weight, bias, a->stats + 2 * (int64_t)row, out);
+        operand_store(c->dtype, a->out, (int64_t)row * n, n, out);
+    }
+}
+
+void norm_forward(const struct compute *c, const float *x, const void *weight, const void *bias,
+                  float *stats, void *out)
+{
+    struct norm a = {.c = c, .x = x, .weight = weight, .bias = bias, .stats = stats, .out = out};
+    workers_run(c->workers, norm_task, &a, block_count(c));
+}
+
+static void norm_backward_task(void *arg, int64_t index, void *scratch)
+{
+    const struct norm *a = arg;
+    const struct compute *c = a->c;
+    struct block b = block_of(c, index);
+    int n = c->channels;
+    const float *weight = operand_view(c->dtype, a->weight, 0, n, scratch);
+    float *dweight = c->partial + index * n;
+    float *dbias = c->partial + (block_count(c) + index) * n;
+    memset(dweight, 0, (size_t)n * sizeof(float));
+    memset(dbias, 0, (size_t)n * sizeof(float));
+    for (int row = b.first; row < b.first + b.count; row++) {
+        int64_t at = (int64_t)row * n;
+        row_norm_backward(n, a->x + at, weight, a->stats + 2 * (int64_t)row, a->dout + at,
+                          a->dx + at, dweight, dbias);
+    }
+}
+
+void norm_backward(const struct compute *c, const float *x, const float *stats,
+                   const void *weight, const float *dout, float *dx, void *dweight, void *dbias)
+{
+    struct norm a = {.c = c, .x = x, .weight = weight, .stats = (float *)stats, .dout = dout,
+                     .dx = dx};
+    struct compute second = *c; /* dbias has the second half of partial */
+    int blocks = block_count(c);
+    second.partial += (int64_t)blocks * c->channels;
+    workers_run(c->workers, norm_backward_task, &a, blocks);
+    partial_join(c, blocks, c->channels, dweight);
+    partial_join(&second, blocks, c->channels, dbias);
+}
+
+/* ----------------------------------------------------------- sums over rows */
+
+struct join {
+    const struct compute *c;
+    int blocks, width;
+    void *grad;
+};
+
+static void join_task(void *arg, int64_t index, void *scratch)
+{
+    const struct join *j = arg;
+    int64_t col = index * JOIN_COLUMNS;
+    int64_t n = j->width - col < JOIN_COLUMNS ? j->width - col : JOIN_COLUMNS;
+    float *lines = j->c->partial + col;
+    (void)scratch;
+    for (int step = 1; step < j->blocks; step *= 2)
+        for (int i = 0; i + step < j->blocks; i += 2 * step)
+            row_add(n, lines + (int64_t)(i + step) * j->width, lines + (int64_t)i * j->width);
+    operand_add(j->c->dtype, j->grad, col, n, lines);
+}
+
+void partial_join(const struct compute *c, int blocks, int width, void *grad)
+{
+    struct join j = {c, blocks, width, grad};
+    workers_run(c->workers, join_task, &j, (width + JOIN_COLUMNS - 1) / JOIN_COLUMNS);
+}
+
+struct rows_sum {
+    const struct compute *c;
+    int width;
+    const float *dx;  /* residual_backward */
+    const void *dout; /* bias_backward */
+    void *out;
+};
+
+static void rows_sum_task(void *arg, int64_t index, void *scratch)
+{
+    const struct rows_sum *s = arg;
+    const struct compute *c = s->c;
+    struct block b = block_of(c, index);
+    int n = s->width;
+    float *sum = c->partial + index * n;
+    memset(sum, 0, (size_t)n * sizeof(float));
+    for (int row = b.first; row < b.first + b.count; row++) {
+        int64_t at = (int64_t)row * n;
+        if (s->dx) {
+            row_add(n, s->dx + at, sum);
+            operand_store(c->dtype, s->out, at, n, s->dx + at);
+        } else {
+            row_add(n, operand_view(c->dtype, s->dout, at, n, scratch), sum);
+        }
+    }
+}
+
+void residual_backward(const struct compute *c, const float *dx, void *out, void *dbias)
+{
+    struct rows_sum s = {.c = c, .width = c->channels, .dx = dx, .out = out};
+    workers_run(c->workers, rows_sum_task, &s, block_count(c));
+    partial_join(c, block_count(c), c->channels, dbias);
+}
+
+void bias_backward(const struct compute *c, const void *dout, int width, void *dbias)
+{
+    struct rows_sum s = {.c = c, .width = width, .dout = dout};
+    assert(width <= 4 * c->channels);
+    workers_run(c->workers, rows_sum_task, &s, block_count(c));
+    partial_join(c, block_count(c), width, dbias);
+}
+
+/* ----------------------------------------------------------- linear layers */
+
+void linear_forward(const struct compute *c, const void *x, const void *weight, int in, int out,
+                    tile_finish_fn *finish, void *arg)
+{
+    struct matmul p = {c->dtype, false, false, compute_rows(c), out, in, x, in, weight, out};
+    matmul_tiles(c->workers, &p, finish, arg);
+}
+
+void linear_backward_input(const struct compute *c, const void *dout, const void *weight, int in,
+                           int out, tile_finish_fn *finish, void *arg)
+{
+    struct matmul p = {c->dtype, false, true, compute_rows(c), in, out, dout, out, weight, out};
+    matmul_tiles(c->workers, &p, finish, arg);
+}
+
+void linear_backward_weight(const struct compute *c, const void *x, const void *dout, int in,
+                            int out, void *dweight)
+{
+    struct matmul p = {c->dtype, true, false, in, out, compute_rows(c), x, in, dout, out};
+    struct tile_target target = {.dtype = c->dtype, .width = out, .to = dweight};
+    matmul_tiles(c->workers, &p, tile_to_gradient, &target);
+}
+
+void tile_add_bias(const struct tile_target *target, const struct tile *tile)
+{
+    if (!target->bias)
+        return;
+    const float *bias = operand_view(target->dtype, target->bias, tile->col, tile->cols,
+                                     tile->spare);
+    for (int r = 0; r < tile->rows; r++)
+        row_add(tile->cols, bias, tile->values + r * tile->cols);
+}
+
+/* Where row r of a tile lies in its tensor. */
+static int64_t tile_at(const struct tile_target *target, const struct tile *tile, int r)
+{
+    return (int64_t)(tile->row + r) * target->width + tile->col;
+}
+
+void tile_to_operand(void *arg, const struct tile *tile)
+{
+    const struct tile_target *t = arg;
+    tile_add_bias(t, tile);
+    for (int r = 0; r < tile->rows; r++)
+        operand_store(t->dtype, t->to, tile_at(t, tile, r), tile->cols,
+                      tile->values + r * tile->cols);
+}
+
+void tile_to_float(void *arg, const struct tile *tile)
+{
+    const struct tile_target *t = arg;
+    tile_add_bias(t, tile);
+    for (int r = 0; r < tile->rows; r++) {
+        float *values = tile->values + r * tile->cols;
+        if (t->residual)
+            row_add(tile->cols, t->residual + tile_at(t, tile, r), values);
+        operand_store(ZERO_FP32, t->to, tile_at(t, tile, r), tile->cols, values);
+    }
+}
+
+void tile_to_gradient(void *arg, const struct tile *tile)
+{
+    const struct tile_target *t = arg;
+    for (int r = 0; r < tile->rows; r++)
+        operand_add(t->dtype, t->to, tile_at(t, tile, r), tile->cols,
+                    tile->values + r * tile->cols);
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Matrix products: one single-threaded product, and a large one cut into tiles
+ * of fixed size, a task each. The summed dimension is never cut, so the bits
+ * do not depend on the number of threads. All matrices are row-major. By
+ * oneDNN, or by plain loops in a build without it; the two round differently.
+ */
+#ifndef EXAMPLES_GPT2_MATMUL_H
+#define EXAMPLES_GPT2_MATMUL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "examples/common/workers.h"
+#include "include/zero.h"
+
+/* op(A) (m, k) times op(B) (k, n), both operands (numeric.h). ta: A is stored
+ * (k, m); tb: B is stored (n, k). lda, ldb: elements between stored rows. */
+struct matmul {
+    enum zero_dtype dtype;
+    bool ta, tb;
+    int m, n, k;
+    const void *a;
+    int lda;
+    const void *b;
+    int ldb;
+};
+
+/* "oneDNN", "oneDNN, bf16 widened to fp32" or "plain loops". */
+const char *matmul_backend(void);
+
+/* Keeps oneDNN's OpenMP to the calling thread alone, and its memory with the
+ * process: in each thread that multiplies, before its first product. */
+void matmul_thread_init(void);
+
+/* c (m, n), rows ldc apart, = product, or += with add. */
+void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch);
+int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k); /* bytes */
+
+/* ------------------------------------------------------- a product in tiles */
+
+#define TILE 256 /* rows and columns; inner tiles of 256 run within 5 % of uncut products */
+
+struct tile {
+    int row, col;   /* of the product */
+    int rows, cols; /* <= TILE */
+    float *values;  /* (rows, cols); the finisher may change them */
+    float *spare;   /* (2, TILE), for the finisher */
+};
+
+/* Stores a finished tile; on any thread, once per tile. */
+typedef void tile_finish_fn(void *arg, const struct tile *tile);
+
+void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_fn *finish,
+                  void *arg);
+/* Scratch bytes of a worker for tiles of products that sum over at most k. */
+int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k);
+
+#endif

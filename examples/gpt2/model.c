@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The walk: acquire a unit, compute with it, release it, reduce it when its
+ * gradients are complete. All arithmetic is in the layers; all memory is one
+ * allocation, laid out at creation.
+ */
+#include "examples/gpt2/model.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "examples/gpt2/attention.h"
+#include "examples/gpt2/block.h"
+#include "examples/gpt2/head.h"
+#include "examples/gpt2/numeric.h"
+#include "examples/gpt2/tensors.h"
+
+#define MEMORY_ALIGN ((size_t)2 << 20) /* a huge page */
+
+/* -------------------------------------------------------------- activations */
+
+struct gpt {
+    struct gpt_shape shape;
+    struct compute compute; /* of a whole micro-batch */
+    void *memory;
+    int64_t bytes;
+    struct block_saved *saved; /* (layers) */
+    struct block_room room;
+    struct head_room head;
+    float *x;            /* (rows, C): what the last block gave */
+    float *final_stats;  /* (rows, 2) */
+    void *final;         /* (rows, C) operand: x after the final norm */
+    float *dx;           /* (rows, C): the gradient on its way back */
+    int32_t *chain;      /* (V + rows) */
+};
+
+static void saved_carve(struct block_saved *s, struct carve *carve, const struct compute *c)
+{
+    int64_t rows = compute_rows(c), floats = rows * (int64_t)sizeof(float);
+    int64_t row = rows * c->channels * operand_bytes(c->dtype);
+    s->x = carve_take(carve, floats * c->channels);
+    s->mid = carve_take(carve, floats * c->channels);
+    s->stats1 = carve_take(carve, floats * 2);
+    s->stats2 = carve_take(carve, floats * 2);
+    s->lse = carve_take(carve, floats * c->heads);
+    s->norm1 = carve_take(carve, row);
+    s->qkv = carve_take(carve, row * 3);
+    s->mixed = carve_take(carve, row);
+    s->norm2 = carve_take(carve, row);
+    s->wide = carve_take(carve, row * 4);
+    s->active = carve_take(carve, row * 4);
+}
+
+/* Lays out the model's memory from base; returns its bytes. */
+static int64_t memory_carve(struct gpt *m, void *base)
+{
+    struct compute *c = &m->compute;
+    struct carve carve = {base, 0};
+    int64_t rows = compute_rows(c), floats = rows * (int64_t)sizeof(float);
+    int64_t row = rows * c->channels * operand_bytes(c->dtype);
+    int64_t blocks = (rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+
+    for (int layer = 0; layer < m->shape.layers; layer++)
+        saved_carve(&m->saved[layer], &carve, c);
+    m->x = carve_take(&carve, floats * c->channels);
+    m->final_stats = carve_take(&carve, floats * 2);
+    m->final = carve_take(&carve, row);
+    m->dx = carve_take(&carve, floats * c->channels);
+    m->room.dout = carve_take(&carve, row);
+    m->room.dwide = carve_take(&carve, row * 4);
+    m->room.dnorm = carve_take(&carve, floats * c->channels);
+    c->partial = carve_take(&carve, blocks * 4 * c->channels * (int64_t)sizeof(float));
+    m->chain = carve_take(&carve, (m->shape.vocab + rows) * (int64_t)sizeof(int32_t));
+    head_carve(&m->head, &carve, c->dtype, (int)rows, m->shape.vocab);
+    return carve.used;
+}
+
+static int64_t scratch_bytes(const struct gpt *m)
+{
+    const struct compute *c = &m->compute;
+    int sums = m->shape.vocab < HEAD_COLUMNS ? m->shape.vocab : HEAD_COLUMNS;
+    sums = sums > compute_rows(c) ? sums : compute_rows(c);
+    int64_t layers = layers_scratch(c->dtype, c->channels, sums);
+    int64_t attention = attention_scratch(c->dtype, c->seq, c->channels / c->heads);
+    return layers > attention ? layers : attention;
+}
+
+static int memory_create(struct gpt *m, char *error, size_t error_size)
+{
+    m->saved = calloc((size_t)m->shape.layers, sizeof(*m->saved));
+    if (m->saved) {
+        m->bytes = memory_carve(m, NULL);
+        size_t size = ((size_t)m->bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+        m->memory = aligned_alloc(MEMORY_ALIGN, size);
+        if (m->memory) {
+            madvise(m->memory, size, MADV_HUGEPAGE); /* advice: nothing is lost without */
+            memory_carve(m, m->memory);
+            return 0;
+        }
+    }
+    snprintf(error, error_size,
+             "Cannot allocate %lld bytes of activations for %d sequences of %d positions. "
+             "Use a smaller batch.",
+             (long long)m->bytes, m->compute.batch, m->shape.seq);
+    return -1;
+}
+
+struct gpt *gpt_create(const struct gpt_shape *shape, enum zero_dtype dtype, int batch,
+                       int threads, char *error, size_t error_size)
+{
+    if (!tensors_shape_valid(shape) || batch < 1 || threads < 1 || threads > 4096 ||
+        (int64_t)batch * shape->seq > 1 << 24) {
+        snprintf(error, error_size,
+                 "No such model: %d layers, %d channels, %d heads, %d positions, vocabulary %d, "
+                 "batch %d, %d threads. All must be positive, channels a multiple of heads.",
+                 shape->layers, shape->channels, shape->heads, shape->seq, shape->vocab, batch,
+                 threads);
+        return NULL;
+    }
+    struct gpt *m = calloc(1, sizeof(*m));
+    if (!m) {
+        snprintf(error, error_size, "Out of memory for the model.");
+        return NULL;
+    }
+    m->shape = *shape;
+    m->compute = (struct compute){.dtype = dtype, .batch = batch, .seq = shape->seq,
+                                  .channels = shape->channels, .heads = shape->heads};
+    if (memory_create(m, error, error_size) == 0)
+        m->compute.workers = workers_create(threads, scratch_bytes(m), matmul_thread_init, error,
+                                            error_size);
+    if (!m->compute.workers) {
+        gpt_destroy(m);
+        return NULL;
+    }
+    return m;
+}
+
+void gpt_destroy(struct gpt *m)
+{
+    if (!m)
+        return;
+    workers_destroy(m->compute.workers);
+    free(m->memory);
+    free(m->saved);
+    free(m);
+}
+
+int64_t gpt_bytes(const struct gpt *m)
+{
+    return m->bytes + workers_bytes(m->compute.workers);
+}
+
+/* ------------------------------------------------------------------ the walk */
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        int try_status = (call);                                                                   \
+        if (try_status != ZERO_OK)                                                                 \
+            return try_status;                                                                     \
+    } while (0)
+
+/* What one walk computes with; sizes of its compute may be smaller than m's. */
+struct walk {
+    struct gpt *m;
+    struct zero *z;
+    struct compute c;
+    const int32_t *tokens, *targets;
+};
+
+static int params_get(struct zero *z, int first, int count, const void **params)
+{
+    for (int i = 0; i < count; i++) {
+        params[i] = zero_param_data(z, first + i);
+        if (!params[i])
+            return ZERO_ERR_STATE;
+    }
+    return ZERO_OK;
+}
+
+static int grads_get(struct zero *z, int first, int count, void **grads)
+{
+    for (int i = 0; i < count; i++) {
+        grads[i] = zero_grad_data(z, first + i);
+        if (!grads[i])
+            return ZERO_ERR_STATE;
+    }
+    return ZERO_OK;
+}
+
+static int embed_unit_forward(struct walk *w)
+{
+    const void *params[2];
+    TRY(zero_acquire(w->z, 0));
+    TRY(params_get(w->z, WTE, 2, params));
+    embed_forward(&w->c, w->tokens, params[WTE], params[WPE], w->m->saved[0].x);
+    return zero_release(w->z, 0);
+}
+
+static int block_unit_forward(struct walk *w, int layer)
+{
+    struct gpt *m = w->m;
+    const void *params[BLOCK_TENSORS];
+    float *y = layer + 1 < m->shape.layers ? m->saved[layer + 1].x : m->x;
+    TRY(zero_acquire(w->z, layer + 1));
+    TRY(params_get(w->z, tensors_block(layer, 0), BLOCK_TENSORS, params));
+    block_forward(&w->c, params, &m->saved[layer], y);
+    return zero_release(w->z, layer + 1);
+}
+
+static int final_unit_forward(struct walk *w)
+{
+    struct gpt *m = w->m;
+    const void *params[2];
+    int unit = m->shape.layers + 1;
+    TRY(zero_acquire(w->z, unit));
+    TRY(params_get(w->z, tensors_final(&m->shape), 2, params));
+    norm_forward(&w->c, m->x, params[0], params[1], m->final_stats, m->final);
+    return zero_release(w->z, unit);
+}
+
+/* Everything up to the head. */
+static int walk_forward(struct walk *w)
+{
+    TRY(embed_unit_forward(w));
+    for (int layer = 0; layer < w->m->shape.layers; layer++)
+        TRY(block_unit_forward(w, layer));
+    return final_unit_forward(w);
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Loss, then the head's gradients: one acquire serves both. *middle takes the
+ * time between them. */
+static int head_unit_train(struct walk *w, double *loss, double *middle)
+{
+    struct gpt *m = w->m;
+    const void *wte;
+    void *dwte;
+    TRY(zero_acquire(w->z, 0));
+    TRY(params_get(w->z, WTE, 1, &wte));
+    *loss = head_loss(&w->c, &m->head, m->final, wte, w->targets);
+    *middle = seconds_now();
+    TRY(grads_get(w->z, WTE, 1, &dwte));
+    head_backward(&w->c, &m->head, m->final, wte, w->targets, m->room.dnorm, dwte);
+    return zero_release(w->z, 0);
+}
+
+static int final_unit_backward(struct walk *w)
+{
+    struct gpt *m = w->m;
+    const void *params[2];
+    void *grads[2];
+    int unit = m->shape.layers + 1, first = tensors_final(&m->shape);
+    TRY(zero_acquire(w->z, unit));
+    TRY(params_get(w->z, first, 2, params));
+    TRY(grads_get(w->z, first, 2, grads));
+    memset(m->dx, 0, (size_t)compute_rows(&w->c) * (size_t)w->c.channels * sizeof(float));
+    norm_backward(&w->c, m->x, m->final_stats, params[0], m->room.dnorm, m->dx, grads[0],
+                  grads[1]);
+    TRY(zero_release(w->z, unit));
+    return zero_reduce(w->z, unit);
+}
+
+static int block_unit_backward(struct walk *w, int layer)
+{
+    struct gpt *m = w->m;
+    const void *params[BLOCK_TENSORS];
+    void *grads[BLOCK_TENSORS];
+    int first = tensors_block(layer, 0);
+    TRY(zero_acquire(w->z, layer + 1));
+    TRY(params_get(w->z, first, BLOCK_TENSORS, params));
+    TRY(grads_get(w->z, first, BLOCK_TENSORS, grads));
+    block_backward(&w->c, params, grads, &m->saved[layer], &m->room, m->dx);
+    TRY(zero_release(w->z, layer + 1));
+    return zero_reduce(w->z, layer + 1);
+}
+
+/* Needs no parameters, so nothing is acquired. */
+static int embed_unit_backward(struct walk *w)
+{
+    struct gpt *m = w->m;
+    void *grads[2];
+    TRY(grads_get(w->z, WTE, 2, grads));
+    embed_backward(&w->c, w->tokens, m->shape.vocab, m->dx, m->chain, grads[WTE], grads[WPE]);
+    return zero_reduce(w->z, 0);
+}
+
+static bool tokens_valid(const struct gpt *m, const int32_t *tokens, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= m->shape.vocab)
+            return false;
+    return true;
+}
+
+int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens, const int32_t *targets,
+              double *loss, struct gpt_times *times)
+{
+    struct walk w = {m, z, m->compute, tokens, targets};
+    int rows = compute_rows(&w.c);
+    double start = seconds_now(), middle;
+    if (!tokens_valid(m, tokens, rows) || !tokens_valid(m, targets, rows))
+        return ZERO_ERR_ARGUMENT;
+    matmul_thread_init();
+    TRY(walk_forward(&w));
+    TRY(head_unit_train(&w, loss, &middle));
+    TRY(final_unit_backward(&w));
+    for (int layer = m->shape.layers - 1; layer >= 0; layer--)
+        TRY(block_unit_backward(&w, layer));
+    TRY(embed_unit_backward(&w));
+    if (times) {
+        times->forward += middle - start;
+        times->backward += seconds_now() - middle;
+    }
+    return ZERO_OK;
+}
+
+int gpt_eval(struct gpt *m, struct zero *z, const int32_t *tokens, const int32_t *targets,
+             double *loss)
+{
+    struct walk w = {m, z, m->compute, tokens, targets};
+    int rows = compute_rows(&w.c);
+    const void *wte;
+    if (!tokens_valid(m, tokens, rows) || !tokens_valid(m, targets, rows))
+        return ZERO_ERR_ARGUMENT;
+    matmul_thread_init();
+    TRY(walk_forward(&w));
+    TRY(zero_acquire(z, 0));
+    TRY(params_get(z, WTE, 1, &wte));
+    *loss = head_loss(&w.c, &m->head, m->final, wte, targets);
+    return zero_release(z, 0);
+}
+
+int gpt_logits(struct gpt *m, struct zero *z, const int32_t *tokens, int length, float *logits)
+{
+    struct walk w = {m, z, m->compute, tokens, NULL};
+    const void *wte;
+    if (length < 1 || length > m->shape.seq || !tokens_valid(m, tokens, length))
+        return ZERO_ERR_ARGUMENT;
+    w.c.batch = 1;
+    w.c.seq = length;
+    matmul_thread_init();
+    TRY(walk_forward(&w));
+    TRY(zero_acquire(z, 0));
+    TRY(params_get(z, WTE, 1, &wte));
+    head_logits(&w.c, m->shape.vocab, m->final, length - 1, wte, logits);
+    return zero_release(z, 0);
+}

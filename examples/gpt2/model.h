@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * GPT-2 on the CPU, trained through libzero's public interface alone: the list
+ * of its tensors, and the walk over its units. Unit 0 is the embeddings, units
+ * 1 .. layers the blocks, unit layers + 1 the final norm; the head is tied, so
+ * unit 0 is acquired once more for it, and its gradient slot is held from the
+ * head's backward to the embeddings'. (Radford et al. 2019; tensor names as
+ * Hugging Face has them, weights stored (in, out) as there.)
+ *
+ * The bits of losses and gradients depend on shape, dtype, batch, parameters
+ * and tokens, not on the number of threads.
+ *
+ * No dropout, no cache of keys and values for sampling, no recomputation.
+ */
+#ifndef EXAMPLES_GPT2_MODEL_H
+#define EXAMPLES_GPT2_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "include/zero.h"
+
+struct gpt_shape {
+    int layers;
+    int channels; /* C: a multiple of heads */
+    int heads;
+    int seq;   /* T: positions */
+    int vocab; /* V: wte has gpt_padded_vocab(V) rows; those past V are never used */
+};
+
+/* V rounded up to a multiple of 64. */
+int gpt_padded_vocab(int vocab);
+
+/*
+ * The tensors for zero_create, with GPT-2's initialisation: weights normal(0,
+ * 0.02), those that end in a residual sum divided by sqrt(2 layers), norms 1,
+ * biases 0, each tensor its own stream of seed. One allocation, to be freed
+ * with gpt_params_free after zero_create. ZERO_ERR_ARGUMENT: no such shape;
+ * ZERO_ERR_MEMORY.
+ */
+int gpt_params(const struct gpt_shape *shape, uint64_t seed, struct zero_param **params,
+               int *count);
+void gpt_params_free(struct zero_param *params, int count);
+int64_t gpt_param_count(const struct gpt_shape *shape); /* elements, padding of wte included */
+
+struct gpt;
+
+/* Memory for batch sequences of shape->seq positions, and threads workers, the
+ * caller included. NULL with a sentence in error on failure. */
+struct gpt *gpt_create(const struct gpt_shape *shape, enum zero_dtype dtype, int batch,
+                       int threads, char *error, size_t error_size);
+void gpt_destroy(struct gpt *m); /* NULL is fine */
+int64_t gpt_bytes(const struct gpt *m); /* of its memory: activations and scratch */
+
+struct gpt_times {
+    double forward, backward; /* seconds, waiting for the engine included */
+};
+
+/*
+ * These return a zero_status: what the engine returned, or ZERO_ERR_ARGUMENT
+ * when a token, target or length is out of range (nothing was done then).
+ * COLLECTIVE as the engine's calls are.
+ */
+
+/* One micro-step: forward, backward, every unit reduced. loss: mean over the
+ * B * T targets, in nats. times (may be NULL) is added to. */
+int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens /* (B, T) */,
+              const int32_t *targets /* (B, T) */, double *loss, struct gpt_times *times);
+
+/* The loss alone, in phase ZERO_EVAL. */
+int gpt_eval(struct gpt *m, struct zero *z, const int32_t *tokens, const int32_t *targets,
+             double *loss);
+
+/* The logits after the last of length tokens (1 .. T), in phase ZERO_EVAL. */
+int gpt_logits(struct gpt *m, struct zero *z, const int32_t *tokens /* (length) */, int length,
+               float *logits /* (V) */);
+
+#endif

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Every loop here is written for the compiler to vectorise: no branches, no
+ * calls but inlined ones, sums in LANES partial sums kept apart by hand. What
+ * is not about a row of numbers is elsewhere.
+ */
+#include "examples/gpt2/numeric.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#define LANES 16
+#define INLINE static inline __attribute__((always_inline))
+
+/* LANES floats: one AVX-512 register, two of AVX2, four of SSE2, the same bits. */
+union lanes {
+    float lane[LANES];
+    float v __attribute__((vector_size(4 * LANES)));
+};
+
+INLINE void lanes_load(union lanes *to, const float *from)
+{
+    memcpy(to, from, sizeof(*to));
+}
+
+INLINE float lanes_join(union lanes *s)
+{
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int j = 0; j < width; j++)
+            s->lane[j] += s->lane[j + width];
+    return s->lane[0];
+}
+
+/* ---------------------------------------------------------------- operands */
+
+INLINE float number_widen(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+INLINE uint16_t number_round(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    uint32_t rounded = (bits + 0x8000u) >> 16;
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
+}
+
+VECTORISED static void row_widen(int64_t n, const uint16_t *in, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = number_widen(in[i]);
+}
+
+VECTORISED static void row_round(int64_t n, const float *in, uint16_t *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = number_round(in[i]);
+}
+
+VECTORISED static void row_add_round(int64_t n, const float *in, uint16_t *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = number_round(number_widen(out[i]) + in[i]);
+}
+
+VECTORISED void row_add(int64_t n, const float *in, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] += in[i];
+}
+
+const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, int64_t n,
+                          float *spare)
+{
+    if (dtype == ZERO_FP32)
+        return (const float *)base + at;
+    row_widen(n, (const uint16_t *)base + at, spare);
+    return spare;
+}
+
+void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in)
+{
+    if (dtype == ZERO_FP32)
+        memcpy((float *)base + at, in, (size_t)n * sizeof(float));
+    else
+        row_round(n, in, (uint16_t *)base + at);
+}
+
+void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in)
+{
+    if (dtype == ZERO_FP32)
+        row_add(n, in, (float *)base + at);
+    else
+        row_add_round(n, in, (uint16_t *)base + at);
+}
+
+/* -------------------------------------------------------------------- rows */
+
+VECTORISED void row_scale(int64_t n, float factor, float *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+INLINE float sum(int64_t n, const float *x)
+{
+    union lanes s = {{0}}, v;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        s.v += v.v;
+    }
+    for (; i < n; i++)
+        s.lane[i % LANES] += x[i];
+    return lanes_join(&s);
+}
+
+VECTORISED float row_dot(int64_t n, const float *x, const float *y)
+{
+    union lanes s = {{0}}, v, w;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        lanes_load(&w, y + i);
+        s.v += v.v * w.v;
+    }
+    for (; i < n; i++)
+        s.lane[i % LANES] += x[i] * y[i];
+    return lanes_join(&s);
+}
+
+VECTORISED float row_max(int64_t n, const float *x)
+{
+    assert(n >= 1);
+    float lane[LANES];
+    int64_t i = 0;
+    for (int j = 0; j < LANES; j++)
+        lane[j] = x[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (; i < n; i++)
+        lane[0] = x[i] > lane[0] ? x[i] : lane[0];
+    for (int j = 1; j < LANES; j++)
+        lane[0] = lane[j] > lane[0] ? lane[j] : lane[0];
+    return lane[0];
+}
+
+/* Cephes' expf: x = k ln 2 + r, a polynomial in r, times 2^k. The sum with
+ * 1.5 * 2^23 rounds to an integer k and leaves it in the low bits. */
+INLINE float number_exp(float x)
+{
+    const float shifter = 12582912.0f;
+    float c = x > 88.0f ? 88.0f : x;
+    c = c < -87.0f ? -87.0f : c;
+    float shifted = c * 1.44269504088896341f + shifter;
+    float k = shifted - shifter;
+    float r = (c - k * 0.693359375f) + k * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = (p * (r * r) + r) + 1.0f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof(bits));
+    bits = (bits - 0x4B400000u + 127u) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof(power));
+    p *= power;
+    uint32_t keep = x < -87.0f ? 0 : ~0u; /* a mask, since a branch would not vectorise */
+    memcpy(&bits, &p, sizeof(bits));
+    bits &= keep;
+    memcpy(&p, &bits, sizeof(p));
+    return p;
+}
+
+VECTORISED float row_exp(int64_t n, const float *x, float scale, float shift, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = number_exp(x[i] * scale - shift);
+    return sum(n, out);
+}
+
+#define GELU_LINEAR 1.5957691216057308f  /* 2 sqrt(2/pi) */
+#define GELU_CUBIC 0.07135481282652453f /* 0.044715 * 2 sqrt(2/pi) */
+
+VECTORISED void row_gelu(int64_t n, const float *x, float *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float v = x[i];
+        float u = v * (GELU_LINEAR + GELU_CUBIC * (v * v));
+        out[i] = v / (1.0f + number_exp(-u));
+    }
+}
+
+VECTORISED void row_gelu_backward(int64_t n, const float *x, float *dout)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float v = x[i];
+        float square = v * v;
+        float u = v * (GELU_LINEAR + GELU_CUBIC * square);
+        float sigmoid = 1.0f / (1.0f + number_exp(-u));
+        float slope = GELU_LINEAR + (3.0f * GELU_CUBIC) * square;
+        dout[i] *= sigmoid + v * (sigmoid * (1.0f - sigmoid)) * slope;
+    }
+}
+
+#define NORM_EPS 1e-5f
+
+INLINE float sum_squares(int64_t n, const float *x, float mean)
+{
+    union lanes s = {{0}}, v;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        v.v -= mean;
+        s.v += v.v * v.v;
+    }
+    for (; i < n; i++)
+        s.lane[i % LANES] += (x[i] - mean) * (x[i] - mean);
+    return lanes_join(&s);
+}
+
+VECTORISED void row_norm(int64_t n, const float *x, const float *weight, const float *bias,
+                         float stats[2], float *out)
+{
+    float mean = sum(n, x) / (float)n;
+    float variance = sum_squares(n, x, mean) / (float)n;
+    float scale = 1.0f / sqrtf(variance + NORM_EPS);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+    stats[0] = mean;
+    stats[1] = scale;
+}
+
+VECTORISED void row_norm_backward(int64_t n, const float *x, const float *weight,
+                                  const float stats[2], const float *dout, float *dx,
+                                  float *dweight, float *dbias)
+{
+    float mean = stats[0], scale = stats[1];
+    union lanes s = {{0}}, sx = {{0}}, v, w, d;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        lanes_load(&w, weight + i);
+        lanes_load(&d, dout + i);
+        d.v *= w.v;
+        s.v += d.v;
+        sx.v += d.v * ((v.v - mean) * scale);
+    }
+    for (; i < n; i++) {
+        s.lane[i % LANES] += dout[i] * weight[i];
+        sx.lane[i % LANES] += dout[i] * weight[i] * ((x[i] - mean) * scale);
+    }
+    float shift = lanes_join(&s) / (float)n;
+    float slope = lanes_join(&sx) / (float)n;
+    for (i = 0; i < n; i++) {
+        float normal = (x[i] - mean) * scale;
+        dx[i] += scale * (dout[i] * weight[i] - shift - normal * slope);
+        dweight[i] += dout[i] * normal;
+        dbias[i] += dout[i];
+    }
+}
+
+VECTORISED void row_softmax_backward(int64_t n, const float *p, float mean, float scale, float *dp)
+{
+    for (int64_t i = 0; i < n; i++)
+        dp[i] = p[i] * (dp[i] - mean) * scale;
+}
+
+/* x = m 2^k with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh((m-1)/(m+1)). */
+double number_log(double x)
+{
+    if (!(x > 0) || x > 1.7e308)
+        return x;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    int64_t k = (int64_t)((bits - 0x3FE6A09E667F3BCDull) >> 52);
+    k = k >= 2048 ? k - 4096 : k; /* the exponent field is 12 bits with its sign */
+    bits -= (uint64_t)k << 52;
+    double m;
+    memcpy(&m, &bits, sizeof(m));
+    double f = (m - 1.0) / (m + 1.0), square = f * f, series = 0;
+    for (int term = 19; term >= 1; term -= 2)
+        series = series * square + 1.0 / term;
+    return (double)k * 0.69314718055994530942 + 2.0 * f * series;
+}

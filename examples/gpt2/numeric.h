@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Arithmetic over rows of numbers, and the two types an operand comes in. The
+ * bits of a result depend on the numbers alone: no libm, no contraction, sums
+ * in 16 lanes joined in a fixed tree, so every instruction set agrees. Knows
+ * no threads and no model.
+ */
+#ifndef EXAMPLES_GPT2_NUMERIC_H
+#define EXAMPLES_GPT2_NUMERIC_H
+
+#include <stdint.h>
+
+#include "include/zero.h"
+
+/* ---------------------------------------------------------------- operands
+ * What products read, and what parameters and their gradients are stored as:
+ * fp32, or bf16 as uint16_t. Positions count elements. */
+
+static inline int64_t operand_bytes(enum zero_dtype dtype)
+{
+    return dtype == ZERO_BF16 ? 2 : 4;
+}
+
+static inline void *operand_at(enum zero_dtype dtype, const void *base, int64_t at)
+{
+    return (char *)base + at * operand_bytes(dtype);
+}
+
+/* n elements from position at on as fp32: in place, or widened into spare. */
+const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, int64_t n,
+                          float *spare);
+/* bf16 is rounded to nearest, ties away from zero, as the engine does it. */
+void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
+void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
+
+/* -------------------------------------------------------------------- rows */
+
+void row_add(int64_t n, const float *in, float *out);          /* out += in */
+void row_scale(int64_t n, float factor, float *x);             /* x *= factor */
+float row_max(int64_t n, const float *x);                      /* ignores NaN; n >= 1 */
+float row_dot(int64_t n, const float *x, const float *y);
+/* out = exp(x * scale - shift), and the sum of it; out may be x. exp is within
+ * 2e-7 of exact, 0 below exp(-87), and no larger than exp(88). */
+float row_exp(int64_t n, const float *x, float scale, float shift, float *out);
+
+/* GELU with tanh (Hendrycks and Gimpel, arXiv 1606.08415): in the form
+ * x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
+void row_gelu(int64_t n, const float *x, float *out);
+void row_gelu_backward(int64_t n, const float *x, float *dout); /* dout becomes dx */
+
+/* Layer norm (arXiv 1607.06450), eps 1e-5; stats takes mean and 1/deviation. */
+void row_norm(int64_t n, const float *x, const float *weight, const float *bias, float stats[2],
+              float *out);
+/* Adds to dx, dweight and dbias. */
+void row_norm_backward(int64_t n, const float *x, const float *weight, const float stats[2],
+                       const float *dout, float *dx, float *dweight, float *dbias);
+
+/* Gradient of softmax: dp becomes p * (dp - mean) * scale. */
+void row_softmax_backward(int64_t n, const float *p, float mean, float scale, float *dp);
+
+/* log(x), x normal and > 0; NaN and infinity come back as they are. */
+double number_log(double x);
+
+/* ------------------------------------------------------------------ memory */
+
+/* Cuts one piece of memory into 64-byte aligned parts. With base NULL it only
+ * counts, so the same code measures and lays out. */
+struct carve {
+    char *base;
+    int64_t used;
+};
+
+static inline void *carve_take(struct carve *c, int64_t bytes)
+{
+    void *part = c->base ? c->base + c->used : (void *)0;
+    c->used += (bytes + 63) / 64 * 64;
+    return part;
+}
+
+/* A function compiled for several instruction sets, chosen when the program
+ * loads. Not under sanitizers, as the choice runs before their start code; not
+ * by clang, which gives the result a name that other files do not know. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) &&                        \
+    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define VECTORISED __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define VECTORISED
+#endif
+
+#endif

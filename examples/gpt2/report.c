@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Text for people and rows for programs. Planned figures are the library's
+ * plan; measured ones come from the kernel's own accounts. */
+#include "examples/gpt2/report.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    EVERY_STEP = 200, /* runs up to this long get a line per step in a job's log, */
+    LINE_SECONDS = 1, /* longer ones at most one in this time */
+    RANKS_SHOWN = 8,  /* more ranks than this are summed up */
+};
+
+/* ------------------------------------------------------------------ figures */
+
+struct figure {
+    char text[24];
+};
+
+static struct figure in_bytes(int64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    struct figure f;
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 5; unit++)
+        value /= 1024;
+    snprintf(f.text, sizeof(f.text), unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return f;
+}
+
+static struct figure in_thousands(int64_t count)
+{
+    struct figure f;
+    double value = (double)count;
+    if (count >= 1000000000)
+        snprintf(f.text, sizeof(f.text), "%.2f billion", value / 1e9);
+    else if (count >= 1000000)
+        snprintf(f.text, sizeof(f.text), "%.1f million", value / 1e6);
+    else
+        snprintf(f.text, sizeof(f.text), "%.0f", value);
+    return f;
+}
+
+static uint32_t float_bits(double value)
+{
+    float f = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    return bits;
+}
+
+static int64_t step_tokens(const struct run *r)
+{
+    return (int64_t)r->a->batch * r->a->shape.seq * r->a->accumulate * zero_size(r->z);
+}
+
+/* ---------------------------------------------------------------- the start */
+
+static int cpus_allowed(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+static void print_machine(const struct run *r, const struct zero_stats *s)
+{
+    printf("gpt2 with libzero %s: %d rank%s, %d thread%s each (%d CPUs allowed), %s kernels\n",
+           ZERO_VERSION, zero_size(r->z), zero_size(r->z) > 1 ? "s" : "", s->threads,
+           s->threads > 1 ? "s" : "", cpus_allowed(), s->isa);
+    if (s->nvme_path[0])
+        printf("files: %s (%s), %s, %s%s\n", s->nvme_path, s->nvme_type,
+               s->nvme_direct ? "O_DIRECT" : "through the page cache", s->ring,
+               s->ring_registered ? " with registered buffers" : "");
+    if (s->huge_bytes)
+        printf("huge pages: %s of the host memory\n", in_bytes(s->huge_bytes).text);
+}
+
+static void print_task(const struct run *r, const struct zero_stats *s)
+{
+    const struct arguments *a = r->a;
+    const struct gpt_shape *shape = &a->shape;
+    printf("model %s: %s parameters in %s; %d layers, %d channels, %d heads, %d tokens, "
+           "vocabulary %d\n", arguments_model(a), in_thousands(s->plan.params).text,
+           a->dtype == ZERO_BF16 ? "bf16" : "fp32", shape->layers, shape->channels, shape->heads,
+           shape->seq, shape->vocab);
+    printf("text: %d files, %s to train on, %s held out (%d files), %d passed over\n",
+           r->text.files, in_bytes(r->text.train_bytes).text, in_bytes(r->text.held_bytes).text,
+           r->text.held_files, r->text.passed_over);
+    printf("step: %d sequences x %d micro-steps x %d ranks = %lld tokens; %d steps\n", a->batch,
+           a->accumulate, zero_size(r->z), (long long)step_tokens(r), a->steps);
+}
+
+static void print_place(const char *name, const struct zero_bytes *b)
+{
+    printf("  %-8s %12s %12s %12s %12s %12s\n", name, in_bytes(b->params).text,
+           in_bytes(b->grads).text, in_bytes(b->state).text, in_bytes(b->slots).text,
+           in_bytes(b->total).text);
+}
+
+static void print_plan(const struct zero_plan *p)
+{
+    printf("plan of rank 0: %d units, %d chunks of state, %d of them kept in memory\n", p->units,
+           p->chunks, p->chunks_in_ram);
+    printf("  %-8s %12s %12s %12s %12s %12s\n", "place", "params", "grads", "state", "slots",
+           "total");
+    print_place("device", &p->device);
+    print_place("host", &p->host);
+    print_place("nvme", &p->nvme);
+    printf("  all ranks of the node: device %s, host %s, nvme %s\n", in_bytes(p->node_device).text,
+           in_bytes(p->node_host).text, in_bytes(p->node_nvme).text);
+    printf("  each step: %s read and %s written by updates, %s read for each gather of all units\n",
+           in_bytes(p->read_bytes).text, in_bytes(p->written_bytes).text,
+           in_bytes(p->param_read_bytes).text);
+}
+
+void report_start(struct run *r)
+{
+    struct zero_stats s;
+    if (r->a->quiet || zero_rank(r->z) != 0 || zero_stats(r->z, &s) != ZERO_OK)
+        return;
+    print_machine(r, &s);
+    print_task(r, &s);
+    print_plan(&s.plan);
+    putchar('\n');
+    fflush(stdout);
+}
+
+/* ------------------------------------------------------------------- a step */
+
+void report_log_header(FILE *log)
+{
+    fputs("step,loss,loss_bits,norm,norm_bits,lr,eval_loss,tokens_per_s,step_ms,forward_ms,"
+          "backward_ms,update_ms,wait_ms,read_bytes,written_bytes\n", log);
+    fflush(log);
+}
+
+/* Flushed row by row: whoever watches the run reads this file. */
+static void log_row(const struct run *r, const struct step_record *s)
+{
+    char eval[32] = "";
+    if (!isnan(s->eval_loss))
+        snprintf(eval, sizeof(eval), "%.6f", s->eval_loss);
+    fprintf(r->log, "%lld,%.6f,%08x,%.6g,%08x,%.6g,%s,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%lld,%lld\n",
+            (long long)s->step, s->loss, float_bits(s->loss), s->norm, float_bits(s->norm), s->lr,
+            eval, (double)step_tokens(r) / s->seconds, 1e3 * s->seconds, 1e3 * s->times.forward,
+            1e3 * s->times.backward, 1e3 * s->update, 1e3 * s->wait, (long long)s->read_bytes,
+            (long long)s->written_bytes);
+    fflush(r->log);
+}
+
+static void progress_line(const struct run *r, const struct step_record *s, char *line, size_t size)
+{
+    char eval[40] = "";
+    if (!isnan(s->eval_loss))
+        snprintf(eval, sizeof(eval), " | held out %.4f", s->eval_loss);
+    snprintf(line, size,
+             "step %lld/%d | loss %.4f | norm %.2f | lr %.1e | %.1f ktok/s | "
+             "%.0f ms (fwd %.0f bwd %.0f update %.0f, waited %.0f)%s%s", (long long)s->step,
+             r->a->steps, s->loss, s->norm, s->lr, 1e-3 * (double)step_tokens(r) / s->seconds,
+             1e3 * s->seconds, 1e3 * s->times.forward, 1e3 * s->times.backward, 1e3 * s->update,
+             1e3 * s->wait, eval, s->skipped ? " | skipped: not finite" : "");
+}
+
+/* mpirun gives its ranks a terminal of their own for standard output, wherever
+ * that ends, but not for standard error: a person watches where both are one. */
+static bool on_terminal(void)
+{
+    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
+}
+
+/* One line that is written over and over; a measured or skipped step stays. */
+static void print_live(struct run *r, const struct step_record *s, const char *line)
+{
+    struct winsize size;
+    int width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    r->live = isnan(s->eval_loss) && !s->skipped && s->step < r->a->steps;
+    printf("\r\033[K%.*s%s", r->live ? width - 1 : (int)strlen(line), line, r->live ? "" : "\n");
+    fflush(stdout);
+}
+
+void report_step(struct run *r, const struct step_record *s)
+{
+    char line[320];
+    if (r->log)
+        log_row(r, s);
+    if (r->a->quiet || zero_rank(r->z) != 0)
+        return;
+    progress_line(r, s, line, sizeof(line));
+    if (on_terminal()) {
+        print_live(r, s, line);
+        return;
+    }
+    bool due = r->a->steps <= EVERY_STEP || s->step == 1 || s->step == r->a->steps ||
+               s->skipped || !isnan(s->eval_loss) || clock_now() - r->printed >= LINE_SECONDS;
+    if (due) {
+        puts(line);
+        fflush(stdout);
+        r->printed = clock_now();
+    }
+}
+
+/* ------------------------------------------------------------------ the end */
+
+/* What this process has had in memory at once. 0: the kernel does not say. */
+static int64_t peak_memory(void)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[256];
+    long long kib = 0;
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "VmHWM: %lld kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return (int64_t)kib * 1024;
+}
+
+/* Disk space of the files without a name that this process holds open on the
+ * file system of folder: the engine's. */
+static int64_t spilled_bytes(const char *folder)
+{
+    struct stat here, st;
+    DIR *d = *folder && stat(folder, &here) == 0 ? opendir("/proc/self/fd") : NULL;
+    int64_t bytes = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode) &&
+            st.st_nlink == 0 && st.st_dev == here.st_dev)
+            bytes += (int64_t)st.st_blocks * 512;
+    if (d)
+        closedir(d);
+    return bytes;
+}
+
+static void print_row(const char *name, int64_t planned, int64_t measured)
+{
+    printf("  %-28s %12s %12s\n", name, in_bytes(planned).text, in_bytes(measured).text);
+}
+
+/* One quantity of every rank; of many ranks the least and the most. */
+static int report_ranks(struct run *r, const char *name, int64_t planned, int64_t measured)
+{
+    int ranks = zero_size(r->z), rank = zero_rank(r->z);
+    int64_t least[2] = {INT64_MAX, INT64_MAX}, most[2] = {0, 0};
+    char label[64];
+    for (int i = 0; i < ranks; i++) {
+        int64_t value[2];
+        if (run_sum(r, i == rank ? planned : 0, &value[0]) ||
+            run_sum(r, i == rank ? measured : 0, &value[1]))
+            return -1;
+        for (int k = 0; k < 2; k++) {
+            least[k] = value[k] < least[k] ? value[k] : least[k];
+            most[k] = value[k] > most[k] ? value[k] : most[k];
+        }
+        snprintf(label, sizeof(label), "rank %d, %s", i, name);
+        if (rank == 0 && ranks <= RANKS_SHOWN)
+            print_row(label, value[0], value[1]);
+    }
+    if (rank == 0 && ranks > RANKS_SHOWN) {
+        snprintf(label, sizeof(label), "least of %d, %s", ranks, name);
+        print_row(label, least[0], least[1]);
+        snprintf(label, sizeof(label), "most of %d, %s", ranks, name);
+        print_row(label, most[0], most[1]);
+    }
+    return 0;
+}
+
+/* On the CPU, device and host memory are the same: a process has one peak, its
+ * code and libraries included. */
+static int report_memory(struct run *r, const struct zero_stats *s)
+{
+    const struct zero_plan *p = &s->plan;
+    int64_t model = gpt_bytes(r->model), text = r->text.train_bytes + r->text.held_bytes;
+    if (zero_rank(r->z) == 0) {
+        printf("memory of rank 0 as planned: device %s, host %s, activations %s, text %s; the "
+               "process adds code and libraries\n",
+               in_bytes(p->device.total).text, in_bytes(p->host.total).text,
+               in_bytes(model).text, in_bytes(text).text);
+        printf("  %-28s %12s %12s\n", "", "planned", "measured");
+    }
+    int64_t planned = p->device.total + p->host.total + model + text;
+    if (report_ranks(r, "memory (VmHWM)", planned, peak_memory()))
+        return -1;
+    return report_ranks(r, "nvme", p->nvme.total, spilled_bytes(s->nvme_path));
+}
+
+/* What the same model would have taken without the library's help. */
+static void print_unsharded(const struct run *r, const struct zero_plan *p)
+{
+    struct zero_config config = arguments_config(r->a);
+    struct zero_plan whole;
+    config.stage = 0;
+    config.offload = ZERO_DEVICE;
+    config.offload_optimizer = config.offload_param = config.offload_grad = ZERO_AUTO;
+    config.host_bytes = 0;
+    int ranks = zero_size(r->z);
+    if (zero_plan_make(r->params, r->count, &config, ranks, ranks, &whole, NULL, 0) == ZERO_OK)
+        printf("at stage 0 without offload each rank would need %s on its device; here it has %s\n",
+               in_bytes(whole.device.total).text, in_bytes(p->device.total).text);
+}
+
+/* One kind of traffic, over all ranks; planned is -1 where there is no plan. */
+static int report_traffic(struct run *r, const char *name, int64_t mine, int64_t planned)
+{
+    int64_t sum, plan = -1;
+    if (run_sum(r, mine, &sum) || (planned >= 0 && run_sum(r, planned, &plan)))
+        return -1;
+    if (zero_rank(r->z) == 0 && (sum || plan > 0))
+        printf("  %-28s %12s %12s %10s/s\n", name, plan >= 0 ? in_bytes(plan).text : "",
+               in_bytes(sum).text, in_bytes((int64_t)((double)sum / r->seconds)).text);
+    return 0;
+}
+
+/* The engine has written its state once before the first step, and read it
+ * once more for the digest: one walk over it more than there were updates. */
+static int report_io(struct run *r, const struct zero_stats *s)
+{
+    int64_t walks = s->steps + 1;
+    if (zero_rank(r->z) == 0)
+        printf("%-30s %12s %12s %12s\n", "traffic of all ranks", "planned", "measured", "rate");
+    const struct {
+        const char *name;
+        int64_t bytes, planned;
+    } kinds[] = {
+        {"updates read from files", s->state_read_bytes, walks * s->plan.read_bytes},
+        {"updates wrote to files", s->state_written_bytes + s->param_written_bytes,
+         walks * s->plan.written_bytes},
+        {"gathers read from files", s->param_read_bytes, -1},
+        {"copied host to device", s->to_device_bytes, -1},
+        {"copied device to host", s->to_host_bytes, -1},
+        {"sent to other ranks", s->sent_bytes, -1},
+    };
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (report_traffic(r, kinds[i].name, kinds[i].bytes, kinds[i].planned))
+            return -1;
+    if (zero_rank(r->z) == 0)
+        printf("rank 0 waited %.2f s for the engine in %.2f s of steps; %lld acquires, %lld of "
+               "them without a gather, %lld gathers in vain\n", r->waited, r->seconds,
+               (long long)s->acquires, (long long)s->served, (long long)s->missed);
+    return 0;
+}
+
+static void print_result(const struct run *r, const struct zero_stats *s)
+{
+    int count = r->a->steps < RECENT ? r->a->steps : RECENT;
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += r->recent[i];
+    printf("\n%d steps in %.1f s (%.1f ktok/s), %lld skipped; mean loss of the last %d: %.4f\n\n",
+           r->a->steps, r->seconds, 1e-3 * (double)step_tokens(r) * r->a->steps / r->seconds,
+           (long long)s->skipped, count, sum / count);
+}
+
+int report_end(struct run *r)
+{
+    struct zero_stats s;
+    if (run_check(r, zero_stats(r->z, &s)))
+        return -1;
+    bool speaks = zero_rank(r->z) == 0;
+    if (speaks)
+        print_result(r, &s);
+    if (report_memory(r, &s))
+        return -1;
+    if (speaks)
+        print_unsharded(r, &s.plan);
+    if (report_io(r, &s))
+        return -1;
+    fflush(stdout);
+    return 0;
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the gpt2 program prints about a run: on what it runs and the plan, a
+ * line per step, a row per step in the log, memory and traffic at the end. */
+#ifndef EXAMPLES_GPT2_REPORT_H
+#define EXAMPLES_GPT2_REPORT_H
+
+#include "examples/gpt2/train.h"
+
+/* Local; only rank 0 prints, and nothing with --quiet. */
+void report_start(struct run *r);
+void report_step(struct run *r, const struct step_record *s); /* also the log's row */
+void report_log_header(FILE *log);
+
+/* COLLECTIVE. 0, or -1 with r->error set. */
+int report_end(struct run *r);
+
+#endif

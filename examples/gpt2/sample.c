@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Every rank computes the same logits and draws the same byte, because reading
+ * the parameters is collective. There is no cache of keys and values: each
+ * byte costs a forward pass over what the model can see. */
+#include "examples/gpt2/sample.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/common/counter.h"
+
+enum { BYTES = 256, FIRST = '\n', STREAM = 1 };
+
+int sample_pick(const float *logits, int count, double temperature, double u)
+{
+    assert(count > 0);
+    int best = 0;
+    for (int i = 1; i < count; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    if (temperature == 0)
+        return best;
+    double sum = 0, reached = 0;
+    for (int i = 0; i < count; i++)
+        sum += exp(((double)logits[i] - (double)logits[best]) / temperature);
+    for (int i = 0; i < count; i++) {
+        reached += exp(((double)logits[i] - (double)logits[best]) / temperature);
+        if (reached > u * sum)
+            return i;
+    }
+    return best; /* only rounding, or logits that are not numbers, lead here */
+}
+
+void sample_print(const unsigned char *bytes, int count, FILE *out)
+{
+    fputs("  | ", out);
+    for (int i = 0; i < count; i++) {
+        if (bytes[i] == '\n')
+            fputs("\n  | ", out);
+        else if (bytes[i] == '\t' || (bytes[i] >= ' ' && bytes[i] < 127))
+            fputc(bytes[i], out);
+        else
+            fprintf(out, "\\x%02x", (unsigned)bytes[i]);
+    }
+    fputc('\n', out);
+}
+
+/* Appends bytes one at a time behind the first of seen, which has room. */
+static int draw(struct run *r, float *logits, int32_t *seen, unsigned char *bytes)
+{
+    const struct arguments *a = r->a;
+    seen[0] = FIRST;
+    for (int i = 0; i < a->sample; i++) {
+        int length = i + 1 < a->shape.seq ? i + 1 : a->shape.seq;
+        int status = gpt_logits(r->model, r->z, seen + i + 1 - length, length, logits);
+        if (run_check(r, status))
+            return -1;
+        double u = counter_uniform((uint64_t)a->seed, STREAM, (uint64_t)i);
+        int next = sample_pick(logits, BYTES, a->temperature, u);
+        bytes[i] = (unsigned char)next;
+        seen[i + 1] = next;
+    }
+    return 0;
+}
+
+int sample_write(struct run *r)
+{
+    const struct arguments *a = r->a;
+    if (a->sample == 0)
+        return 0;
+    assert(a->shape.vocab >= BYTES);
+    float *logits = malloc((size_t)a->shape.vocab * sizeof(*logits));
+    int32_t *seen = malloc(((size_t)a->sample + 1) * sizeof(*seen));
+    unsigned char *bytes = malloc((size_t)a->sample);
+    bool well = logits && seen && bytes;
+    if (!well)
+        snprintf(r->error, sizeof(r->error),
+                 "No memory is left for a sample of %d bytes. Give a smaller --sample.", a->sample);
+    int status = run_agree(r, well);
+    if (status == 0)
+        status = run_check(r, zero_phase(r->z, ZERO_EVAL));
+    if (status == 0)
+        status = draw(r, logits, seen, bytes);
+    if (status == 0)
+        status = run_check(r, zero_phase(r->z, ZERO_TRAIN));
+    if (status == 0 && zero_rank(r->z) == 0) {
+        printf("\nsample of %d bytes at temperature %g\n", a->sample, a->temperature);
+        sample_print(bytes, a->sample, stdout);
+        putchar('\n');
+    }
+    free(logits);
+    free(seen);
+    free(bytes);
+    return status;
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Text written by the model, byte after byte. */
+#ifndef EXAMPLES_GPT2_SAMPLE_H
+#define EXAMPLES_GPT2_SAMPLE_H
+
+#include "examples/gpt2/train.h"
+
+/* COLLECTIVE. Draws --sample bytes, all ranks the same ones, and prints them on
+ * rank 0. 0, or -1 with r->error set. */
+int sample_write(struct run *r);
+
+/* The index drawn from softmax(logits / temperature) by u in [0, 1);
+ * temperature 0: the largest. */
+int sample_pick(const float *logits, int count, double temperature, double u);
+
+/* Prints bytes in lines behind a bar; what is not printable ASCII as \xNN. */
+void sample_print(const unsigned char *bytes, int count, FILE *out);
+
+#endif

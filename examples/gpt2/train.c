@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The run's life: create, train, finish. It uses the library as any program
+ * would; everything that can fail on one rank alone is agreed upon at once, so
+ * that no rank waits for one that is gone. */
+#include "examples/gpt2/train.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "examples/common/counter.h"
+#include "examples/gpt2/report.h"
+#include "examples/gpt2/sample.h"
+
+enum {
+    EVAL_BATCHES = 8, /* micro-batches of held-out text, over all ranks */
+    SKIPS_MAX = 10,   /* steps skipped in a row before the run is given up */
+};
+
+/* Stands for a loss that is not finite where only finite ones may be averaged;
+ * no true loss comes near it. */
+static const double not_finite = 1e60;
+
+double clock_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int run_check(struct run *r, int status)
+{
+    if (status == ZERO_OK)
+        return 0;
+    const char *sentence = r->z ? zero_last_error(r->z) : "";
+    if (!r->error[0])
+        snprintf(r->error, sizeof(r->error), "%s",
+                 *sentence ? sentence : zero_status_name(status));
+    return -1;
+}
+
+int run_sum(struct run *r, int64_t value, int64_t *sum)
+{
+    double mean = 0, mine = (double)value;
+    int status = zero_mean(r->z, &mine, 1, &mean);
+    *sum = llround(mean * zero_size(r->z));
+    return run_check(r, status);
+}
+
+int run_agree(struct run *r, bool well)
+{
+    int64_t failed;
+    if (run_sum(r, !well, &failed))
+        return -1;
+    return failed ? -1 : 0;
+}
+
+/* ------------------------------------------------------------------- create */
+
+/* Ranks with other options or files would train another model without a word:
+ * all values are equal when none differs from their mean. Of the hash 32 bits
+ * are enough, and leave room for the ranks' sum: only so is the mean exact. */
+static int check_alike(struct run *r)
+{
+    uint64_t hash = counter_mix(text_hash(&r->text) ^ arguments_hash(r->a));
+    double mine = (double)(hash >> 32), mean, deviation;
+    if (run_check(r, zero_mean(r->z, &mine, 1, &mean)))
+        return -1;
+    mine = fabs(mine - mean);
+    if (run_check(r, zero_mean(r->z, &mine, 1, &deviation)))
+        return -1;
+    if (deviation == 0)
+        return 0;
+    snprintf(r->error, sizeof(r->error),
+             "The ranks were not given the same options or text; this one read %d files with %lld "
+             "bytes. Start every rank with the same options and the same files under --data.",
+             r->text.files, (long long)(r->text.train_bytes + r->text.held_bytes));
+    return -1;
+}
+
+static bool log_open(struct run *r)
+{
+    if (!r->a->log || zero_rank(r->z) != 0)
+        return true;
+    r->log = fopen(r->a->log, "w");
+    if (r->log) {
+        report_log_header(r->log);
+        return true;
+    }
+    snprintf(r->error, sizeof(r->error),
+             "'%s' cannot be written: %s. Give --log a file in a folder that exists.", r->a->log,
+             strerror(errno));
+    return false;
+}
+
+/* What this rank has for itself: the model's activations, batches, the log. */
+static bool create_local(struct run *r)
+{
+    struct zero_stats stats;
+    size_t tokens = (size_t)r->a->batch * (size_t)r->a->shape.seq;
+    if (run_check(r, zero_stats(r->z, &stats)))
+        return false;
+    r->model = gpt_create(&r->a->shape, (enum zero_dtype)r->a->dtype, r->a->batch, stats.threads,
+                          r->error, sizeof(r->error));
+    if (!r->model)
+        return false;
+    r->tokens = malloc(tokens * sizeof(int32_t));
+    r->targets = malloc(tokens * sizeof(int32_t));
+    r->losses = malloc((size_t)r->a->accumulate * sizeof(double));
+    if (!r->tokens || !r->targets || !r->losses) {
+        snprintf(r->error, sizeof(r->error), "No memory is left for a batch of %zu tokens. Give a "
+                 "smaller --batch or --seq.", tokens);
+        return false;
+    }
+    return log_open(r);
+}
+
+static int load_text(struct run *r)
+{
+    const struct arguments *a = r->a;
+    if (text_load(&r->text, a->data.items, a->data.count, a->shape.seq, r->error,
+                  sizeof(r->error)))
+        return -1;
+    if (a->eval_every == 0 || r->text.held_bytes >= text_needs(a->shape.seq))
+        return 0;
+    snprintf(r->error, sizeof(r->error),
+             "%d files of text leave %lld bytes held out, and --eval-every %d needs %lld for one "
+             "sequence. Give more with --data, or --eval-every 0.", r->text.files,
+             (long long)r->text.held_bytes, a->eval_every,
+             (long long)text_needs(a->shape.seq));
+    return -1;
+}
+
+int run_create(struct run *r, const struct arguments *a)
+{
+    *r = (struct run){.a = a};
+    if (load_text(r))
+        return -1;
+    if (gpt_params(&a->shape, (uint64_t)a->seed, &r->params, &r->count)) {
+        snprintf(r->error, sizeof(r->error), "A model of %d layers and %d channels cannot be "
+                 "described. Give a smaller one.", a->shape.layers, a->shape.channels);
+        return -1;
+    }
+    struct zero_config config = arguments_config(a);
+    int status = zero_create(&r->z, r->params, r->count, &config);
+    if (!r->z)
+        status = ZERO_ERR_MEMORY;
+    if (run_check(r, status) || check_alike(r) || run_agree(r, create_local(r)))
+        return -1;
+    if (run_check(r, zero_set_clip(r->z, a->clip)))
+        return -1;
+    return run_check(r, zero_set_accumulate(r->z, a->accumulate));
+}
+
+void run_destroy(struct run *r)
+{
+    if (r->log)
+        fclose(r->log);
+    gpt_destroy(r->model);
+    zero_destroy(r->z);
+    gpt_params_free(r->params, r->count);
+    text_free(&r->text);
+    free(r->tokens);
+    free(r->targets);
+    free(r->losses);
+}
+
+/* -------------------------------------------------------------------- train */
+
+/* The mean of losses over all ranks; NAN when one of them is not finite. */
+static int mean_loss(struct run *r, double *losses, int count, double *mean)
+{
+    for (int i = 0; i < count; i++)
+        if (!isfinite(losses[i]))
+            losses[i] = not_finite;
+    *mean = 0;
+    int status = zero_mean(r->z, losses, count, mean);
+    if (*mean > 1e-20 * not_finite)
+        *mean = NAN;
+    return run_check(r, status);
+}
+
+/* Micro-batches of held-out text are dealt round-robin like those of training.
+ * Where the ranks do not divide them, some compute one more, uncounted, since
+ * all have to take part in every gather. */
+static int evaluate(struct run *r, double *loss)
+{
+    const struct arguments *a = r->a;
+    int rank = zero_rank(r->z), ranks = zero_size(r->z), counted = 0;
+    double losses[EVAL_BATCHES];
+    int status = zero_phase(r->z, ZERO_EVAL);
+    for (int first = 0; status == ZERO_OK && first < EVAL_BATCHES; first += ranks) {
+        double one = 0;
+        text_batch(r->text.held, r->text.held_bytes, ~(uint64_t)a->seed, first + rank, a->batch,
+                   a->shape.seq, r->tokens, r->targets);
+        status = gpt_eval(r->model, r->z, r->tokens, r->targets, &one);
+        if (first + rank < EVAL_BATCHES)
+            losses[counted++] = one;
+    }
+    if (run_check(r, status) || mean_loss(r, losses, counted, loss))
+        return -1;
+    return run_check(r, zero_phase(r->z, ZERO_TRAIN));
+}
+
+/* Forward and backward of one step's micro-batches. */
+static int micro_steps(struct run *r, int64_t step, struct gpt_times *times)
+{
+    const struct arguments *a = r->a;
+    int status = ZERO_OK;
+    for (int i = 0; status == ZERO_OK && i < a->accumulate; i++) {
+        int64_t number = (step * a->accumulate + i) * zero_size(r->z) + zero_rank(r->z);
+        text_batch(r->text.train, r->text.train_bytes, (uint64_t)a->seed, number, a->batch,
+                   a->shape.seq, r->tokens, r->targets);
+        status = gpt_train(r->model, r->z, r->tokens, r->targets, &r->losses[i], times);
+    }
+    return run_check(r, status);
+}
+
+static int64_t bytes_read(const struct zero_stats *s)
+{
+    return s->state_read_bytes + s->param_read_bytes;
+}
+
+static int64_t bytes_written(const struct zero_stats *s)
+{
+    return s->state_written_bytes + s->param_written_bytes;
+}
+
+/* What the engine counted between the last step's return and this one's. The
+ * update goes on behind the next forward pass, so a step's row holds the end
+ * of the update before it and the beginning of its own. */
+static int take_counters(struct run *r, struct zero_stats *last, struct step_record *record)
+{
+    struct zero_stats now;
+    if (run_check(r, zero_stats(r->z, &now)))
+        return -1;
+    record->wait = now.wait_seconds - last->wait_seconds;
+    record->update = now.update_seconds - last->update_seconds;
+    int64_t read = bytes_read(&now) - bytes_read(last);
+    int64_t written = bytes_written(&now) - bytes_written(last);
+    *last = now;
+    if (!r->a->log)
+        return 0;
+    return run_sum(r, read, &record->read_bytes) || run_sum(r, written, &record->written_bytes)
+               ? -1 : 0;
+}
+
+static int train_step(struct run *r, struct zero_stats *last, struct step_record *record)
+{
+    const struct arguments *a = r->a;
+    struct zero_step_info info;
+    double begun = clock_now();
+    int64_t step = record->step - 1;
+    record->lr = arguments_lr(a, step);
+    struct zero_adam adam = {.lr = record->lr, .beta1 = a->beta1, .beta2 = a->beta2,
+                             .eps = a->eps, .weight_decay = a->weight_decay};
+    if (run_check(r, zero_set_adam(r->z, 0, &adam)) || micro_steps(r, step, &record->times) ||
+        mean_loss(r, r->losses, a->accumulate, &record->loss) ||
+        run_check(r, zero_step(r->z, &info)))
+        return -1;
+    record->norm = info.norm;
+    record->skipped = info.skipped;
+    record->seconds = clock_now() - begun;
+    if (take_counters(r, last, record))
+        return -1;
+    r->seconds += record->seconds;
+    r->waited += record->wait;
+    r->recent[step % RECENT] = record->loss;
+    return 0;
+}
+
+/* Measures the held-out loss. What it waited and gathered is not the next
+ * step's; the end of the last update, which goes on meanwhile, stays counted. */
+static int evaluate_apart(struct run *r, struct zero_stats *last, double *loss)
+{
+    struct zero_stats before, after;
+    if (run_check(r, zero_stats(r->z, &before)) || evaluate(r, loss) ||
+        run_check(r, zero_stats(r->z, &after)))
+        return -1;
+    last->wait_seconds += after.wait_seconds - before.wait_seconds;
+    last->param_read_bytes += after.param_read_bytes - before.param_read_bytes;
+    return 0;
+}
+
+int run_train(struct run *r)
+{
+    const struct arguments *a = r->a;
+    struct zero_stats last;
+    if (run_check(r, zero_stats(r->z, &last)))
+        return -1;
+    report_start(r);
+    r->printed = clock_now();
+    for (int step = 1, skips = 0; step <= a->steps; step++) {
+        struct step_record record = {.step = step, .eval_loss = NAN};
+        if (train_step(r, &last, &record))
+            return -1;
+        bool due = a->eval_every && step % a->eval_every == 0;
+        if (due && evaluate_apart(r, &last, &record.eval_loss))
+            return -1;
+        report_step(r, &record);
+        skips = record.skipped ? skips + 1 : 0;
+        if (skips == SKIPS_MAX) {
+            snprintf(r->error, sizeof(r->error),
+                     "%d steps in a row were skipped, up to step %d, because gradients were not "
+                     "finite. Lower --lr, or give --dtype fp32.", skips, step);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------- finish */
+
+/* Closes the log; whether all of it was written. */
+static bool log_close(struct run *r)
+{
+    if (!r->log)
+        return true;
+    bool well = !ferror(r->log);
+    well = fclose(r->log) == 0 && well;
+    r->log = NULL;
+    if (!well)
+        snprintf(r->error, sizeof(r->error), "'%s' could not be written to its end. Give --log a "
+                 "file on a disk with space.", r->a->log);
+    return well;
+}
+
+/* The way to compare two runs: equal for equal masters and moments, wherever
+ * these rest. */
+static int print_digest(struct run *r, const struct zero_digest *d)
+{
+    bool well = true;
+    if (zero_rank(r->z) == 0) {
+        printf("digest master=%016" PRIx64 " m=%016" PRIx64 " v=%016" PRIx64 "\n", d->master,
+               d->moment1, d->moment2);
+        well = fflush(stdout) == 0 && !ferror(stdout);
+    }
+    if (!well)
+        snprintf(r->error, sizeof(r->error), "Standard output could not be written.");
+    return run_agree(r, well);
+}
+
+/* The digest is taken first, because it waits for the last update's end, so
+ * that the reports count all of it; it is printed last. */
+int run_finish(struct run *r)
+{
+    struct zero_digest digest;
+    if (run_agree(r, log_close(r)) || run_check(r, zero_digest(r->z, &digest)))
+        return -1;
+    if (!r->a->quiet && (report_end(r) || sample_write(r)))
+        return -1;
+    return print_digest(r, &digest);
+}

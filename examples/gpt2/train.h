@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One training run of the gpt2 program on this rank: what it holds, and the
+ * loop. What is printed about it is report.h's. */
+#ifndef EXAMPLES_GPT2_TRAIN_H
+#define EXAMPLES_GPT2_TRAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "examples/common/text.h"
+#include "examples/gpt2/arguments.h"
+#include "examples/gpt2/model.h"
+#include "include/zero.h"
+
+enum { RECENT = 20 }; /* losses in the mean that is printed at the end */
+
+struct run {
+    const struct arguments *a;
+    struct text text;
+    struct zero_param *params;
+    int count;
+    struct zero *z;
+    struct gpt *model;
+    int32_t *tokens, *targets; /* (batch, seq) */
+    double *losses;            /* (accumulate) */
+    FILE *log;                 /* rank 0's, with --log */
+    double recent[RECENT];     /* loss of step s at s % RECENT */
+    double seconds, waited;    /* in steps, evaluation apart; this rank for the engine in them */
+    double printed;            /* clock_now of the last progress line */
+    bool live;                 /* a progress line stands on the terminal without its end */
+    char error[640];           /* "" when this rank is well and only another one failed */
+};
+
+/* One step as reported: losses and norm are the whole job's, times this rank's. */
+struct step_record {
+    int64_t step; /* 1, 2, ... */
+    double loss, norm, lr;
+    double eval_loss; /* NAN: not measured */
+    bool skipped;
+    double seconds, wait, update;
+    struct gpt_times times;
+    int64_t read_bytes, written_bytes; /* all ranks; only with --log */
+};
+
+/* COLLECTIVE, all of them; 0, or -1 with error set. After a failure only
+ * run_destroy is left. */
+int run_create(struct run *r, const struct arguments *a);
+int run_train(struct run *r);
+int run_finish(struct run *r); /* reports, sample, digest */
+void run_destroy(struct run *r);
+
+/* COLLECTIVE: 0 when every rank passes true. Ranks that fail keep their error. */
+int run_agree(struct run *r, bool well);
+
+/* COLLECTIVE: the sum of every rank's value. */
+int run_sum(struct run *r, int64_t value, int64_t *sum);
+
+/* Takes the engine's sentence when status is not ZERO_OK. 0 or -1. */
+int run_check(struct run *r, int status);
+
+double clock_now(void); /* seconds from an arbitrary start */
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the files of this folder offer to select.c: one table per instruction
+ * set, and the choice between them as a function of what a CPU can do, so that
+ * tests can ask it about CPUs they do not run on.
+ */
+#ifndef KERNELS_CPU_CPU_H
+#define KERNELS_CPU_CPU_H
+
+#include "kernels/kernels.h"
+
+extern const struct kernels kernels_scalar;
+#ifdef __x86_64__
+extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx512;
+#endif
+
+/* Bits of an argument below: what CPU and operating system can run. Scalar
+ * code always runs. */
+#define CPU_AVX2 1u
+#define CPU_AVX512 2u
+
+/* The table named, or the best of cpu when isa is NULL. NULL with error set:
+ * ZERO_ERR_ARGUMENT no such name, ZERO_ERR_UNSUPPORTED cpu lacks it. */
+const struct kernels *kernels_choose(const char *isa, unsigned cpu, struct error *error);
+
+#endif

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Chooses the table of kernels for this CPU, or the one that is asked for, and
+ * puts a thread's floating-point unit into the state they rely on. Never
+ * replaces what was asked for by something else.
+ */
+#include <assert.h>
+#include <fenv.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu/cpu.h"
+
+struct isa {
+    const char *name;
+    unsigned needs; /* CPU_ bits */
+    const struct kernels *kernels; /* NULL: not in this build */
+};
+
+#ifdef __x86_64__
+#define BUILT(table) (&(table))
+#else
+#define BUILT(table) NULL
+#endif
+
+/* Best first. */
+static const struct isa isas[] = {
+    {"avx512", CPU_AVX512, BUILT(kernels_avx512)},
+    {"avx2", CPU_AVX2, BUILT(kernels_avx2)},
+    {"scalar", 0, &kernels_scalar},
+};
+#define ISAS ((int)(sizeof(isas) / sizeof(isas[0])))
+
+static bool isa_runs(const struct isa *isa, unsigned cpu)
+{
+    return isa->kernels && (isa->needs & ~cpu) == 0;
+}
+
+const struct kernels *kernels_choose(const char *isa, unsigned cpu, struct error *error)
+{
+    const struct kernels *best = NULL;
+    bool known = false;
+    for (int i = 0; i < ISAS; i++) {
+        bool named = isa && strcmp(isa, isas[i].name) == 0;
+        known = known || named;
+        if (!isa_runs(&isas[i], cpu))
+            continue;
+        if (!isa || named)
+            return isas[i].kernels;
+        best = best ? best : isas[i].kernels;
+    }
+    assert(best); /* scalar needs nothing */
+    if (!known)
+        error_set(error, ZERO_ERR_ARGUMENT,
+                  "There is no instruction set \"%s\". Set ZERO_ISA to scalar, avx2 or avx512, "
+                  "or unset it to get the best one.", isa);
+    else
+        error_set(error, ZERO_ERR_UNSUPPORTED,
+                  "The kernels for %s do not run on this CPU; the best that do are %s. Unset "
+                  "ZERO_ISA or set it to %s: the results are the same bits.",
+                  isa, best->isa, best->isa);
+    return NULL;
+}
+
+/* What is reported includes that the operating system saves the registers. */
+static unsigned cpu_features(void)
+{
+    unsigned cpu = 0;
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2"))
+        cpu |= CPU_AVX2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        cpu |= CPU_AVX512;
+#endif
+    return cpu;
+}
+
+const struct kernels *kernels_select(const char *isa, struct error *error)
+{
+    const char *environment = getenv("ZERO_ISA");
+    if (!isa && environment && environment[0])
+        isa = environment;
+    return kernels_choose(isa, cpu_features(), error);
+}
+
+void kernels_thread_init(void)
+{
+    fesetround(FE_TONEAREST);
+    /* A library linked with -ffast-math may have switched denormals off. */
+#if defined(__x86_64__)
+    const unsigned ftz = 0x8000, daz = 0x0040;
+    _mm_setcsr(_mm_getcsr() & ~(ftz | daz));
+#elif defined(__aarch64__)
+    const uint64_t fz = (uint64_t)1 << 24;
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr & ~fz));
+#endif
+}

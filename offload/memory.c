@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload/memory.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KEY_MAX 64
+
+/* Where one version of the control groups keeps its numbers. */
+struct groups {
+    const char *mount;
+    const char *limit;
+    const char *usage;
+    const char *cache[2]; /* keys of memory.stat: file pages, which can be dropped */
+};
+
+static const struct groups groups_v1 = {
+    .mount = "/sys/fs/cgroup/memory",
+    .limit = "memory.limit_in_bytes",
+    .usage = "memory.usage_in_bytes",
+    .cache = {"total_inactive_file", "total_active_file"},
+};
+
+static const struct groups groups_v2 = {
+    .mount = "/sys/fs/cgroup",
+    .limit = "memory.max",
+    .usage = "memory.current",
+    .cache = {"inactive_file", "active_file"},
+};
+
+struct bound {
+    int64_t bytes;
+    char *source;
+    size_t source_size;
+};
+
+static void bound_lower(struct bound *bound, int64_t bytes, const char *source)
+{
+    if (bytes < bound->bytes) {
+        bound->bytes = bytes;
+        snprintf(bound->source, bound->source_size, "%s", source);
+    }
+}
+
+/* The number after key in folder/name, or the file's first when key is NULL.
+ * False when there is none: no such file, or "max". */
+static bool number_read(const char *folder, const char *name, const char *key, int64_t *number)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
+        return false;
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    bool found = false;
+    char line[256], word[KEY_MAX];
+    if (key == NULL)
+        found = fscanf(file, "%" SCNd64, number) == 1;
+    while (key != NULL && !found && fgets(line, sizeof(line), file) != NULL)
+        found = sscanf(line, "%63s %" SCNd64, word, number) == 2 && strcmp(word, key) == 0;
+    fclose(file);
+    return found;
+}
+
+static void group_bound(const char *folder, const struct groups *groups, struct bound *bound)
+{
+    int64_t limit, usage;
+    if (!number_read(folder, groups->limit, NULL, &limit) ||
+        !number_read(folder, groups->usage, NULL, &usage))
+        return;
+    for (int i = 0; i < 2; i++) {
+        int64_t cache;
+        if (number_read(folder, "memory.stat", groups->cache[i], &cache))
+            usage -= cache < usage ? cache : usage;
+    }
+    bound_lower(bound, limit > usage ? limit - usage : 0, folder);
+}
+
+/* A group and all above it. A container may show a path that is not there: the
+ * walk then meets the mount's own root. */
+static void groups_bound(const char *root, char *group, const struct groups *groups,
+                         struct bound *bound)
+{
+    for (;;) {
+        char folder[PATH_MAX];
+        if (snprintf(folder, sizeof(folder), "%s%s%s", root, groups->mount, group) <
+            (int)sizeof(folder))
+            group_bound(folder, groups, bound);
+        char *slash = strrchr(group, '/');
+        if (slash == NULL)
+            return;
+        *slash = '\0';
+    }
+}
+
+/* Lines of /proc/self/cgroup are id:controllers:path; version 2 has none of
+ * the middle. */
+static void line_bound(const char *root, char *line, struct bound *bound)
+{
+    line[strcspn(line, "\n")] = '\0';
+    char *controllers = strchr(line, ':');
+    char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+    if (group == NULL)
+        return;
+    *group++ = '\0';
+    controllers++;
+    if (*controllers == '\0')
+        groups_bound(root, group, &groups_v2, bound);
+    for (char *save, *name = strtok_r(controllers, ",", &save); name != NULL;
+         name = strtok_r(NULL, ",", &save))
+        if (strcmp(name, "memory") == 0)
+            groups_bound(root, group, &groups_v1, bound);
+}
+
+int64_t memory_available(const char *root, char *source, size_t source_size)
+{
+    struct bound bound = {.bytes = INT64_MAX, .source = source, .source_size = source_size};
+    snprintf(source, source_size, "nothing");
+
+    char path[PATH_MAX];
+    int64_t kib;
+    snprintf(path, sizeof(path), "%s/proc", root);
+    if (number_read(path, "meminfo", "MemAvailable:", &kib))
+        bound_lower(&bound, kib * 1024, "MemAvailable");
+
+    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+    FILE *file = fopen(path, "re");
+    if (file != NULL) {
+        char line[PATH_MAX];
+        while (fgets(line, sizeof(line), file) != NULL)
+            line_bound(root, line, &bound);
+        fclose(file);
+    }
+    return bound.bytes;
+}

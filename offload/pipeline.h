@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Chunk slots on their way between file and memory.
+ *
+ * Who owns what: a slot belongs to one chunk from the start of its read (or of
+ * its update, when there is nothing to read) until its last write has landed.
+ * The schedule decides which chunk and when; this file carries out one
+ * transfer, keeps the state of each slot, and asserts that it only ever moves
+ * along free -> reading -> read -> stepping -> stepped -> writing -> free
+ * (what is not read starts at stepping, what is not written ends at stepped).
+ * Shutdown: the ring's destroy waits for what is under way.
+ */
+#ifndef OFFLOAD_PIPELINE_H
+#define OFFLOAD_PIPELINE_H
+
+#include "offload/ring.h"
+#include "offload/spill.h"
+
+enum pipeline_state {
+    PIPELINE_FREE,
+    PIPELINE_READING,
+    PIPELINE_READ,
+    PIPELINE_STEPPING,
+    PIPELINE_STEPPED,
+    PIPELINE_WRITING,
+};
+
+/* One request and whether it is done. */
+struct transfer {
+    struct ring_request request;
+    bool done;
+};
+
+struct pipeline_slot {
+    enum pipeline_state state;
+    int64_t chunk;
+    int writes; /* still to land */
+    struct transfer record, param;
+};
+
+struct pipeline {
+    struct ring *ring;        /* NULL when nothing rests in the file */
+    const struct spill *spill;
+    int outstanding;          /* requests handed to the ring and not yet reaped */
+    struct pipeline_slot *slots;
+    int64_t read_bytes, written_bytes; /* counted when reaped */
+};
+
+int pipeline_create(struct pipeline *p, int slots, struct error *error);
+void pipeline_destroy(struct pipeline *p);
+
+/* Whether the ring takes another request. */
+bool pipeline_room(const struct pipeline *p);
+
+/* Starts a transfer; buffer, bytes and offset are SPILL_ALIGN aligned. */
+int pipeline_transfer(struct pipeline *p, struct transfer *t, bool write, void *buffer,
+                      int64_t bytes, int64_t offset, struct error *error);
+
+/* Reaps what is finished. */
+void pipeline_poll(struct pipeline *p);
+
+/* Whether the transfer is done; an error names what (e.g. "chunk 3") and path. */
+int pipeline_done(struct pipeline *p, const struct transfer *t, bool *done, const char *what,
+                  int64_t number, struct error *error);
+
+/* The edges that are no transfer, and those that are. */
+void pipeline_reading(struct pipeline_slot *slot, int64_t chunk);
+void pipeline_was_read(struct pipeline_slot *slot);
+void pipeline_stepping(struct pipeline_slot *slot, int64_t chunk);
+void pipeline_stepped(struct pipeline_slot *slot, int writes);
+void pipeline_writing(struct pipeline_slot *slot);
+void pipeline_was_written(struct pipeline_slot *slot);
+
+#endif

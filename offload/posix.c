@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The ring for systems without io_uring: threads with pread and pwrite on the
+ * same blocks. It is not a degraded mode: with blocks of a MiB it reaches the
+ * same bandwidth.
+ *
+ * The user's thread owns the core; a block belongs to a thread from the todo
+ * list to the finished list, and the lock passes it over.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "offload/ring_core.h"
+#include "src/thread.h"
+
+#define POSIX_THREADS 4
+
+struct posix {
+    struct ring_core core;
+    int event_fd;
+    int threads; /* that run */
+    pthread_t thread[POSIX_THREADS];
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* Under lock. */
+    struct ring_block *todo, *todo_last;
+    struct ring_block *finished;
+    bool stop;
+};
+
+static int64_t block_move(const struct ring_block *block)
+{
+    const struct ring_request *request = block->request;
+    char *buffer = request->buffer + block->start;
+    size_t bytes = (size_t)block->bytes;
+    off_t offset = request->offset + block->start;
+    ssize_t moved = request->write ? pwrite(request->fd, buffer, bytes, offset)
+                                   : pread(request->fd, buffer, bytes, offset);
+    return moved < 0 ? -errno : moved;
+}
+
+static void *mover_run(void *arg)
+{
+    struct posix *posix = arg;
+    pthread_mutex_lock(&posix->lock);
+    for (;;) {
+        while (posix->todo == NULL && !posix->stop)
+            pthread_cond_wait(&posix->wake, &posix->lock);
+        if (posix->stop)
+            break;
+        struct ring_block *block = posix->todo;
+        posix->todo = block->next;
+        pthread_mutex_unlock(&posix->lock);
+        block->result = block_move(block);
+        pthread_mutex_lock(&posix->lock);
+        block->next = posix->finished;
+        posix->finished = block;
+        event_write(posix->event_fd);
+    }
+    pthread_mutex_unlock(&posix->lock);
+    return NULL;
+}
+
+/* Under lock. */
+static void todo_append(struct posix *posix, struct ring_block *block)
+{
+    block->next = NULL;
+    if (posix->todo == NULL)
+        posix->todo = block;
+    else
+        posix->todo_last->next = block;
+    posix->todo_last = block;
+    pthread_cond_signal(&posix->wake);
+}
+
+/* Under lock. */
+static void todo_fill(struct posix *posix)
+{
+    struct ring_block *block;
+    while ((block = ring_core_next(&posix->core)) != NULL)
+        todo_append(posix, block);
+}
+
+static int posix_submit(struct ring *ring, struct error *error)
+{
+    struct posix *posix = (struct posix *)ring;
+    (void)error; /* the threads are there: nothing can fail before a block does */
+    pthread_mutex_lock(&posix->lock);
+    todo_fill(posix);
+    pthread_mutex_unlock(&posix->lock);
+    return ZERO_OK;
+}
+
+static int posix_reap(struct ring *ring, struct ring_request **done, int max)
+{
+    struct posix *posix = (struct posix *)ring;
+    pthread_mutex_lock(&posix->lock);
+    while (posix->finished != NULL) {
+        struct ring_block *block = posix->finished;
+        posix->finished = block->next;
+        if (ring_core_complete(&posix->core, block, block->result))
+            todo_append(posix, block);
+    }
+    todo_fill(posix);
+    pthread_mutex_unlock(&posix->lock);
+    return ring_core_take(&posix->core, done, max);
+}
+
+static void posix_destroy(struct ring *ring)
+{
+    struct posix *posix = (struct posix *)ring;
+    if (posix == NULL)
+        return;
+    pthread_mutex_lock(&posix->lock);
+    posix->stop = true;
+    pthread_cond_broadcast(&posix->wake);
+    pthread_mutex_unlock(&posix->lock);
+    for (int i = 0; i < posix->threads; i++)
+        pthread_join(posix->thread[i], NULL);
+    pthread_cond_destroy(&posix->wake);
+    pthread_mutex_destroy(&posix->lock);
+    free(posix);
+}
+
+static const struct ring_ops posix_ops = {
+    .name = "posix",
+    .queue = ring_core_queue,
+    .submit = posix_submit,
+    .reap = posix_reap,
+    .destroy = posix_destroy,
+};
+
+int ring_posix_create(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
+                      struct error *error)
+{
+    (void)base, (void)bytes, (void)fd; /* nothing to register with */
+    assert(event_fd >= 0);
+    *ring = NULL;
+    struct posix *posix = calloc(1, sizeof(*posix));
+    if (posix == NULL)
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring.");
+    ring_core_init(&posix->core, &posix_ops);
+    posix->event_fd = event_fd;
+    pthread_mutex_init(&posix->lock, NULL);
+    pthread_cond_init(&posix->wake, NULL);
+    while (posix->threads < POSIX_THREADS) {
+        int rc = thread_start(&posix->thread[posix->threads], mover_run, posix);
+        if (rc != 0) {
+            char text[64];
+            error_set(error, ZERO_ERR_MEMORY,
+                      "Only %d of %d I/O threads could be started: %s. Raise the limit on "
+                      "processes (ulimit -u).",
+                      posix->threads, POSIX_THREADS, strerror_r(rc, text, sizeof(text)));
+            posix_destroy(&posix->core.ring);
+            return error->status;
+        }
+        posix->threads++;
+    }
+    *ring = &posix->core.ring;
+    return ZERO_OK;
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The part of a ring that does not depend on how blocks are moved. Each block
+ * is owned by one side at a time: free here, or out with the implementation
+ * between ring_core_next and the ring_core_complete that returns false.
+ * A request that failed is cut no further; it is done when its last block is
+ * back.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "offload/ring_core.h"
+#include "offload/spill.h"
+
+void ring_core_init(struct ring_core *core, const struct ring_ops *ops)
+{
+    memset(core, 0, sizeof(*core));
+    core->ring.ops = ops;
+    for (int i = 0; i < RING_DEPTH; i++) {
+        core->blocks[i].next = core->free;
+        core->free = &core->blocks[i];
+    }
+}
+
+static void list_append(struct ring_request **first, struct ring_request **last,
+                        struct ring_request *request)
+{
+    request->next = NULL;
+    if (*first == NULL)
+        *first = request;
+    else
+        (*last)->next = request;
+    *last = request;
+}
+
+static struct ring_request *list_remove(struct ring_request **first)
+{
+    struct ring_request *request = *first;
+    *first = request->next;
+    request->next = NULL;
+    return request;
+}
+
+void ring_core_queue(struct ring *ring, struct ring_request *request)
+{
+    struct ring_core *core = (struct ring_core *)ring;
+    assert(request->bytes > 0 && request->bytes % SPILL_ALIGN == 0);
+    assert(request->offset >= 0 && request->offset % SPILL_ALIGN == 0);
+    assert((uintptr_t)request->buffer % SPILL_ALIGN == 0);
+    assert(core->requests < RING_REQUESTS_MAX);
+    request->submitted = request->completed = 0;
+    request->inflight = 0;
+    request->error = (struct error){.status = ZERO_OK};
+    core->requests++;
+    list_append(&core->queued, &core->queued_last, request);
+}
+
+struct ring_block *ring_core_next(struct ring_core *core)
+{
+    struct ring_request *request = core->queued;
+    struct ring_block *block = core->free;
+    if (request == NULL || block == NULL)
+        return NULL;
+    assert(request->error.status == ZERO_OK);
+    core->free = block->next;
+    int64_t left = request->bytes - request->submitted;
+    *block = (struct ring_block){
+        .request = request,
+        .start = request->submitted,
+        .bytes = left < RING_BLOCK ? left : RING_BLOCK,
+    };
+    request->submitted += block->bytes;
+    request->inflight++;
+    if (request->submitted == request->bytes)
+        list_remove(&core->queued);
+    assert(block->bytes > 0 && request->inflight <= RING_DEPTH);
+    return block;
+}
+
+static const char *errno_advice(int errnum)
+{
+    switch (errnum) {
+    case ENOSPC:
+    case EDQUOT: return ". Free space there, or choose another folder";
+    case EFBIG: return ". Raise the limit on file sizes (ulimit -f)";
+    case EIO: return ". Look for messages of the drive in the kernel's log (dmesg)";
+    default: return "";
+    }
+}
+
+/* Records why a block failed and takes its request out of the queue. */
+static void request_fail(struct ring_core *core, const struct ring_block *block, int64_t result)
+{
+    struct ring_request *request = block->request;
+    const char *verb = request->write ? "write" : "read";
+    char text[64];
+    if (result < 0)
+        error_set(&request->error, ZERO_ERR_IO,
+                  "%s of %" PRId64 " bytes at offset %" PRId64 " stopped at offset %" PRId64
+                  ": %s%s.",
+                  verb, request->bytes, request->offset, request->offset + block->start,
+                  strerror_r((int)-result, text, sizeof(text)), errno_advice((int)-result));
+    else
+        error_set(&request->error, ZERO_ERR_IO,
+                  "%s of %" PRId64 " bytes at offset %" PRId64 " stopped at offset %" PRId64
+                  ": %s.",
+                  verb, request->bytes, request->offset, request->offset + block->start + result,
+                  request->write ? "nothing more was written"
+                                 : "the file ends there. Something has truncated it");
+    if (request->submitted < request->bytes) {
+        assert(core->queued == request);
+        list_remove(&core->queued);
+    }
+}
+
+static bool block_is_stuck(struct ring_block *block, int64_t result, int64_t moved)
+{
+    if (result == 0 || (result < 0 && result != -EINTR && result != -EAGAIN))
+        return true;
+    block->tries = moved > 0 ? 0 : block->tries + 1;
+    return block->tries >= RING_TRIES;
+}
+
+bool ring_core_complete(struct ring_core *core, struct ring_block *block, int64_t result)
+{
+    struct ring_request *request = block->request;
+    assert(request != NULL && request->inflight > 0);
+    assert(block->bytes > 0 && result <= block->bytes);
+
+    /* A transfer that ended off the alignment goes on from before it: O_DIRECT
+     * would refuse the rest, and say EINVAL where the file has ended. */
+    int64_t moved = result > 0 ? result - result % SPILL_ALIGN : 0;
+    block->start += moved;
+    block->bytes -= moved;
+    request->completed += moved;
+    if (block->bytes > 0 && request->error.status == ZERO_OK) {
+        if (!block_is_stuck(block, result, moved))
+            return true;
+        request_fail(core, block, result < 0 ? result : result - moved);
+    }
+
+    request->inflight--;
+    block->request = NULL;
+    block->next = core->free;
+    core->free = block;
+    bool failed = request->error.status != ZERO_OK;
+    if (request->inflight == 0 && (failed || request->submitted == request->bytes)) {
+        assert(failed || request->completed == request->bytes);
+        list_append(&core->done, &core->done_last, request);
+    }
+    return false;
+}
+
+int ring_core_take(struct ring_core *core, struct ring_request **done, int max)
+{
+    int taken = 0;
+    while (taken < max && core->done != NULL) {
+        done[taken++] = list_remove(&core->done);
+        core->requests--;
+    }
+    assert(core->requests >= 0);
+    return taken;
+}
+
+#ifndef HAVE_URING
+int ring_uring_create(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
+                      struct error *error)
+{
+    (void)event_fd, (void)base, (void)bytes, (void)fd;
+    *ring = NULL;
+    return error_set(error, ZERO_ERR_UNSUPPORTED,
+                     "This build has no io_uring. Install liburing-dev and build again, or use the "
+                     "ring posix.");
+}
+#endif

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The ring over io_uring: buffers and the one file registered where the system
+ * lets us, one system call per batch, no polling thread (it burns a core and
+ * gains nothing).
+ *
+ * A block is prepared (an entry in liburing's queue), then with the kernel
+ * (taken by io_uring_submit), then completed. Entries that the kernel did not
+ * take stay prepared for the next submit. When the kernel refuses for good, the
+ * prepared blocks and all that follow fail with its errno; what it has taken
+ * still completes. Shutdown waits for what the kernel has: it writes to memory
+ * that is about to go.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "offload/ring_core.h"
+#include "src/thread.h"
+
+#define PIECE_BITS 30 /* the kernel registers at most 1 GiB at once */
+#define PIECE ((int64_t)1 << PIECE_BITS)
+
+struct uring {
+    struct ring_core core;
+    struct io_uring io;
+    int event_fd;
+    int fd;        /* registered as file 0; -1: none */
+    char *base;    /* registered memory */
+    int64_t bytes; /* 0: none */
+    struct ring_block *prepared[RING_DEPTH]; /* in order */
+    int prepared_count;
+    int taken;  /* blocks with the kernel */
+    int broken; /* errno of a submit that cannot succeed again; 0: none */
+};
+
+/* The registered piece that holds all of a buffer, or -1. */
+static int piece_find(const struct uring *uring, const char *buffer, int64_t bytes)
+{
+    uintptr_t from = (uintptr_t)buffer - (uintptr_t)uring->base;
+    uintptr_t to = from + (uintptr_t)bytes - 1;
+    if (to < from || to >= (uintptr_t)uring->bytes || from >> PIECE_BITS != to >> PIECE_BITS)
+        return -1;
+    return (int)(from >> PIECE_BITS);
+}
+
+static void block_prepare(struct uring *uring, struct ring_block *block)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->io);
+    assert(sqe != NULL && uring->prepared_count < RING_DEPTH);
+    const struct ring_request *request = block->request;
+    char *buffer = request->buffer + block->start;
+    unsigned bytes = (unsigned)block->bytes;
+    uint64_t offset = (uint64_t)(request->offset + block->start);
+    bool file = request->fd == uring->fd;
+    int fd = file ? 0 : request->fd;
+    int piece = piece_find(uring, buffer, block->bytes);
+
+    if (piece >= 0 && request->write)
+        io_uring_prep_write_fixed(sqe, fd, buffer, bytes, offset, piece);
+    else if (piece >= 0)
+        io_uring_prep_read_fixed(sqe, fd, buffer, bytes, offset, piece);
+    else if (request->write)
+        io_uring_prep_write(sqe, fd, buffer, bytes, offset);
+    else
+        io_uring_prep_read(sqe, fd, buffer, bytes, offset);
+    if (file)
+        io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    io_uring_sqe_set_data(sqe, block);
+    uring->prepared[uring->prepared_count++] = block;
+}
+
+/* Gives back a block that the kernel will never take. */
+static void block_fail(struct uring *uring, struct ring_block *block)
+{
+    bool again = ring_core_complete(&uring->core, block, -uring->broken);
+    assert(!again);
+    event_write(uring->event_fd);
+}
+
+/* From now on nothing goes to the kernel: what is prepared stays in liburing's
+ * queue for ever, its blocks fail here. */
+static void uring_break(struct uring *uring, int errnum)
+{
+    assert(errnum != EINTR && errnum != EAGAIN); /* those would be tried again */
+    uring->broken = errnum;
+    for (int i = 0; i < uring->prepared_count; i++)
+        block_fail(uring, uring->prepared[i]);
+    uring->prepared_count = 0;
+}
+
+static void block_start(struct uring *uring, struct ring_block *block)
+{
+    if (uring->broken)
+        block_fail(uring, block);
+    else
+        block_prepare(uring, block);
+}
+
+/* Fills the depth. */
+static void blocks_start(struct uring *uring)
+{
+    struct ring_block *block;
+    while ((block = ring_core_next(&uring->core)) != NULL)
+        block_start(uring, block);
+}
+
+/* Gives the kernel what is prepared. */
+static void blocks_submit(struct uring *uring)
+{
+    while (uring->prepared_count > 0) {
+        int count = io_uring_submit(&uring->io);
+        if (count == -EINTR)
+            continue;
+        if (count == 0 || count == -EAGAIN || count == -EBUSY) {
+            /* Short of memory: the next completion brings us back, or,
+             * when there is none to come, the caller's own loop. */
+            if (uring->taken == 0)
+                event_write(uring->event_fd);
+            return;
+        }
+        if (count < 0) {
+            uring_break(uring, -count);
+            blocks_start(uring);
+            return;
+        }
+        assert(count <= uring->prepared_count);
+        uring->taken += count;
+        uring->prepared_count -= count;
+        memmove(uring->prepared, uring->prepared + count,
+                (size_t)uring->prepared_count * sizeof(uring->prepared[0]));
+    }
+}
+
+static int uring_submit(struct ring *ring, struct error *error)
+{
+    struct uring *uring = (struct uring *)ring;
+    blocks_start(uring);
+    blocks_submit(uring);
+    char text[64];
+    if (uring->broken)
+        return error_set(error, ZERO_ERR_IO,
+                         "io_uring takes no more work: %s. Use the ring posix.",
+                         strerror_r(uring->broken, text, sizeof(text)));
+    return ZERO_OK;
+}
+
+static int uring_reap(struct ring *ring, struct ring_request **done, int max)
+{
+    struct uring *uring = (struct uring *)ring;
+    struct io_uring_cqe *cqes[RING_DEPTH];
+    unsigned count = io_uring_peek_batch_cqe(&uring->io, cqes, RING_DEPTH);
+    for (unsigned i = 0; i < count; i++) {
+        struct ring_block *block = io_uring_cqe_get_data(cqes[i]);
+        if (ring_core_complete(&uring->core, block, cqes[i]->res))
+            block_start(uring, block);
+    }
+    io_uring_cq_advance(&uring->io, count);
+    uring->taken -= (int)count;
+    assert(uring->taken >= 0);
+    blocks_start(uring);
+    blocks_submit(uring);
+    return ring_core_take(&uring->core, done, max);
+}
+
+static void uring_destroy(struct ring *ring)
+{
+    struct uring *uring = (struct uring *)ring;
+    if (uring == NULL)
+        return;
+    while (uring->taken > 0) {
+        struct io_uring_cqe *cqe;
+        int rc = io_uring_wait_cqe(&uring->io, &cqe);
+        if (rc == -EINTR)
+            continue;
+        if (rc != 0)
+            break; /* broken: closing it cancels the rest */
+        io_uring_cqe_seen(&uring->io, cqe);
+        uring->taken--;
+    }
+    io_uring_queue_exit(&uring->io);
+    free(uring);
+}
+
+static const struct ring_ops uring_ops = {
+    .name = "uring",
+    .queue = ring_core_queue,
+    .submit = uring_submit,
+    .reap = uring_reap,
+    .destroy = uring_destroy,
+};
+
+/* Refusals here cost a little speed, no more: pinned memory is limited
+ * (RLIMIT_MEMLOCK), files sometimes. */
+static void resources_register(struct uring *uring, char *base, int64_t bytes, int fd)
+{
+    if (fd >= 0 && io_uring_register_files(&uring->io, &fd, 1) == 0)
+        uring->fd = fd;
+    if (bytes <= 0)
+        return;
+    size_t count = (size_t)((bytes + PIECE - 1) / PIECE);
+    struct iovec *pieces = calloc(count, sizeof(*pieces));
+    if (pieces == NULL)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        int64_t left = bytes - (int64_t)i * PIECE;
+        pieces[i].iov_base = base + (int64_t)i * PIECE;
+        pieces[i].iov_len = (size_t)(left < PIECE ? left : PIECE);
+    }
+    if (io_uring_register_buffers(&uring->io, pieces, (unsigned)count) == 0) {
+        uring->base = base;
+        uring->bytes = bytes;
+        uring->core.ring.registered = true;
+    }
+    free(pieces);
+}
+
+int ring_uring_create(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
+                      struct error *error)
+{
+    assert(event_fd >= 0 && bytes >= 0);
+    *ring = NULL;
+    struct uring *uring = calloc(1, sizeof(*uring));
+    if (uring == NULL)
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring.");
+    ring_core_init(&uring->core, &uring_ops);
+    uring->event_fd = event_fd;
+    uring->fd = -1;
+    int rc = io_uring_queue_init(RING_DEPTH, &uring->io, 0);
+    if (rc == 0) {
+        rc = io_uring_register_eventfd(&uring->io, event_fd);
+        if (rc != 0)
+            io_uring_queue_exit(&uring->io);
+    }
+    if (rc != 0) {
+        char text[64];
+        free(uring);
+        return error_set(error, ZERO_ERR_UNSUPPORTED,
+                         "This system refuses io_uring: %s (sysctl kernel.io_uring_disabled, or a "
+                         "container's rules). Use the ring posix.",
+                         strerror_r(-rc, text, sizeof(text)));
+    }
+    resources_register(uring, base, bytes, fd);
+    *ring = &uring->core.ring;
+    return ZERO_OK;
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What all backends share: the comparison of two ranks' calls, and the choice
+ * of a backend when the program brings none. Sends nothing.
+ */
+#include "src/comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *kind_name(int32_t kind)
+{
+    switch (kind) {
+    case ZERO_COLLECTIVE_GATHER: return "gather";
+    case ZERO_COLLECTIVE_REDUCE: return "reduce";
+    case ZERO_COLLECTIVE_SUM: return "sum";
+    case ZERO_COLLECTIVE_BROADCAST: return "broadcast";
+    default: return "something unknown";
+    }
+}
+
+/* "reduce of unit 3", or only "verdict". */
+static void call_print(char out[64], const char *name, int32_t unit)
+{
+    if (unit >= 0)
+        snprintf(out, 64, "%s of unit %d", name, unit);
+    else
+        snprintf(out, 64, "%s", name);
+}
+
+static const char *call_name(const struct zero_collective_header *h)
+{
+    return h->name[0] ? h->name : kind_name(h->kind);
+}
+
+static bool same_call(const struct zero_collective_header *a,
+                      const struct zero_collective_header *b)
+{
+    return a->kind == b->kind && a->unit == b->unit && !strncmp(a->name, b->name, sizeof(a->name));
+}
+
+static void mismatch_print(struct zero_comm *comm, const struct zero_collective *mine, int peer,
+                           const struct zero_collective_header *theirs)
+{
+    static const char advice[] = "All ranks must make the same calls in the same order.";
+    const struct zero_collective_header *h = &mine->header;
+    unsigned long long message = h->sequence, other = theirs->sequence;
+    bool same = same_call(h, theirs);
+    char here[64], there[64];
+    call_print(here, call_name(h), h->unit);
+    call_print(there, call_name(theirs), theirs->unit);
+    if (message != other)
+        snprintf(comm->error, sizeof(comm->error),
+                 "rank %d called %s as message %llu where this rank (%d) called %s as message "
+                 "%llu. %s", peer, there, other, comm->rank, here, message, advice);
+    else if (!same)
+        snprintf(comm->error, sizeof(comm->error),
+                 "rank %d called %s where this rank (%d) called %s (message %llu). %s", peer,
+                 there, comm->rank, here, message, advice);
+    else if (h->bytes != theirs->bytes)
+        snprintf(comm->error, sizeof(comm->error),
+                 "rank %d called %s with %lld bytes where this rank (%d) called it with %lld "
+                 "(message %llu). %s", peer, here, (long long)theirs->bytes, comm->rank,
+                 (long long)h->bytes, message, advice);
+    else
+        snprintf(comm->error, sizeof(comm->error),
+                 "rank %d called %s with other arguments than this rank (%d) (message %llu). %s",
+                 peer, here, comm->rank, message, advice);
+}
+
+int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mine, int peer,
+                        const struct zero_collective_header *theirs)
+{
+    const struct zero_collective_header *h = &mine->header;
+    if (theirs->kind == ZERO_COLLECTIVE_FAILED) {
+        snprintf(comm->error, sizeof(comm->error),
+                 "rank %d gave up before message %llu. Its own error says why.", peer,
+                 (unsigned long long)theirs->sequence);
+        return ZERO_ERR_COMM;
+    }
+    if (h->sequence == theirs->sequence && same_call(h, theirs) &&
+        h->bytes == theirs->bytes && h->arguments == theirs->arguments)
+        return ZERO_OK;
+    mismatch_print(comm, mine, peer, theirs);
+    return ZERO_ERR_MISMATCH;
+}
+
+/* ------------------------------------------------------ choice of backend */
+
+/* What the launchers leave in the environment of each rank, with the number of
+ * ranks where they tell it: Open MPI, PMIx under Slurm, MPICH and its kin, MVAPICH. */
+static const struct launcher {
+    const char *mark, *size;
+} launchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS"},
+    {"PMI_SIZE", "PMI_SIZE"},
+    {"PMI_RANK", "SLURM_STEP_NUM_TASKS"},
+    {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"},
+};
+
+static const struct launcher *launcher_find(void)
+{
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+        if (getenv(launchers[i].mark))
+            return &launchers[i];
+    return NULL;
+}
+
+#ifdef HAVE_MPI
+
+int comm_default_create(struct zero_comm **comm, struct error *error)
+{
+    *comm = NULL;
+    if (launcher_find() || comm_mpi_started())
+        return comm_mpi_default(comm, error);
+    return comm_self_create(comm, error);
+}
+
+#else
+
+int comm_default_create(struct zero_comm **comm, struct error *error)
+{
+    *comm = NULL;
+    const struct launcher *launcher = launcher_find();
+    const char *size = launcher ? getenv(launcher->size) : "1";
+    /* A launched rank that cannot tell how many there are is not taken to be alone. */
+    if (!size || atoi(size) != 1)
+        return error_set(error, ZERO_ERR_UNSUPPORTED,
+                         "This job has %s ranks (%s is set) and this build has no MPI. Build with "
+                         "Open MPI installed (libopenmpi-dev), or start one process.",
+                         size ? size : "several", launcher->mark);
+    return comm_self_create(comm, error);
+}
+
+#endif

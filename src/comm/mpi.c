@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The four collectives over MPI, from nonblocking point-to-point messages. It
+ * never waits in MPI once it is created, and has no thread: start and test,
+ * called by the engine's thread, make all progress.
+ *
+ * Who owns what: a collective under way has a set, made at creation: its
+ * requests, the peers' headers, room for a SUM. MPI reads and writes the
+ * collective's data and scratch themselves; but a SUM goes through the set,
+ * because MPI cannot be told to give up an all-reduce.
+ *
+ * What order is guaranteed: start exchanges headers with all ranks, in the
+ * order of the starts, and data moves only when the headers of all ranks have
+ * matched; so a rank that made another call is found before any message could
+ * be mistaken for another. SUMs begin in the order of their starts (MPI demands
+ * it), REDUCEs run one after the other (they may share scratch).
+ *
+ * What shutdown does: abort tells all peers the first message that this rank
+ * has not completed, then ends its own transfers within QUIESCE_SECONDS; after
+ * that the collectives' memory is the caller's again. A peer that still waits
+ * for this rank hears the notice in its next test.
+ */
+#include "src/comm/mpi_set.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/comm/comm.h"
+
+#define TRANSFER_BYTES_MAX ((int64_t)1 << 30) /* MPI counts in int */
+#define QUIESCE_SECONDS 1.0
+
+/* MPI is one per process, and so is what is left to do at its exit. */
+static atomic_bool finalize_at_exit;
+
+void mpi_fail(struct mpi *m, int status)
+{
+    if (!m->status)
+        m->status = status;
+    /* Peers may never come to MPI_Finalize again. */
+    atomic_store(&finalize_at_exit, false);
+}
+
+/* ----------------------------------------------------------------- notices */
+
+static int notice_listen(struct mpi *m)
+{
+    return MPI_Irecv(&m->notice_in, (int)sizeof(m->notice_in), MPI_BYTE, MPI_ANY_SOURCE,
+                     TAG_FAILED, m->world, &m->notice_receive);
+}
+
+static void notice_take(struct mpi *m)
+{
+    int flag = 0;
+    MPI_Status status;
+    if (MPI_Test(&m->notice_receive, &flag, &status) != MPI_SUCCESS || !flag)
+        return;
+    if (status.MPI_SOURCE < 0) /* there was no receive to complete */
+        return;
+    if (m->failed_rank < 0 || m->notice_in.sequence < m->failed.sequence) {
+        m->failed_rank = status.MPI_SOURCE;
+        m->failed = m->notice_in;
+    }
+    notice_listen(m);
+}
+
+/* Fails when c needs a rank that gave up. */
+static void notice_apply(struct mpi *m, const struct zero_collective *c)
+{
+    if (m->failed_rank >= 0 && c->header.sequence >= m->failed.sequence)
+        mpi_fail(m, comm_header_compare(&m->comm, c, m->failed_rank, &m->failed));
+}
+
+static void progress(struct mpi *m)
+{
+    /* A notice comes behind its sender's headers. Taken before them and applied
+     * after them, it never hides a mismatch between the two ranks. */
+    notice_take(m);
+    for (int i = 0; i < m->busy_count && !m->status; i++)
+        set_progress(m, m->busy[i]);
+    for (int i = 0; i < m->busy_count && !m->status; i++)
+        if (m->busy[i]->state != SET_DONE)
+            notice_apply(m, m->busy[i]->c);
+}
+
+/* ------------------------------------------------------------ start, test */
+
+static void set_release(struct mpi *m, struct set *s)
+{
+    int at = 0;
+    while (m->busy[at] != s)
+        at++;
+    m->busy_count--;
+    for (; at < m->busy_count; at++)
+        m->busy[at] = m->busy[at + 1];
+    s->state = SET_FREE;
+    s->c->state = NULL;
+    s->c = NULL;
+}
+
+static int mpi_start(struct zero_comm *comm, struct zero_collective *c)
+{
+    struct mpi *m = (struct mpi *)comm;
+    c->state = NULL;
+    if (m->status)
+        return m->status;
+    assert(c->header.sequence > m->sequence && c->header.bytes >= 0);
+    assert(m->busy_count < ZERO_COLLECTIVES);
+    assert(c->header.kind != ZERO_COLLECTIVE_SUM ||
+           (c->header.bytes <= ZERO_SUM_BYTES_MAX && c->header.bytes % 8 == 0));
+    assert(c->header.kind != ZERO_COLLECTIVE_REDUCE ||
+           (c->piece_bytes > 0 && c->piece_bytes % 256 == 0));
+    m->sequence = c->header.sequence;
+    struct set *s = m->sets;
+    while (s->state != SET_FREE)
+        s++;
+    c->state = m->busy[m->busy_count++] = s;
+    return set_start(m, s, c);
+}
+
+static int mpi_test(struct zero_comm *comm, struct zero_collective *c, bool *done)
+{
+    struct mpi *m = (struct mpi *)comm;
+    struct set *s = c->state;
+    *done = false;
+    if (!m->status)
+        progress(m);
+    if (s && s->state == SET_DONE && s->c == c) {
+        set_release(m, s);
+        *done = true;
+        return ZERO_OK;
+    }
+    assert(m->status || (s && s->c == c));
+    return m->status;
+}
+
+static int mpi_missing(struct zero_comm *comm, const struct zero_collective *c)
+{
+    const struct mpi *m = (const struct mpi *)comm;
+    const struct set *s = c->state;
+    return s && s->c == c ? set_missing(m, s) : -1;
+}
+
+/* ---------------------------------------------------------- abort, destroy */
+
+/* Ends all collectives that are not done. */
+static void quiesce(struct mpi *m)
+{
+    double until = MPI_Wtime() + QUIESCE_SECONDS;
+    int kept = 0;
+    for (int b = 0; b < m->busy_count; b++)
+        if (m->busy[b]->state != SET_DONE)
+            set_cancel(m, m->busy[b]);
+    for (int b = 0; b < m->busy_count; b++) {
+        if (m->busy[b]->state == SET_DONE)
+            m->busy[kept++] = m->busy[b];
+        else
+            set_end(m, m->busy[b], until);
+    }
+    m->busy_count = kept;
+}
+
+static uint64_t first_unfinished(const struct mpi *m, uint64_t sequence)
+{
+    for (int b = 0; b < m->busy_count; b++)
+        if (m->busy[b]->state != SET_DONE && m->busy[b]->mine.sequence < sequence)
+            sequence = m->busy[b]->mine.sequence;
+    return sequence;
+}
+
+static void mpi_abort(struct zero_comm *comm, uint64_t sequence)
+{
+    struct mpi *m = (struct mpi *)comm;
+    if (m->notice_out.kind == ZERO_COLLECTIVE_FAILED)
+        return;
+    m->notice_out = (struct zero_collective_header){
+        .sequence = first_unfinished(m, sequence), .kind = ZERO_COLLECTIVE_FAILED, .unit = -1};
+    if (!m->status)
+        snprintf(comm->error, sizeof(comm->error),
+                 "this rank (%d) gave up before message %llu. Its first error says why.",
+                 comm->rank, (unsigned long long)m->notice_out.sequence);
+    mpi_fail(m, ZERO_ERR_COMM);
+    for (int i = 0; i < m->peers; i++) {
+        int rc = MPI_Isend(&m->notice_out, (int)sizeof(m->notice_out), MPI_BYTE,
+                           mpi_other_end(m, LANE_HEADER_OUT, i), TAG_FAILED, m->world,
+                           &m->notice_sends[i]);
+        if (rc != MPI_SUCCESS) /* a peer that is gone needs no notice */
+            m->notice_sends[i] = MPI_REQUEST_NULL;
+    }
+    quiesce(m);
+}
+
+static void mpi_free(struct mpi *m)
+{
+    for (int i = 0; i < ZERO_COLLECTIVES; i++)
+        set_free(&m->sets[i]);
+    free(m->parts);
+    free(m->completed);
+    free(m->statuses);
+    free(m->notice_sends);
+    free(m);
+}
+
+static void mpi_destroy(struct zero_comm *comm)
+{
+    struct mpi *m = (struct mpi *)comm;
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!finalized) {
+        bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
+        quiesce(m);
+        double until = MPI_Wtime() + QUIESCE_SECONDS;
+        m->left |= requests_drain(m, m->notice_sends, m->peers, until) > 0;
+        if (m->notice_receive != MPI_REQUEST_NULL)
+            MPI_Cancel(&m->notice_receive);
+        m->left |= requests_drain(m, &m->notice_receive, 1, until) > 0;
+        /* With messages still on their way, another communicator must not get
+         * this one's number. */
+        if (clean)
+            MPI_Comm_free(&m->world);
+        else
+            mpi_fail(m, ZERO_ERR_COMM);
+    }
+    if (!m->left)
+        mpi_free(m);
+}
+
+/* ------------------------------------------------------------------ create */
+
+static const struct zero_comm_ops mpi_ops = {
+    .start = mpi_start,
+    .test = mpi_test,
+    .missing = mpi_missing,
+    .abort = mpi_abort,
+    .destroy = mpi_destroy,
+};
+
+static struct mpi *mpi_alloc(int size)
+{
+    struct mpi *m = calloc(1, sizeof(*m));
+    if (!m)
+        return NULL;
+    m->comm.size = size;
+    m->peers = size - 1;
+    m->transfer_max = TRANSFER_BYTES_MAX;
+    m->failed_rank = -1;
+    m->world = MPI_COMM_NULL;
+    m->notice_receive = MPI_REQUEST_NULL;
+    size_t requests = (size_t)set_requests(m);
+    m->parts = calloc((size_t)size, sizeof(*m->parts));
+    m->completed = calloc(requests, sizeof(*m->completed));
+    m->statuses = calloc(requests, sizeof(*m->statuses));
+    m->notice_sends = calloc((size_t)size, sizeof(*m->notice_sends));
+    bool ok = m->parts && m->completed && m->statuses && m->notice_sends;
+    for (int i = 0; i < ZERO_COLLECTIVES && ok; i++)
+        ok = set_alloc(m, &m->sets[i]);
+    if (ok) {
+        requests_clear(m->notice_sends, m->peers);
+        return m;
+    }
+    mpi_free(m);
+    return NULL;
+}
+
+/* Everything that all ranks do together; the caller looks at the first error. */
+static int join(struct mpi *m, MPI_Comm world)
+{
+    MPI_Comm node = MPI_COMM_NULL;
+    int rc = MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    m->world = world;
+    m->comm.ops = &mpi_ops;
+    rc = rc ? rc : MPI_Comm_rank(world, &m->comm.rank);
+    rc = rc ? rc : MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    rc = rc ? rc : MPI_Comm_rank(node, &m->comm.local_rank);
+    rc = rc ? rc : MPI_Comm_size(node, &m->comm.local_size);
+    rc = rc ? rc : MPI_Comm_free(&node);
+    return rc ? rc : notice_listen(m);
+}
+
+static int mpi_error(struct error *error, const char *what, int rc)
+{
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int length;
+    MPI_Error_string(rc, text, &length);
+    return error_set(error, ZERO_ERR_COMM, "%s failed: %.200s. Check the MPI installation and "
+                     "the job's network.", what, text);
+}
+
+static int level_check(struct error *error)
+{
+    static const char *const names[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED",
+                                        "MPI_THREAD_SERIALIZED"};
+    const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED};
+    int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (!initialized || finalized)
+        return error_set(error, ZERO_ERR_UNSUPPORTED, "MPI %s. Make the communicator between "
+                         "MPI_Init_thread and MPI_Finalize.",
+                         finalized ? "was finalized already" : "was not started");
+    MPI_Query_thread(&level);
+    for (int i = 0; i < 3; i++)
+        if (level == levels[i])
+            return error_set(error, ZERO_ERR_UNSUPPORTED,
+                             "MPI was started with %s and libzero needs MPI_THREAD_MULTIPLE, "
+                             "because its engine communicates from a thread of its own. Call "
+                             "MPI_Init_thread with MPI_THREAD_MULTIPLE, or let zero_create start "
+                             "MPI.", names[i]);
+    return ZERO_OK;
+}
+
+static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *error)
+{
+    int size = 0;
+    *comm = NULL;
+    if (level_check(error))
+        return error->status;
+    int rc = MPI_Comm_size(parent, &size);
+    if (rc)
+        return mpi_error(error, "MPI_Comm_size", rc);
+    if (size == 1)
+        return comm_self_create(comm, error);
+    MPI_Comm world = MPI_COMM_NULL;
+    rc = MPI_Comm_dup(parent, &world);
+    if (rc)
+        return mpi_error(error, "MPI_Comm_dup", rc);
+    struct mpi *m = mpi_alloc(size);
+    int here = m != NULL, all = 0;
+    /* One rank without memory must not leave the others waiting for it. */
+    rc = MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_MIN, world);
+    if (!rc && !all)
+        error_set(error, ZERO_ERR_MEMORY, "%s has no memory for a communicator of %d ranks.",
+                  here ? "Another rank" : "This rank", size);
+    if (!rc && all)
+        rc = join(m, world);
+    if (rc)
+        mpi_error(error, "MPI", rc);
+    if (error->status) {
+        if (m)
+            mpi_free(m);
+        return error->status;
+    }
+    *comm = &m->comm;
+    return ZERO_OK;
+}
+
+int zero_comm_mpi(MPI_Comm parent, struct zero_comm **comm, char *error, size_t error_size)
+{
+    struct error e = {0};
+    int status = mpi_create(parent, comm, &e);
+    if (error && error_size)
+        snprintf(error, error_size, "%s", e.text);
+    return status;
+}
+
+void comm_mpi_transfer_max(struct zero_comm *comm, int64_t bytes)
+{
+    assert(bytes >= 256 && bytes <= TRANSFER_BYTES_MAX);
+    if (comm->ops == &mpi_ops)
+        ((struct mpi *)comm)->transfer_max = bytes / 256 * 256;
+}
+
+/* ------------------------------------------------ MPI of the library's own */
+
+bool comm_mpi_started(void)
+{
+    int initialized = 0, finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    return initialized && !finalized;
+}
+
+static void finalize(void)
+{
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!finalized && atomic_load(&finalize_at_exit))
+        MPI_Finalize();
+}
+
+int comm_mpi_default(struct zero_comm **comm, struct error *error)
+{
+    int initialized = 0, level;
+    *comm = NULL;
+    MPI_Initialized(&initialized);
+    if (!initialized) {
+        int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+        if (rc)
+            return mpi_error(error, "MPI_Init_thread", rc);
+        atomic_store(&finalize_at_exit, true);
+        atexit(finalize);
+    }
+    return mpi_create(MPI_COMM_WORLD, comm, error);
+}

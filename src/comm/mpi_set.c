@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One collective under way over MPI: messages, pieces, and in which order they
+ * go. Knows nothing of other ranks' failures and makes no communicator. */
+#include "src/comm/mpi_set.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/comm/comm.h"
+
+static int check(struct mpi *m, int rc, const char *what, int peer, const struct set *s)
+{
+    if (rc == MPI_SUCCESS)
+        return ZERO_OK;
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int length;
+    MPI_Error_string(rc, text, &length);
+    if (!m->status)
+        snprintf(m->comm.error, sizeof(m->comm.error),
+                 "MPI failed to %s rank %d (message %llu of rank %d): %.120s. Look for what "
+                 "happened to that rank.", what, peer, (unsigned long long)s->mine.sequence,
+                 m->comm.rank, text);
+    mpi_fail(m, ZERO_ERR_COMM);
+    return m->status;
+}
+
+/* ---------------------------------------------------------------- messages */
+
+static bool outward(enum lane lane)
+{
+    return lane == LANE_HEADER_OUT || lane == LANE_OUT_0 || lane == LANE_OUT_1;
+}
+
+int mpi_other_end(const struct mpi *m, enum lane lane, int i)
+{
+    int size = m->comm.size;
+    return (m->comm.rank + (outward(lane) ? 1 + i : size - 1 - i)) % size;
+}
+
+int set_requests(const struct mpi *m)
+{
+    return LANES * m->peers + 1;
+}
+
+static MPI_Request *request(const struct mpi *m, const struct set *s, enum lane lane, int i)
+{
+    return &s->requests[(int)lane * m->peers + i];
+}
+
+static MPI_Request *all_reduce(const struct mpi *m, const struct set *s)
+{
+    return &s->requests[LANES * m->peers];
+}
+
+/* A request was made, or not: then MPI leaves it undefined. */
+static int posted(struct mpi *m, struct set *s, int rc, MPI_Request *r, const char *what, int peer)
+{
+    if (rc == MPI_SUCCESS)
+        s->pending++;
+    else
+        *r = MPI_REQUEST_NULL;
+    return check(m, rc, what, peer, s);
+}
+
+static int send(struct mpi *m, struct set *s, enum lane lane, int i, const void *data,
+                int64_t bytes, int tag)
+{
+    int peer = mpi_other_end(m, lane, i);
+    MPI_Request *r = request(m, s, lane, i);
+    assert(outward(lane) && *r == MPI_REQUEST_NULL);
+    int rc = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, m->world, r);
+    return posted(m, s, rc, r, "send to", peer);
+}
+
+static int receive(struct mpi *m, struct set *s, enum lane lane, int i, void *data,
+                   int64_t bytes, int tag)
+{
+    int peer = mpi_other_end(m, lane, i);
+    MPI_Request *r = request(m, s, lane, i);
+    assert(!outward(lane) && *r == MPI_REQUEST_NULL);
+    int rc = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, m->world, r);
+    return posted(m, s, rc, r, "receive from", peer);
+}
+
+/* ------------------------------------------------------------------ pieces */
+
+/* Where piece k to or from peer i lies. */
+static char *piece_data(const struct mpi *m, const struct set *s, enum lane lane, int i, int64_t k)
+{
+    const struct zero_collective *c = s->c;
+    int64_t peer = mpi_other_end(m, lane, i), bytes = c->header.bytes;
+    char *data = c->data;
+    switch (c->header.kind) {
+    case ZERO_COLLECTIVE_GATHER:
+        data += (outward(lane) ? m->comm.rank : peer) * bytes;
+        break;
+    case ZERO_COLLECTIVE_REDUCE:
+        if (!outward(lane))
+            return (char *)c->scratch + ((k & 1) * m->peers + i) * s->piece_bytes;
+        data += peer * bytes;
+        break;
+    default: break;
+    }
+    return data + k * s->piece_bytes;
+}
+
+static int64_t piece_length(const struct set *s, int64_t k)
+{
+    int64_t left = s->c->header.bytes - k * s->piece_bytes;
+    assert(left > 0);
+    return left < s->piece_bytes ? left : s->piece_bytes;
+}
+
+/* Whether piece k may be posted to or from peer i: its lane is free, and what was
+ * received there has been summed. A broadcast flows from its root alone. */
+static bool may_post(const struct mpi *m, const struct set *s, enum lane first, int i, int64_t k)
+{
+    bool out = outward(first);
+    if (k == s->pieces)
+        return false;
+    if (s->mine.kind == ZERO_COLLECTIVE_BROADCAST &&
+        s->c->root != (out ? m->comm.rank : mpi_other_end(m, first, i)))
+        return false;
+    if (s->mine.kind == ZERO_COLLECTIVE_REDUCE && !out && k >= s->summed + 2)
+        return false;
+    return *request(m, s, first + (enum lane)(k & 1), i) == MPI_REQUEST_NULL;
+}
+
+static int post_pieces(struct mpi *m, struct set *s)
+{
+    int tag = TAG_PIECES + (int)(s->order % TAGS_OF_PIECES);
+    int64_t *in = s->posted, *out = s->posted + m->peers;
+    for (int i = 0; i < m->peers; i++) {
+        for (; may_post(m, s, LANE_IN_0, i, in[i]); in[i]++)
+            if (receive(m, s, LANE_IN_0 + (enum lane)(in[i] & 1), i,
+                        piece_data(m, s, LANE_IN_0, i, in[i]), piece_length(s, in[i]), tag))
+                return m->status;
+        for (; may_post(m, s, LANE_OUT_0, i, out[i]); out[i]++)
+            if (send(m, s, LANE_OUT_0 + (enum lane)(out[i] & 1), i,
+                     piece_data(m, s, LANE_OUT_0, i, out[i]), piece_length(s, out[i]), tag))
+                return m->status;
+    }
+    return ZERO_OK;
+}
+
+/* Hands over the pieces that have arrived from all ranks, in order. */
+static void sum_pieces(struct mpi *m, struct set *s)
+{
+    struct zero_collective *c = s->c;
+    while (s->summed < s->pieces && s->arrived[s->summed & 1] == m->peers) {
+        int64_t k = s->summed, offset = k * s->piece_bytes;
+        for (int i = 0; i < m->peers; i++)
+            m->parts[mpi_other_end(m, LANE_IN_0, i)] = piece_data(m, s, LANE_IN_0, i, k);
+        m->parts[m->comm.rank] = (char *)c->data + m->comm.rank * c->header.bytes + offset;
+        c->sum(c->sum_arg, offset, piece_length(s, k), m->parts);
+        s->arrived[k & 1] = 0;
+        s->summed++;
+    }
+}
+
+/* ---------------------------------------------------------------- progress */
+
+/* A SUM begins behind earlier SUMs, a REDUCE after earlier REDUCEs. */
+static bool may_begin(const struct mpi *m, const struct set *s)
+{
+    for (int i = 0; m->busy[i] != s; i++) {
+        if (m->busy[i]->mine.kind != s->mine.kind)
+            continue;
+        if (s->mine.kind == ZERO_COLLECTIVE_SUM && m->busy[i]->state == SET_HEADERS)
+            return false;
+        if (s->mine.kind == ZERO_COLLECTIVE_REDUCE && m->busy[i]->state != SET_DONE)
+            return false;
+    }
+    return true;
+}
+
+static int sum_begin(struct mpi *m, struct set *s)
+{
+    MPI_Request *r = all_reduce(m, s);
+    memcpy(s->sum, s->c->data, (size_t)s->mine.bytes);
+    int rc = MPI_Iallreduce(MPI_IN_PLACE, s->sum, (int)(s->mine.bytes / 8), MPI_UINT64_T, MPI_SUM,
+                            m->world, r);
+    return posted(m, s, rc, r, "start the sum of all ranks on", m->comm.rank);
+}
+
+static int set_begin(struct mpi *m, struct set *s)
+{
+    const struct zero_collective *c = s->c;
+    int64_t bytes = c->header.bytes;
+    s->state = SET_MOVING;
+    if (bytes == 0)
+        return ZERO_OK;
+    s->piece_bytes = m->transfer_max;
+    switch (c->header.kind) {
+    case ZERO_COLLECTIVE_GATHER:
+        if (c->own)
+            memcpy((char *)c->data + m->comm.rank * bytes, c->own, (size_t)bytes);
+        break;
+    case ZERO_COLLECTIVE_REDUCE:
+        if (c->piece_bytes <= m->transfer_max)
+            s->piece_bytes = c->piece_bytes;
+        break;
+    case ZERO_COLLECTIVE_SUM: return sum_begin(m, s);
+    default: break;
+    }
+    s->pieces = (bytes + s->piece_bytes - 1) / s->piece_bytes;
+    return ZERO_OK;
+}
+
+static void request_done(struct mpi *m, struct set *s, int index)
+{
+    int lane = index / m->peers, i = index % m->peers;
+    s->pending--;
+    if (lane == LANE_HEADER_IN) {
+        s->headers_missing--;
+        int peer = mpi_other_end(m, LANE_HEADER_IN, i);
+        int status = m->status ? m->status
+                               : comm_header_compare(&m->comm, s->c, peer, &s->theirs[i]);
+        if (status)
+            mpi_fail(m, status);
+    } else if (lane == LANE_IN_0 || lane == LANE_IN_1) {
+        s->arrived[lane - LANE_IN_0]++;
+    }
+}
+
+/* Lets MPI work and takes note of what has come. */
+static int set_reap(struct mpi *m, struct set *s)
+{
+    int count = 0;
+    int rc = MPI_Testsome(set_requests(m), s->requests, &count, m->completed, m->statuses);
+    if (count == MPI_UNDEFINED)
+        count = 0;
+    for (int j = 0; rc == MPI_ERR_IN_STATUS && j < count; j++) {
+        int lane = m->completed[j] / m->peers, i = m->completed[j] % m->peers;
+        if (m->statuses[j].MPI_ERROR != MPI_SUCCESS && m->statuses[j].MPI_ERROR != MPI_ERR_PENDING)
+            return check(m, m->statuses[j].MPI_ERROR, "exchange data with",
+                         lane < LANES ? mpi_other_end(m, (enum lane)lane, i) : m->comm.rank, s);
+    }
+    if (check(m, rc, "look after the messages of", m->comm.rank, s))
+        return m->status;
+    for (int j = 0; j < count; j++)
+        request_done(m, s, m->completed[j]);
+    return m->status;
+}
+
+int set_progress(struct mpi *m, struct set *s)
+{
+    if (s->state == SET_DONE || (s->pending && set_reap(m, s)))
+        return m->status;
+    if (s->state == SET_HEADERS) {
+        if (s->headers_missing || !may_begin(m, s))
+            return ZERO_OK;
+        if (set_begin(m, s))
+            return m->status;
+    }
+    if (s->mine.kind == ZERO_COLLECTIVE_REDUCE)
+        sum_pieces(m, s);
+    if (post_pieces(m, s) || s->pending)
+        return m->status;
+    assert(s->mine.kind != ZERO_COLLECTIVE_REDUCE || s->summed == s->pieces);
+    if (s->mine.kind == ZERO_COLLECTIVE_SUM && s->mine.bytes)
+        memcpy(s->c->data, s->sum, (size_t)s->mine.bytes);
+    s->state = SET_DONE;
+    return ZERO_OK;
+}
+
+/* ---------------------------------------------------------- start, missing */
+
+int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
+{
+    assert(s->state == SET_FREE && s->pending == 0);
+    s->state = SET_HEADERS;
+    s->order = ++m->order;
+    s->c = c;
+    s->mine = c->header;
+    s->headers_missing = m->peers;
+    s->pieces = s->summed = 0;
+    s->arrived[0] = s->arrived[1] = 0;
+    memset(s->posted, 0, 2 * (size_t)m->peers * sizeof(*s->posted));
+    int64_t bytes = (int64_t)sizeof(s->mine);
+    for (int i = 0; i < m->peers; i++)
+        if (receive(m, s, LANE_HEADER_IN, i, &s->theirs[i], bytes, TAG_HEADER) ||
+            send(m, s, LANE_HEADER_OUT, i, &s->mine, bytes, TAG_HEADER))
+            return m->status;
+    return ZERO_OK;
+}
+
+int set_missing(const struct mpi *m, const struct set *s)
+{
+    int missing = -1;
+    for (int i = 0; i < m->peers; i++) {
+        int peer = mpi_other_end(m, LANE_HEADER_IN, i);
+        bool waiting = *request(m, s, LANE_HEADER_IN, i) != MPI_REQUEST_NULL ||
+                       *request(m, s, LANE_IN_0, i) != MPI_REQUEST_NULL ||
+                       *request(m, s, LANE_IN_1, i) != MPI_REQUEST_NULL;
+        if (waiting && (missing < 0 || peer < missing))
+            missing = peer;
+    }
+    return missing;
+}
+
+/* --------------------------------------------------------------------- end */
+
+void set_cancel(struct mpi *m, struct set *s)
+{
+    static const enum lane lanes[] = {LANE_HEADER_IN, LANE_IN_0, LANE_IN_1};
+    for (size_t l = 0; l < sizeof(lanes) / sizeof(lanes[0]); l++)
+        for (int i = 0; i < m->peers; i++)
+            if (*request(m, s, lanes[l], i) != MPI_REQUEST_NULL)
+                MPI_Cancel(request(m, s, lanes[l], i));
+}
+
+int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
+{
+    for (;;) {
+        int count = 0, active = 0;
+        MPI_Testsome(n, requests, &count, m->completed, m->statuses);
+        for (int i = 0; i < n; i++)
+            active += requests[i] != MPI_REQUEST_NULL;
+        if (!active || MPI_Wtime() > until)
+            return active;
+        sched_yield();
+    }
+}
+
+/* A send that its peer does not take, and a receive whose sender has stopped
+ * halfway, would last for ever: MPI is told to forget them. Headers and sums
+ * are in our memory, which MPI then keeps. */
+void set_end(struct mpi *m, struct set *s, double until)
+{
+    requests_drain(m, s->requests, set_requests(m), until);
+    for (int r = LANE_OUT_0 * m->peers; r < LANES * m->peers; r++)
+        if (s->requests[r] != MPI_REQUEST_NULL)
+            MPI_Request_free(&s->requests[r]);
+    for (int r = 0; r < set_requests(m); r++)
+        m->left |= s->requests[r] != MPI_REQUEST_NULL;
+    s->state = SET_FREE;
+    s->c = NULL;
+}
+
+/* ------------------------------------------------------------------ memory */
+
+void requests_clear(MPI_Request *requests, int n)
+{
+    for (int i = 0; i < n; i++)
+        requests[i] = MPI_REQUEST_NULL;
+}
+
+bool set_alloc(struct mpi *m, struct set *s)
+{
+    size_t peers = (size_t)m->peers, requests = (size_t)set_requests(m);
+    s->theirs = calloc(peers, sizeof(*s->theirs));
+    s->posted = calloc(2 * peers, sizeof(*s->posted));
+    s->requests = calloc(requests, sizeof(*s->requests));
+    s->sum = calloc(1, ZERO_SUM_BYTES_MAX);
+    if (!s->theirs || !s->posted || !s->requests || !s->sum)
+        return false;
+    requests_clear(s->requests, (int)requests);
+    return true;
+}
+
+void set_free(struct set *s)
+{
+    free(s->theirs);
+    free(s->posted);
+    free(s->requests);
+    free(s->sum);
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Inside the MPI backend: one collective under way, from the exchange of its
+ * headers to its last piece. src/comm/mpi.c is the communicator around it.
+ */
+#ifndef SRC_COMM_MPI_SET_H
+#define SRC_COMM_MPI_SET_H
+
+#include "include/zero_mpi.h"
+
+/* The kinds of message of one collective and peer, one request each. Pieces of
+ * one direction alternate between two lanes. */
+enum lane {
+    LANE_HEADER_OUT,
+    LANE_HEADER_IN,
+    LANE_OUT_0,
+    LANE_OUT_1,
+    LANE_IN_0,
+    LANE_IN_1,
+    LANES,
+};
+
+enum set_state {
+    SET_FREE,
+    SET_HEADERS, /* until all ranks have made this call */
+    SET_MOVING,
+    SET_DONE, /* until test has told */
+};
+
+struct set {
+    enum set_state state;
+    uint64_t order; /* of its start: 1, 2, ... */
+    struct zero_collective *c;
+    struct zero_collective_header mine, *theirs; /* (peers) */
+    int headers_missing;
+    int64_t piece_bytes, pieces; /* of each transfer */
+    int64_t summed;              /* pieces */
+    int arrived[2];              /* how many peers' parts of the piece in each lane */
+    int64_t *posted;             /* (2, peers) pieces in, pieces out */
+    MPI_Request *requests;       /* (LANES, peers), then the all-reduce */
+    int pending;                 /* requests under way */
+    uint64_t *sum;               /* ZERO_SUM_BYTES_MAX */
+};
+
+struct mpi {
+    struct zero_comm comm; /* first: what callers hold */
+    MPI_Comm world;
+    int peers;
+    int64_t transfer_max;
+    int status; /* of the first failure */
+    uint64_t order, sequence; /* of the last start */
+    struct set sets[ZERO_COLLECTIVES];
+    struct set *busy[ZERO_COLLECTIVES]; /* in the order of their starts */
+    int busy_count;
+    const void **parts;   /* (size) of one sum */
+    int *completed;       /* (requests of a set) for MPI_Testsome */
+    MPI_Status *statuses; /* likewise */
+
+    /* Notices of failure: one receive from any rank, open until destroy. */
+    struct zero_collective_header notice_in, notice_out, failed;
+    int failed_rank; /* the earliest message that a peer gave up, and who; -1: none */
+    MPI_Request notice_receive, *notice_sends; /* (peers) */
+    bool left; /* MPI still holds memory of ours */
+};
+
+/* Tags of one pair of ranks. Headers arrive in the order of the starts. At most
+ * ZERO_COLLECTIVES collectives are under way between two ranks, so tags of
+ * pieces need not differ further back. */
+enum { TAG_HEADER, TAG_FAILED, TAG_PIECES, TAGS_OF_PIECES = 1024 };
+
+/* Keeps the first failure's status. */
+void mpi_fail(struct mpi *m, int status);
+
+/* Everything a set needs, for ever. false: no memory; free what there is. */
+bool set_alloc(struct mpi *m, struct set *s);
+void set_free(struct set *s);
+
+/* Requests of one set. */
+int set_requests(const struct mpi *m);
+
+/* The rank at the other end of lane's request i, 0 <= i < peers: rotated, so
+ * that not all ranks send to the same one. */
+int mpi_other_end(const struct mpi *m, enum lane lane, int i);
+
+/* Sends the header of c and listens for those of all peers. */
+int set_start(struct mpi *m, struct set *s, struct zero_collective *c);
+
+/* Moves what can be moved. The set is in m->busy, in the order of the starts;
+ * all sets before it have been asked first. m->status in return. */
+int set_progress(struct mpi *m, struct set *s);
+
+/* The lowest rank that the set waits to hear from, or -1. */
+int set_missing(const struct mpi *m, const struct set *s);
+
+/* Takes back the receives that have not begun; then ends the set, at the time
+ * until (of MPI_Wtime) by force. */
+void set_cancel(struct mpi *m, struct set *s);
+void set_end(struct mpi *m, struct set *s, double until);
+
+/* Tests requests until none is active, at most until a time; how many still are. */
+int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until);
+void requests_clear(MPI_Request *requests, int n);
+
+#endif

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checks the public configuration field by field. Allocates nothing and asks
+ * the machine nothing but the environment's default folders. */
+#include "src/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "src/random.h"
+
+const char *place_name(enum zero_place place)
+{
+    switch (place) {
+    case ZERO_DEVICE: return "device";
+    case ZERO_HOST: return "host";
+    case ZERO_NVME: return "nvme";
+    default: return "auto";
+    }
+}
+
+/* Integers with a default for 0 and a range. */
+static int take_int(int value, int fallback, int least, int most, const char *name, int *out,
+                    struct error *error)
+{
+    *out = value == 0 ? fallback : value;
+    if (*out < least || *out > most)
+        return error_set(error, ZERO_ERR_ARGUMENT, "%s is %d. Use %d to %d, or 0 for the default.",
+                         name, value, least, most);
+    return ZERO_OK;
+}
+
+static int take_places(struct settings *s, const struct zero_config *c, struct error *error)
+{
+    const enum zero_place given[] = {c->offload, c->offload_optimizer, c->offload_param,
+                                     c->offload_grad};
+    const char *names[] = {".offload", ".offload_optimizer", ".offload_param", ".offload_grad"};
+    for (int i = 0; i < 4; i++)
+        if ((int)given[i] < ZERO_AUTO || given[i] > ZERO_NVME)
+            return error_set(error, ZERO_ERR_ARGUMENT,
+                             "%s is %d. Use ZERO_DEVICE, ZERO_HOST or ZERO_NVME.", names[i],
+                             (int)given[i]);
+    if (c->offload_grad == ZERO_NVME)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".offload_grad is ZERO_NVME, but gradients "
+                         "never go to files. Use ZERO_DEVICE or ZERO_HOST.");
+    if (c->stage < 3 && c->offload_param > ZERO_DEVICE)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".offload_param is %s at stage %d, where every rank keeps whole "
+                         "parameters on its device. Use .stage = 3, or leave it out.",
+                         place_name(c->offload_param), c->stage);
+    enum zero_place all = c->offload ? c->offload : ZERO_DEVICE;
+    s->state = c->offload_optimizer ? c->offload_optimizer : all;
+    s->param = s->stage < 3 ? ZERO_DEVICE : c->offload_param ? c->offload_param : all;
+    s->grad = c->offload_grad ? c->offload_grad : all == ZERO_DEVICE ? ZERO_DEVICE : ZERO_HOST;
+    if (c->host_bytes < 0)
+        return error_set(error, ZERO_ERR_ARGUMENT, ".host_bytes is %lld. Use 0 or more.",
+                         (long long)c->host_bytes);
+    if (c->host_bytes > 0 && s->state != ZERO_NVME)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".host_bytes is %lld, but the optimizer state's place is %s, not nvme. "
+                         "Leave .host_bytes out, or offload the optimizer to ZERO_NVME.",
+                         (long long)c->host_bytes, place_name(s->state));
+    s->host_bytes = c->host_bytes;
+    return ZERO_OK;
+}
+
+static int take_path(struct settings *s, const char *path, struct error *error)
+{
+    const char *variables[] = {"SLURM_TMPDIR", "TMPDIR"};
+    for (int i = 0; i < 2 && !(path && *path); i++)
+        path = getenv(variables[i]);
+    if (!(path && *path))
+        path = "/var/tmp";
+    if ((size_t)snprintf(s->nvme_path, sizeof(s->nvme_path), "%s", path) >= sizeof(s->nvme_path))
+        return error_set(error, ZERO_ERR_ARGUMENT, ".nvme_path is longer than %zu bytes.",
+                         sizeof(s->nvme_path) - 1);
+    return ZERO_OK;
+}
+
+int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
+{
+    *s = (struct settings){0};
+    if (!c || c->size != sizeof(*c))
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "config.size is %zu where this library has %zu. Set it to sizeof(struct "
+                         "zero_config) and compile with the header of this library.",
+                         c ? c->size : 0, sizeof(*c));
+    if (c->stage < 0 || c->stage > 3)
+        return error_set(error, ZERO_ERR_ARGUMENT, ".stage is %d. Use 0, 1, 2 or 3.", c->stage);
+    if (c->dtype != ZERO_FP32 && c->dtype != ZERO_BF16)
+        return error_set(error, ZERO_ERR_ARGUMENT, ".dtype is %d. Use ZERO_FP32 or ZERO_BF16.",
+                         (int)c->dtype);
+    if ((int)c->ring < ZERO_RING_AUTO || c->ring > ZERO_RING_POSIX)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".ring is %d. Use ZERO_RING_AUTO, "
+                         "ZERO_RING_URING or ZERO_RING_POSIX.",
+                         (int)c->ring);
+    s->stage = c->stage;
+    s->dtype = c->dtype;
+    s->ring = c->ring;
+    s->chunk = c->chunk ? c->chunk : ZERO_CHUNK;
+    if (s->chunk < 64 || s->chunk % 64 || s->chunk > (int64_t)1 << 30)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".chunk is %lld elements. Use a multiple of 64 up to 2^30.",
+                         (long long)c->chunk);
+    if (take_places(s, c, error) || take_path(s, c->nvme_path, error) ||
+        take_int(c->chunk_slots, 4, 2, 64, ".chunk_slots", &s->chunk_slots, error) ||
+        take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
+        take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
+        take_int(c->threads, 0, 0, 1024, ".threads", &s->threads, error) ||
+        take_int(c->deadline_seconds, 300, 1, 1 << 30, ".deadline_seconds", &s->deadline_seconds,
+                 error))
+        return error->status;
+    return ZERO_OK;
+}
+
+uint64_t settings_hash(const struct settings *s)
+{
+    const int64_t fields[] = {s->stage,        s->dtype,      s->state, s->param,
+                              s->grad,         s->host_bytes, s->chunk, s->chunk_slots,
+                              s->gather_slots, s->grad_slots};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+        hash = random_mix(hash + (uint64_t)fields[i] + 0x9E3779B97F4A7C15u);
+    return hash;
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The caller's configuration with every default filled in and every
+ * contradiction refused. Nothing after this asks whether a field is 0. */
+#ifndef SRC_CONFIG_H
+#define SRC_CONFIG_H
+
+#include "include/zero.h"
+#include "src/error.h"
+
+struct settings {
+    int stage;
+    enum zero_dtype dtype;
+    enum zero_place state, param, grad; /* never ZERO_AUTO */
+    char nvme_path[256];
+    int64_t host_bytes;
+    int64_t chunk;
+    int chunk_slots, gather_slots, grad_slots;
+    enum zero_ring ring;
+    int threads; /* 0: to be chosen from the affinity masks of the node's ranks */
+    int deadline_seconds;
+};
+
+int settings_resolve(struct settings *s, const struct zero_config *config, struct error *error);
+
+/* Mixes everything that the ranks must agree on into one number. */
+uint64_t settings_hash(const struct settings *s);
+
+static inline int64_t dtype_bytes(enum zero_dtype dtype)
+{
+    return dtype == ZERO_BF16 ? 2 : 4;
+}
+
+const char *place_name(enum zero_place place);
+
+#endif

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Creation and end of an engine. Creation goes through three doors, and at
+ * each the ranks exchange how they fare, so that all learn of the first
+ * failure: the model and configuration are the same everywhere; everything is
+ * allocated; the initial values are in place.
+ */
+#include "src/engine.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/comm/comm.h"
+#include "src/random.h"
+
+/* ------------------------------------------------------------------- the log */
+
+static void log_to_stderr(void *arg, enum zero_log_level level, const char *line)
+{
+    (void)arg;
+    fprintf(stderr, "libzero: %s%s\n", level == ZERO_LOG_WARNING ? "warning: " : "", line);
+}
+
+void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
+{
+    if (z->log_level == ZERO_LOG_SILENT || level > z->log_level)
+        return;
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    z->log(z->log_arg, level, line);
+}
+
+/* ------------------------------------------------------------ all ranks agree */
+
+/* What each rank tells the others at a door. */
+struct hello {
+    int64_t status;
+    char text[256];
+    uint64_t model, settings;
+    uint64_t host;
+    uint64_t cpus[16]; /* affinity mask */
+};
+
+static void introduce(const struct zero *z, struct hello *me)
+{
+    char name[256] = "";
+    cpu_set_t set;
+    *me = (struct hello){.status = z->error.status};
+    memcpy(me->text, z->error.text, sizeof(me->text) - 1);
+    if (z->layout.unit) {
+        me->model = layout_hash(&z->layout);
+        me->settings = settings_hash(&z->set);
+    }
+    gethostname(name, sizeof(name) - 1);
+    for (const char *c = name; *c; c++)
+        me->host = random_mix(me->host ^ (uint64_t)*c);
+    CPU_ZERO(&set);
+    if (!sched_getaffinity(0, sizeof(set), &set))
+        for (int cpu = 0; cpu < 1024; cpu++)
+            if (CPU_ISSET((size_t)cpu, &set))
+                me->cpus[cpu / 64] |= (uint64_t)1 << cpu % 64;
+}
+
+/* The CPUs this rank may use, divided by the node's ranks that may use some of
+ * them too. */
+static int share_of_cpus(const struct hello *all, int size, int rank)
+{
+    int cpus = 0, ranks = 0;
+    for (int i = 0; i < 16; i++)
+        cpus += __builtin_popcountll(all[rank].cpus[i]);
+    for (int r = 0; r < size; r++) {
+        bool overlap = false;
+        for (int i = 0; i < 16; i++)
+            overlap |= (all[r].cpus[i] & all[rank].cpus[i]) != 0;
+        ranks += all[r].host == all[rank].host && overlap;
+    }
+    int threads = ranks ? cpus / ranks : 1;
+    return threads > 1 ? threads : 1;
+}
+
+static void judge(struct zero *z, const struct hello *all)
+{
+    const struct hello *me = &all[z->rank];
+    for (int r = 0; r < z->size && !z->error.status; r++)
+        if (all[r].status)
+            error_set(&z->error, (int)all[r].status, "Rank %d: %s", r, all[r].text);
+    for (int r = 0; r < z->size && !z->error.status; r++) {
+        if (all[r].model != me->model)
+            error_set(&z->error, ZERO_ERR_MISMATCH,
+                      "Rank %d describes another model than rank %d. Names, shapes, units, groups "
+                      "and flags must be equal on all ranks.", r, z->rank);
+        else if (all[r].settings != me->settings)
+            error_set(&z->error, ZERO_ERR_MISMATCH,
+                      "Rank %d has another configuration than rank %d. Stage, dtype, places, "
+                      ".host_bytes, .chunk and slots must be equal on all ranks.", r, z->rank);
+    }
+    if (!z->threads)
+        z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
+}
+
+int engine_agree(struct zero *z, const char *what)
+{
+    struct hello *all = calloc((size_t)z->size, sizeof(*all));
+    if (!all)
+        return error_set(&z->error, ZERO_ERR_MEMORY, "No memory to hear %d ranks.", z->size);
+    introduce(z, &all[z->rank]);
+    struct command c = {.kind = COMMAND_EXCHANGE, .unit = -1, .chunk = -1, .slot = -1,
+                        .bytes = sizeof(*all), .data = all, .name = what};
+    struct error failure = {0};
+    if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
+        error_set(&z->error, failure.status, "%s", failure.text);
+    else
+        judge(z, all);
+    free(all);
+    return z->error.status;
+}
+
+int engine_wait(struct zero *z, struct ref ref)
+{
+    return queues_wait(z->queues, ref, &z->error);
+}
+
+/* -------------------------------------------------------------- the first door */
+
+static int begin(struct zero *z, const struct zero_config *config)
+{
+    z->log = config && config->size == sizeof(*config) && config->log ? config->log : log_to_stderr;
+    z->log_arg = config && config->size == sizeof(*config) ? config->log_arg : NULL;
+    z->log_level = config && config->size == sizeof(*config) ? config->log_level : 0;
+    z->spill.fd = -1;
+    z->size = 1;
+    if (config && config->size == sizeof(*config) && config->comm)
+        z->comm = config->comm;
+    else if (comm_default_create(&z->comm, &z->error))
+        return z->error.status;
+    else
+        z->owns_comm = true;
+    z->rank = z->comm->rank;
+    z->size = z->comm->size;
+    if (z->rank != 0 && z->log == log_to_stderr)
+        z->log_level = ZERO_LOG_SILENT;
+    return ZERO_OK;
+}
+
+static void describe(struct zero *z, const struct zero_param *params, int count,
+                     const struct zero_config *config)
+{
+    if (settings_resolve(&z->set, config, &z->error) ||
+        layout_create(&z->layout, params, count, z->size, &z->error) ||
+        plan_make(&z->plan, &z->layout, &z->set, &z->error))
+        return;
+    z->plan.report.node_device = z->plan.report.device.total * z->comm->local_size;
+    z->plan.report.node_host = z->plan.report.host.total * z->comm->local_size;
+    z->plan.report.node_nvme = z->plan.report.nvme.total * z->comm->local_size;
+    z->kernels = kernels_select(NULL, &z->error);
+}
+
+/* ------------------------------------------------------------- the second door */
+
+static void *table(size_t n, size_t size, struct error *error)
+{
+    void *memory = calloc(n ? n : 1, size);
+    if (!memory)
+        error_set(error, ZERO_ERR_MEMORY, "No memory for a table of %zu entries of %zu bytes.", n,
+                  size);
+    return memory;
+}
+
+static int make_tables(struct zero *z)
+{
+    const struct plan *p = &z->plan;
+    const struct layout *l = &z->layout;
+    struct error *e = &z->error;
+    z->segments_max = p->set.param == ZERO_NVME ? plan_segments_max(p, l) : 1;
+    size_t parts = (size_t)p->gather_slots * (size_t)z->segments_max;
+    z->runs = table((size_t)l->count, sizeof(*z->runs), e);
+    z->adam = table((size_t)l->groups, sizeof(*z->adam), e);
+    z->adam_set = table((size_t)l->groups, sizeof(*z->adam_set), e);
+    z->update.adam = table((size_t)l->groups, sizeof(*z->update.adam), e);
+    z->verdict = table((size_t)step_verdict_words(l), sizeof(*z->verdict), e);
+    z->parts = table((size_t)z->size, sizeof(*z->parts), e);
+    z->fetches = table(parts, sizeof(*z->fetches), e);
+    z->segments = table(parts, sizeof(*z->segments), e);
+    z->param_copies = table(parts, sizeof(*z->param_copies), e);
+    z->publish_copies = table((size_t)p->chunk_slots * (size_t)l->units,
+                              sizeof(*z->publish_copies), e);
+    z->grad_copies = table((size_t)p->chunk_slots, sizeof(*z->grad_copies), e);
+    z->sum_copies = table(2 * (size_t)p->grad_slots, sizeof(*z->sum_copies), e);
+    if (e->status)
+        return e->status;
+    for (int i = 0; i < PLAN_SLOTS_MAX; i++)
+        z->segments_unit[i] = -1;
+    z->run_count = layout_runs(l, z->rank, p->whole_state, z->runs);
+    return schedule_create(&z->schedule, p, l, z->queues, e);
+}
+
+static int make_ring(struct zero *z)
+{
+    int event = queues_event(z->queues), fd = z->spill.fd;
+    struct ring **ring = &z->pipeline.ring;
+    struct error refused = {0};
+    if (z->seams && z->seams->ring)
+        return z->seams->ring(ring, event, z->arena.base, z->arena.bytes, fd, &z->error);
+    if (z->set.ring != ZERO_RING_POSIX) {
+        if (!ring_uring_create(ring, event, z->arena.base, z->arena.bytes, fd, &refused))
+            return ZERO_OK;
+        if (z->set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
+            return error_set(&z->error, refused.status, "%s", refused.text);
+        engine_log(z, ZERO_LOG_WARNING, "%s Using pread and pwrite instead.", refused.text);
+    }
+    return ring_posix_create(ring, event, z->arena.base, z->arena.bytes, fd, &z->error);
+}
+
+static int make_places(struct zero *z)
+{
+    const struct plan *p = &z->plan;
+    struct error *e = &z->error;
+    int event = queues_event(z->queues);
+    int (*device)(struct device **, int, struct error *) =
+        z->seams && z->seams->device ? z->seams->device : device_cpu_create;
+    if (device(&z->device, event, e))
+        return e->status;
+    z->device_memory = z->device->ops->alloc(z->device, p->device.total, e);
+    if (!z->device_memory || arena_create(&z->arena, p->host.total, e) ||
+        pipeline_create(&z->pipeline, p->chunk_slots, e))
+        return e->status;
+    z->huge_bytes = arena_huge_bytes(&z->arena);
+    if (p->file.total > 0) {
+        if (spill_create(&z->spill, z->set.nvme_path, p->file.total, e) || make_ring(z))
+            return e->status;
+        z->pipeline.spill = &z->spill;
+        engine_log(z, ZERO_LOG_INFO, "%lld bytes in %s (%s%s) by %s.", (long long)z->spill.bytes,
+                   z->spill.path, z->spill.type, z->spill.direct ? ", O_DIRECT" : "",
+                   z->pipeline.ring->ops->name);
+        if (!z->spill.direct)
+            engine_log(z, ZERO_LOG_WARNING, "%s (%s) refuses O_DIRECT: its page cache takes "
+                       "memory and bandwidth.", z->spill.path, z->spill.type);
+    }
+    return pool_create(&z->pool, z->threads, event, e);
+}
+
+/* -------------------------------------------------------------------- create */
+
+int engine_create(struct zero **out, const struct zero_param *params, int count,
+                  const struct zero_config *config, const struct engine_seams *seams)
+{
+    struct zero *z = *out = calloc(1, sizeof(*z));
+    if (!z)
+        return ZERO_ERR_MEMORY;
+    z->seams = seams;
+    if (begin(z, config))
+        return z->error.status;
+    describe(z, params, count, config);
+    int64_t chunks = z->error.status ? 0 : z->plan.chunks;
+    struct error thread = {0};
+    if (queues_create(&z->queues, chunks, &thread) ||
+        queues_start(z->queues, &engine_queue_ops, z, &thread))
+        return error_set(&z->error, thread.status, "%s", thread.text);
+    if (!z->set.deadline_seconds)
+        z->set.deadline_seconds = 300;
+    if (engine_agree(z, "zero_create"))
+        return z->error.status;
+    if (!make_tables(z))
+        make_places(z);
+    if (engine_agree(z, "allocation"))
+        return z->error.status;
+    if (seams && seams->observe)
+        queues_observe(z->queues, seams->observe, seams->observe_arg);
+    schedule_walk(&z->schedule, WALK_FILL, 0, z->plan.chunks);
+    for (int q = 0; q < QUEUES; q++)
+        engine_wait(z, queues_tail(z->queues, (enum queue_id)q));
+    if (z->error.status) /* the queues have failed: their abort has told the others */
+        return z->error.status;
+    z->created = !engine_agree(z, "initial values");
+    return z->error.status;
+}
+
+void zero_destroy(struct zero *z)
+{
+    if (!z)
+        return;
+    queues_stop(z->queues, z->created, z->set.deadline_seconds);
+    if (z->created && schedule_step_open(&z->schedule)) /* the others expect more of this rank */
+        z->comm->ops->abort(z->comm, z->sequence + 1);
+    pool_destroy(z->pool);
+    if (z->pipeline.ring)
+        z->pipeline.ring->ops->destroy(z->pipeline.ring);
+    if (z->device) {
+        char *memory = z->device_memory;
+        int64_t bytes = z->plan.device.total;
+        if (memory)
+            z->device->ops->free(z->device, memory, bytes);
+        z->device->ops->destroy(z->device);
+    }
+    if (z->owns_comm)
+        z->comm->ops->destroy(z->comm);
+    schedule_destroy(&z->schedule);
+    queues_destroy(z->queues);
+    pipeline_destroy(&z->pipeline);
+    spill_destroy(&z->spill);
+    arena_destroy(&z->arena);
+    layout_destroy(&z->layout);
+    void *tables[] = {z->runs, z->adam, z->adam_set, z->update.adam, z->verdict, z->parts,
+                      z->fetches, z->segments, z->param_copies, z->publish_copies, z->grad_copies,
+                      z->sum_copies};
+    for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
+        free(tables[i]);
+    free(z);
+}

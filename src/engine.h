@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The engine: everything one rank owns, in one struct.
+ *
+ * Who owns what: the calling thread owns the schedule and everything under
+ * "the caller's"; the engine thread (src/queue.h) owns what commands touch
+ * between their start and their completion: communicator, ring, device copies,
+ * update. They meet in the queues alone: what a caller reads after
+ * queues_wait, a command wrote before it was done, and nothing else writes.
+ *
+ * What shutdown does: queues drain (a failed engine's do not), the thread ends,
+ * the pool ends its job, the device its copies, the ring its transfers; then
+ * memory is freed. None of it waits for another rank after a failure.
+ */
+#ifndef SRC_ENGINE_H
+#define SRC_ENGINE_H
+
+#include "kernels/kernels.h"
+#include "offload/arena.h"
+#include "offload/pipeline.h"
+#include "src/config.h"
+#include "src/device/device.h"
+#include "src/layout.h"
+#include "src/norm.h"
+#include "src/plan.h"
+#include "src/pool.h"
+#include "src/schedule.h"
+
+/* Replacements for what the engine makes itself, for tests. NULL: the real one. */
+struct engine_seams {
+    int (*device)(struct device **device, int event_fd, struct error *error);
+    int (*ring)(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
+                struct error *error);
+    void (*observe)(void *arg, const struct command *c); /* every command appended */
+    void *observe_arg;
+};
+
+/* What an update walk works with; constant while one is under way. */
+struct update {
+    struct adam *adam; /* per group, for tensors with decay; grad_scale included */
+    /* ASSIGN and LOAD: elements of one tensor, from or to the caller's memory */
+    enum zero_what what;
+    int tensor;
+    int64_t first, count;
+    const float *in;
+    float *out;
+    struct zero_digest digest;
+    struct error error; /* of a fill */
+    /* the chunk under way */
+    enum walk_kind kind;
+    int64_t chunk;
+    int slot;
+    bool running;
+    double started;
+};
+
+/* A collective under way and what its sums go to. */
+struct operation {
+    struct zero_collective collective;
+    bool busy;
+    struct zero *engine;
+    float *sum;
+    bool fresh, last;
+};
+
+struct zero {
+    struct error error;
+    struct settings set;
+    struct layout layout;
+    struct plan plan;
+    int rank, size;
+    int threads;
+    struct queues *queues;
+    struct schedule schedule;
+    const struct kernels *kernels;
+
+    /* what the engine thread works with */
+    struct zero_comm *comm;
+    bool owns_comm;
+    uint64_t sequence; /* of the last collective started */
+    struct operation operations[ZERO_COLLECTIVES];
+    const void **parts; /* room for one pointer per rank */
+    struct device *device;
+    char *device_memory;
+    struct arena arena;
+    struct spill spill;
+    struct pipeline pipeline;
+    struct transfer *fetches; /* per gather slot and segment */
+    struct segment *segments; /* of the unit in each gather slot */
+    int segments_max, segments_unit[PLAN_SLOTS_MAX], segments_count[PLAN_SLOTS_MAX];
+    struct device_copy *param_copies;   /* per gather slot and segment */
+    struct device_copy *publish_copies; /* per chunk slot and unit */
+    struct device_copy *grad_copies;    /* per chunk slot */
+    struct device_copy *sum_copies;     /* per gradient slot: in, out */
+    struct pool *pool;
+    struct run *runs;
+    int run_count;
+    struct wide norm; /* of the last micro-step's sums */
+    struct update update;
+    /* counters, read by zero_stats at any time */
+    int64_t sent_bytes, to_device_bytes, to_host_bytes, update_ns;
+    int64_t param_read_bytes, param_written_bytes, state_read_bytes, state_written_bytes;
+
+    /* the caller's */
+    zero_log_fn *log;
+    void *log_arg;
+    enum zero_log_level log_level;
+    struct zero_adam *adam; /* per group */
+    bool *adam_set;
+    double clip;
+    int64_t steps, skipped;
+    int64_t *verdict; /* room for one */
+    int64_t huge_bytes;
+    bool created;
+    const struct engine_seams *seams;
+};
+
+static inline void count(int64_t *counter, int64_t n)
+{
+    __atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
+}
+
+static inline int64_t counted(const int64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/* zero_create with seams (may be NULL). */
+int engine_create(struct zero **z, const struct zero_param *params, int count,
+                  const struct zero_config *config, const struct engine_seams *seams);
+
+/* Exchanges this rank's error with the others': all ranks learn of the first. */
+int engine_agree(struct zero *z, const char *what);
+
+/* The start of every public call: forgets the last call's error; a failed
+ * engine's stays. */
+int engine_enter(struct zero *z);
+
+/* Waits for a command; the engine's first failure becomes z->error. */
+int engine_wait(struct zero *z, struct ref ref);
+
+void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+extern const struct queue_ops engine_queue_ops; /* src/execute.c */
+
+/* src/params.c: where parameters are, how they come and go. */
+char *params_at_rest(const struct zero *z, int unit,
+                     int64_t position);              /* by state order; not NVMe */
+char *params_usable(const struct zero *z, int unit); /* whole, in the slot or in place; or NULL */
+void params_gather(struct zero *z, const struct command *c, struct zero_collective *o);
+int params_fetch(struct zero *z, struct command *c, struct error *error); /* file to staging */
+void params_copy(struct zero *z, const struct command *c);                /* staging to slot */
+void params_publish(struct zero *z, const struct command *c);             /* after an update */
+
+/* src/grads.c: gradient slots, ordered sums, where sums rest. */
+char *grads_slot(const struct zero *z, int slot);
+float *grads_at_rest(const struct zero *z, int64_t position); /* by state order */
+void grads_reduce(struct zero *z, const struct command *c, struct operation *o);
+void grads_gather_sums(struct zero *z, const struct command *c, struct zero_collective *o);
+void grads_copy_sum(struct zero *z, const struct command *c);
+void grads_copy_chunk(struct zero *z, const struct command *c);
+
+/* src/update.c: what happens to a chunk. */
+void update_start(struct zero *z, const struct command *c);
+int update_finish(struct zero *z, const struct command *c, struct error *error);
+char *update_record(const struct zero *z, int64_t chunk, int slot); /* its arrays */
+int64_t update_array_bytes(const struct zero *z, int64_t chunk);    /* from one to the next */
+
+/* src/step.c: the verdict. */
+int step_finish(struct zero *z, struct zero_step_info *info);
+int64_t step_verdict_words(const struct layout *l);
+
+#endif

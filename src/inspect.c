@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Looking inside an engine: any element of any tensor at any stage and place,
+ * digests, counters. */
+#include <string.h>
+
+#include "src/engine.h"
+
+/* The elements of a tensor's range that one rank owns. */
+struct overlap {
+    int64_t first, count; /* elements of the tensor */
+    int64_t position;     /* in that rank's state order */
+};
+
+static bool overlap_with(const struct zero *z, int param, int64_t first, int64_t count, int rank,
+                         struct overlap *o)
+{
+    const struct tensor *t = &z->layout.tensors[param];
+    const struct unit *u = &z->layout.unit[t->unit];
+    bool whole = z->plan.whole_state;
+    int64_t begin = whole ? 0 : rank * u->shard, end = whole ? u->elements : begin + u->shard;
+    int64_t from = t->offset + first, to = from + count;
+    from = from > begin ? from : begin;
+    to = to < end ? to : end;
+    *o =
+        (struct overlap){.first = from - t->offset,
+                         .count = to - from,
+                         .position = plan_unit_begin(&z->plan, &z->layout, t->unit) + from - begin};
+    return from < to;
+}
+
+static int check_range(struct zero *z, const char *call, int param, enum zero_what what,
+                       int64_t first, int64_t count, const void *memory)
+{
+    if (engine_enter(z))
+        return z->error.status;
+    if (param < 0 || param >= z->layout.count)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "%s of tensor %d: the model has tensors 0 to %d.", call, param,
+                         z->layout.count - 1);
+    const struct tensor *t = &z->layout.tensors[param];
+    if (first < 0 || count < 0 || first > t->elements - count || !memory)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "%s of tensor %s, elements %lld to %lld: it has elements 0 to %lld.", call,
+                         t->name, (long long)first, (long long)(first + count - 1),
+                         (long long)(t->elements - 1));
+    if ((int)what < ZERO_MASTER || what > ZERO_GRAD)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "%s of %d: use ZERO_MASTER, ZERO_MOMENT1, "
+                         "ZERO_MOMENT2 or ZERO_GRAD.",
+                         call, (int)what);
+    bool open = schedule_step_open(&z->schedule), complete = schedule_step_complete(&z->schedule);
+    if (what == ZERO_GRAD ? open && !complete : open)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "%s of tensor %s within a step. Call it between "
+                         "zero_step and the next zero_reduce%s.",
+                         call, t->name, what == ZERO_GRAD ? ", or after the last zero_reduce" : "");
+    if (what == ZERO_GRAD && !complete && z->steps + z->skipped == 0)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "%s of the gradient of tensor %s before the "
+                         "first step. Reduce all units first.",
+                         call, t->name);
+    return ZERO_OK;
+}
+
+/* Passes the chunks that hold o through the update, between them and memory. */
+static int walk_over(struct zero *z, enum walk_kind kind, int param, enum zero_what what,
+                     const struct overlap *o, const float *in, float *out)
+{
+    struct update *u = &z->update;
+    u->what = what;
+    u->tensor = param;
+    u->first = o->first;
+    u->count = o->count;
+    u->in = in;
+    u->out = out;
+    int64_t first = o->position / z->plan.chunk;
+    int64_t last = (o->position + o->count - 1) / z->plan.chunk + 1;
+    return engine_wait(z, schedule_walk(&z->schedule, kind, first, last));
+}
+
+/* The mean gradient: the sums at rest, divided. */
+static int load_grads(struct zero *z, const struct overlap *o, float *out)
+{
+    if (engine_wait(z, queues_tail(z->queues, QUEUE_COMM)) ||
+        engine_wait(z, queues_tail(z->queues, QUEUE_TO_HOST)))
+        return z->error.status;
+    const float *sum = grads_at_rest(z, o->position);
+    float scale = (float)(1 / ((double)z->size * z->schedule.accumulate));
+    for (int64_t i = 0; i < o->count; i++)
+        out[i] = sum[i] * scale;
+    return ZERO_OK;
+}
+
+int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
+              float *out)
+{
+    if (check_range(z, "zero_read", param, what, first, count, out))
+        return z->error.status;
+    for (int r = 0; r < z->size; r++) {
+        struct overlap o;
+        if (!overlap_with(z, param, first, count, r, &o))
+            continue;
+        float *to = out + o.first - first;
+        if ((r == z->rank || z->plan.whole_state) &&
+            (what == ZERO_GRAD ? load_grads(z, &o, to)
+                               : walk_over(z, WALK_LOAD, param, what, &o, NULL, to)))
+            return z->error.status;
+        if (z->plan.whole_state)
+            break; /* every rank has them all */
+        if (engine_wait(z, schedule_broadcast(&z->schedule, r, to, o.count * 4)))
+            return z->error.status;
+    }
+    return ZERO_OK;
+}
+
+int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
+               const float *in)
+{
+    if (check_range(z, "zero_write", param, what, first, count, in))
+        return z->error.status;
+    if (what == ZERO_GRAD)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_write of gradients: add them to "
+                         "zero_grad_data instead.");
+    int unit = z->layout.tensors[param].unit;
+    if (z->schedule.units[unit].acquired)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_write of tensor %s while its unit %d is "
+                         "acquired. Release it first.",
+                         z->layout.tensors[param].name, unit);
+    struct overlap o;
+    if (overlap_with(z, param, first, count, z->rank, &o) &&
+        walk_over(z, WALK_ASSIGN, param, what, &o, in + o.first - first, NULL))
+        return z->error.status;
+    /* Whole chunks are published, with parameters of other units, which stay usable. */
+    if (engine_wait(z, queues_tail(z->queues, QUEUE_TO_DEVICE)))
+        return z->error.status;
+    schedule_forget(&z->schedule, unit);
+    return ZERO_OK;
+}
+
+int zero_digest(struct zero *z, struct zero_digest *digest)
+{
+    if (engine_enter(z))
+        return z->error.status;
+    if (schedule_step_open(&z->schedule))
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_digest within a step. Call it between "
+                         "zero_step and the next zero_reduce.");
+    z->update.digest = (struct zero_digest){0};
+    if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, 0, z->plan.chunks)))
+        return z->error.status;
+    *digest = z->update.digest;
+    return engine_wait(z, schedule_sum(&z->schedule, "zero_digest", 0, digest, sizeof(*digest)));
+}
+
+int zero_stats(const struct zero *z, struct zero_stats *stats)
+{
+    if (!z->created)
+        return ZERO_ERR_STATE;
+    const struct schedule *s = &z->schedule;
+    const struct ring *ring = z->pipeline.ring;
+    *stats = (struct zero_stats){
+        .plan = z->plan.report,
+        .steps = z->steps,
+        .skipped = z->skipped,
+        .acquires = s->acquires,
+        .gathers = s->gathers,
+        .served = s->served,
+        .missed = s->missed,
+        .sent_bytes = counted(&z->sent_bytes),
+        .state_read_bytes = counted(&z->state_read_bytes),
+        .state_written_bytes = counted(&z->state_written_bytes),
+        .param_read_bytes = counted(&z->param_read_bytes),
+        .param_written_bytes = counted(&z->param_written_bytes),
+        .to_device_bytes = counted(&z->to_device_bytes),
+        .to_host_bytes = counted(&z->to_host_bytes),
+        .wait_seconds = queues_waited(z->queues),
+        .update_seconds = 1e-9 * (double)counted(&z->update_ns),
+        .threads = z->threads,
+        .isa = z->kernels->isa,
+        .ring = ring ? ring->ops->name : "none",
+        .nvme_path = z->spill.path,
+        .nvme_type = z->spill.type,
+        .nvme_direct = z->spill.direct,
+        .ring_registered = ring && ring->registered,
+        .huge_bytes = z->huge_bytes,
+    };
+    return ZERO_OK;
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checks tensor descriptions and lays them out. Touches no data. */
+#include "src/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/random.h"
+
+#define ELEMENTS_MAX ((int64_t)1 << 48)
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static int check_shape(const struct zero_param *p, int i, int64_t *elements, struct error *error)
+{
+    if (p->ndim < 0 || p->ndim > ZERO_MAX_DIMS)
+        return error_set(error, ZERO_ERR_ARGUMENT, "params[%d] (%s) has ndim %d. Use 0 to %d.", i,
+                         p->name, p->ndim, ZERO_MAX_DIMS);
+    *elements = 1;
+    for (int d = 0; d < p->ndim; d++) {
+        int64_t n = p->shape[d];
+        if (n < 1 || *elements > ELEMENTS_MAX / n)
+            return error_set(error, ZERO_ERR_ARGUMENT,
+                             "params[%d] (%s) has shape[%d] = %lld. Dimensions are 1 or more, and "
+                             "a tensor has at most 2^48 elements.",
+                             i, p->name, d, (long long)n);
+        *elements *= n;
+    }
+    return ZERO_OK;
+}
+
+static int take_tensor(struct layout *l, const struct zero_param *p, int i, struct error *error)
+{
+    struct tensor *t = &l->tensors[i];
+    if (!p->name || !*p->name)
+        return error_set(error, ZERO_ERR_ARGUMENT, "params[%d] has no name. Give each tensor a "
+                         "unique one.", i);
+    if (p->unit < 0 || p->unit >= l->count)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "params[%d] (%s) has unit %d. Units are numbered from 0 without holes.", i,
+                         p->name, p->unit);
+    if (p->flags & ~ZERO_NO_DECAY)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "params[%d] (%s) has flags 0x%x. Use ZERO_NO_DECAY or 0.", i, p->name,
+                         p->flags);
+    *t = (struct tensor){.unit = p->unit, .group = p->group, .decay = !(p->flags & ZERO_NO_DECAY),
+                         .fill = p->fill, .fill_arg = p->fill_arg};
+    if (check_shape(p, i, &t->elements, error))
+        return error->status;
+    t->name = strdup(p->name);
+    if (!t->name)
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for the name of tensor %d.", i);
+    if (l->units <= p->unit)
+        l->units = p->unit + 1;
+    if (l->groups <= p->group)
+        l->groups = p->group + 1;
+    t->global = l->params;
+    l->params += t->elements;
+    if (l->params > ELEMENTS_MAX)
+        return error_set(error, ZERO_ERR_ARGUMENT, "The model has more than 2^48 elements.");
+    return ZERO_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int check_names(const struct layout *l, struct error *error)
+{
+    char **names = malloc((size_t)l->count * sizeof(*names));
+    if (!names)
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d names.", l->count);
+    for (int i = 0; i < l->count; i++)
+        names[i] = l->tensors[i].name;
+    qsort(names, (size_t)l->count, sizeof(*names), compare_names);
+    for (int i = 1; i < l->count; i++)
+        if (!strcmp(names[i - 1], names[i]))
+            error_set(error, ZERO_ERR_ARGUMENT, "Two tensors are named %s. Names must be unique.",
+                      names[i]);
+    free(names);
+    return error->status;
+}
+
+static int place_units(struct layout *l, struct error *error)
+{
+    l->unit = calloc((size_t)l->units, sizeof(*l->unit));
+    if (!l->unit)
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d units.", l->units);
+    for (int i = 0; i < l->count; i++) {
+        struct tensor *t = &l->tensors[i];
+        struct unit *u = &l->unit[t->unit];
+        t->offset = u->elements;
+        u->elements += round_up(t->elements, LAYOUT_ALIGN);
+    }
+    for (int u = 0; u < l->units; u++) {
+        struct unit *unit = &l->unit[u];
+        if (unit->elements == 0)
+            return error_set(error, ZERO_ERR_ARGUMENT,
+                             "Unit %d has no tensor, but unit %d has. Number units from 0 without "
+                             "holes.", u, l->units - 1);
+        unit->elements = round_up(unit->elements, (int64_t)LAYOUT_ALIGN * l->ranks);
+        unit->shard = unit->elements / l->ranks;
+        unit->begin = l->whole;
+        l->whole += unit->elements;
+    }
+    return ZERO_OK;
+}
+
+int layout_create(struct layout *l, const struct zero_param *params, int count, int ranks,
+                  struct error *error)
+{
+    *l = (struct layout){.ranks = ranks, .count = count};
+    if (!params || count < 1)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "A model of %d tensors was given. Pass at least one.", params ? count : 0);
+    l->tensors = calloc((size_t)count, sizeof(*l->tensors));
+    if (!l->tensors)
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d tensors.", count);
+    for (int i = 0; i < count; i++)
+        if (take_tensor(l, &params[i], i, error))
+            return error->status;
+    if (check_names(l, error))
+        return error->status;
+    return place_units(l, error);
+}
+
+void layout_destroy(struct layout *l)
+{
+    for (int i = 0; l->tensors && i < l->count; i++)
+        free(l->tensors[i].name);
+    free(l->tensors);
+    free(l->unit);
+    l->tensors = NULL;
+    l->unit = NULL;
+}
+
+uint64_t layout_hash(const struct layout *l)
+{
+    uint64_t hash = random_mix((uint64_t)l->count);
+    for (int i = 0; i < l->count; i++) {
+        const struct tensor *t = &l->tensors[i];
+        for (const char *c = t->name; *c; c++)
+            hash = random_mix(hash ^ (uint64_t)*c);
+        hash = random_mix(hash ^ (uint64_t)t->unit);
+        hash = random_mix(hash ^ (uint64_t)t->elements);
+        hash = random_mix(hash ^ (uint64_t)(t->group * 2 + t->decay));
+    }
+    return hash;
+}
+
+int layout_runs(const struct layout *l, int rank, bool whole, struct run *runs)
+{
+    int n = 0;
+    for (int u = 0; u < l->units; u++) {
+        const struct unit *unit = &l->unit[u];
+        int64_t from = whole ? 0 : rank * unit->shard;
+        int64_t to = whole ? unit->elements : from + unit->shard;
+        int64_t state = whole ? unit->begin : unit->begin / l->ranks;
+        for (int i = 0; i < l->count; i++) {
+            const struct tensor *t = &l->tensors[i];
+            if (t->unit != u)
+                continue;
+            int64_t a = t->offset > from ? t->offset : from;
+            int64_t b = t->offset + t->elements < to ? t->offset + t->elements : to;
+            if (a < b)
+                runs[n++] = (struct run){.begin = state + a - from, .count = b - a,
+                                         .first = a - t->offset, .tensor = i};
+        }
+    }
+    return n;
+}
+
+int layout_run_at(const struct run *runs, int n, int64_t position)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (runs[middle].begin + runs[middle].count <= position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Where every element of the model is: arithmetic only.
+ *
+ * A unit is its tensors one after the other, each starting at a multiple of 64
+ * elements, padded to a multiple of 64 * ranks. Rank r owns the shard
+ * [r * shard, (r + 1) * shard). "Whole order" is all units one after the other;
+ * "state order" is what one rank holds of them: its shards one after the
+ * other, or at stage 0 the whole.
+ */
+#ifndef SRC_LAYOUT_H
+#define SRC_LAYOUT_H
+
+#include "include/zero.h"
+#include "src/error.h"
+
+#define LAYOUT_ALIGN 64 /* elements */
+
+struct tensor {
+    char *name;
+    int unit;
+    int64_t elements;
+    int64_t offset; /* in its unit */
+    int64_t global; /* index of its first element in declaration order, without padding */
+    uint8_t group;
+    bool decay;
+    zero_fill_fn *fill;
+    void *fill_arg;
+};
+
+struct unit {
+    int64_t elements; /* padded */
+    int64_t shard;    /* elements / ranks */
+    int64_t begin;    /* in whole order */
+};
+
+/* A stretch of one tensor that is contiguous in state order. */
+struct run {
+    int64_t begin; /* in state order */
+    int64_t count;
+    int64_t first; /* element of the tensor */
+    int tensor;
+};
+
+struct layout {
+    int ranks, count, units, groups;
+    int64_t params; /* elements, without padding */
+    int64_t whole;  /* elements, padded */
+    struct tensor *tensors;
+    struct unit *unit;
+};
+
+int layout_create(struct layout *l, const struct zero_param *params, int count, int ranks,
+                  struct error *error);
+void layout_destroy(struct layout *l);
+
+/* Mixes names, shapes, units, groups and flags into one number. */
+uint64_t layout_hash(const struct layout *l);
+
+/* What rank holds of the model in state order (whole: all of it), sorted. At
+ * most l->count runs; returns how many. */
+int layout_runs(const struct layout *l, int rank, bool whole, struct run *runs);
+
+/* The first run that ends behind position, or n. */
+int layout_run_at(const struct run *runs, int n, int64_t position);
+
+#endif

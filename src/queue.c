@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The lines that commands stand in and the thread that carries them out. Knows
+ * nothing of what a command does. */
+#include "src/queue.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+#include "src/thread.h"
+
+#define EAGER_ROUNDS 64          /* rounds without progress before the thread sleeps */
+#define SLEEP_NS_MIN 20000L      /* while something must be polled, growing to */
+#define SLEEP_NS_MAX 500000L
+#define CHUNKS_MAX 10000 /* of a walk that is appended without waiting */
+
+struct queue {
+    struct command *ring;
+    uint64_t capacity;
+    uint64_t head;    /* all commands up to here are done */
+    uint64_t started; /* up to here, started */
+    uint64_t tail;    /* up to here, appended */
+};
+
+struct queues {
+    pthread_mutex_t lock; /* of everything below, but ops, arg and what ops touch */
+    pthread_cond_t changed;
+    struct queue queue[QUEUES];
+    struct error error;
+    bool failed, told, stop, running, threaded;
+    int event;
+    double waited;
+    const struct queue_ops *ops;
+    void *arg;
+    pthread_t thread;
+    void (*observe)(void *arg, const struct command *c);
+    void *observe_arg;
+};
+
+double queue_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ------------------------------------------------------------- the lines */
+
+static struct command *at(const struct queue *q, uint64_t sequence)
+{
+    assert(sequence > q->head && sequence <= q->tail);
+    return &q->ring[sequence % q->capacity];
+}
+
+static bool done(const struct queues *s, struct ref ref)
+{
+    const struct queue *q = &s->queue[ref.queue];
+    if (ref.sequence <= q->head)
+        return true;
+    if (ref.all || ref.sequence > q->started)
+        return false;
+    return at(q, ref.sequence)->done;
+}
+
+static bool may_start(const struct queues *s, const struct command *c)
+{
+    for (int i = 0; i < c->waits; i++)
+        if (!done(s, c->wait[i]))
+            return false;
+    return true;
+}
+
+static void complete(struct queues *s, struct command *c)
+{
+    struct queue *q = &s->queue[c->queue];
+    assert(!c->done && c->sequence <= q->started);
+    c->done = true;
+    while (q->head < q->started && q->ring[(q->head + 1) % q->capacity].done)
+        q->head++;
+}
+
+static bool under_way(const struct queues *s)
+{
+    for (int i = 0; i < QUEUES; i++)
+        if (s->queue[i].head < s->queue[i].started)
+            return true;
+    return false;
+}
+
+static bool empty(const struct queues *s)
+{
+    for (int i = 0; i < QUEUES; i++)
+        if (s->queue[i].head < s->queue[i].tail)
+            return false;
+    return true;
+}
+
+void command_wait(struct command *command, struct ref ref)
+{
+    if (!ref.sequence)
+        return;
+    assert(command->waits < COMMAND_WAITS);
+    command->wait[command->waits++] = ref;
+}
+
+struct ref queues_append(struct queues *s, enum queue_id id, const struct command *command)
+{
+    struct queue *q = &s->queue[id];
+    pthread_mutex_lock(&s->lock);
+    while (q->tail - q->head == q->capacity && !s->failed) {
+        assert(s->threaded);
+        pthread_cond_wait(&s->changed, &s->lock);
+    }
+    struct ref ref = {.queue = id, .sequence = q->tail + 1};
+    if (q->tail - q->head < q->capacity) {
+        struct command *c = &q->ring[ref.sequence % q->capacity];
+        *c = *command;
+        c->queue = id;
+        c->sequence = ref.sequence;
+        c->done = false;
+        q->tail++;
+        if (s->observe)
+            s->observe(s->observe_arg, c);
+    }
+    pthread_mutex_unlock(&s->lock);
+    event_write(s->event);
+    return ref;
+}
+
+int queues_status(struct queues *s, struct error *error)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->failed)
+        error_set(error, s->error.status, "%s", s->error.text);
+    pthread_mutex_unlock(&s->lock);
+    return error->status;
+}
+
+int queues_wait(struct queues *s, struct ref ref, struct error *error)
+{
+    if (!ref.sequence)
+        return queues_status(s, error);
+    double start = 0;
+    pthread_mutex_lock(&s->lock);
+    while (!s->failed && !done(s, ref)) {
+        if (start == 0)
+            start = queue_seconds();
+        pthread_cond_wait(&s->changed, &s->lock);
+    }
+    if (start != 0)
+        s->waited += queue_seconds() - start;
+    if (s->failed)
+        error_set(error, s->error.status, "%s", s->error.text);
+    pthread_mutex_unlock(&s->lock);
+    return error->status;
+}
+
+struct ref queues_tail(const struct queues *s, enum queue_id queue)
+{
+    return (struct ref){.queue = queue, .all = true, .sequence = s->queue[queue].tail};
+}
+
+double queues_waited(const struct queues *s)
+{
+    return s->waited;
+}
+
+void queues_observe(struct queues *s, void (*observe)(void *, const struct command *), void *arg)
+{
+    pthread_mutex_lock(&s->lock);
+    s->observe = observe;
+    s->observe_arg = arg;
+    pthread_mutex_unlock(&s->lock);
+}
+
+int queues_event(const struct queues *s)
+{
+    return s->event;
+}
+
+/* ----------------------------------------------------- the engine thread */
+
+/* Starts what may be started in one queue. The lock is held, but not while an
+ * operation is called: a started command is the thread's alone. */
+static bool start_some(struct queues *s, struct queue *q, struct error *error)
+{
+    bool progress = false;
+    while (!s->stop && q->started < q->tail && !error->status) {
+        struct command *c = at(q, q->started + 1);
+        if (!may_start(s, c) || !s->ops->ready(s->arg, c))
+            break;
+        q->started++;
+        c->started = queue_seconds();
+        pthread_mutex_unlock(&s->lock);
+        s->ops->start(s->arg, c, error);
+        pthread_mutex_lock(&s->lock);
+        progress = true;
+    }
+    return progress;
+}
+
+static bool test_some(struct queues *s, struct queue *q, struct error *error)
+{
+    bool progress = false;
+    uint64_t last = q->started;
+    for (uint64_t i = q->head + 1; i <= last; i++) {
+        struct command *c = &q->ring[i % q->capacity];
+        bool finished = false;
+        if (c->done)
+            continue;
+        pthread_mutex_unlock(&s->lock);
+        s->ops->test(s->arg, c, &finished, error);
+        pthread_mutex_lock(&s->lock);
+        if (!finished || error->status)
+            continue;
+        complete(s, c);
+        progress = true;
+    }
+    return progress;
+}
+
+/* One pass over all queues; whether anything moved. */
+static bool round_once(struct queues *s)
+{
+    struct error error = {0};
+    bool progress = false;
+    if (under_way(s)) {
+        pthread_mutex_unlock(&s->lock);
+        s->ops->poll(s->arg);
+        pthread_mutex_lock(&s->lock);
+    }
+    for (int i = 0; i < QUEUES; i++) {
+        if (s->queue[i].head < s->queue[i].started)
+            progress |= test_some(s, &s->queue[i], &error);
+        if (!s->failed)
+            progress |= start_some(s, &s->queue[i], &error);
+    }
+    if (error.status && !s->failed) {
+        s->failed = true;
+        s->error = error;
+        progress = true;
+    }
+    if (progress)
+        pthread_cond_broadcast(&s->changed);
+    if (s->failed && !s->told) {
+        s->told = true;
+        pthread_mutex_unlock(&s->lock);
+        s->ops->failed(s->arg);
+        pthread_mutex_lock(&s->lock);
+    }
+    return progress;
+}
+
+static void sleep_until_woken(struct queues *s, bool poll_needed, int naps)
+{
+    struct pollfd fd = {.fd = s->event, .events = POLLIN};
+    struct timespec nap = {0};
+    if (poll_needed) {
+        long ns = SLEEP_NS_MIN << (naps < 5 ? naps : 5);
+        nap.tv_nsec = ns < SLEEP_NS_MAX ? ns : SLEEP_NS_MAX;
+    }
+    if (ppoll(&fd, 1, poll_needed ? &nap : NULL, NULL) > 0) {
+        uint64_t count;
+        ssize_t n = read(s->event, &count, sizeof(count));
+        (void)n;
+    }
+}
+
+static void *engine_main(void *arg)
+{
+    struct queues *s = arg;
+    kernels_thread_init();
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+    int idle = 0;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop) {
+        idle = round_once(s) ? 0 : idle + 1;
+        if (!idle || s->stop)
+            continue;
+        const struct queue *comm = &s->queue[QUEUE_COMM];
+        bool polled = comm->head < comm->started;
+        pthread_mutex_unlock(&s->lock);
+        if (polled && idle < EAGER_ROUNDS)
+            sched_yield();
+        else
+            sleep_until_woken(s, polled, idle - EAGER_ROUNDS);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+int queues_start(struct queues *s, const struct queue_ops *ops, void *arg, struct error *error)
+{
+    s->ops = ops;
+    s->arg = arg;
+    int rc = thread_start(&s->thread, engine_main, s);
+    if (rc)
+        return error_set(error, ZERO_ERR_MEMORY, "The engine's thread cannot be created: %s. "
+                         "Raise the limit on processes (ulimit -u).", strerror(rc));
+    s->running = s->threaded = true;
+    return ZERO_OK;
+}
+
+void queues_stop(struct queues *s, bool drain, int seconds)
+{
+    if (!s || !s->running)
+        return;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    pthread_mutex_lock(&s->lock);
+    int rc = 0;
+    while (drain && !s->failed && !empty(s) && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    s->stop = true;
+    pthread_mutex_unlock(&s->lock);
+    event_write(s->event);
+    pthread_join(s->thread, NULL);
+    s->running = false;
+}
+
+/* -------------------------------------------------------- create, destroy */
+
+int queues_create(struct queues **queues, int64_t chunks, struct error *error)
+{
+    struct queues *s = *queues = calloc(1, sizeof(*s));
+    if (!s)
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for the engine's queues.");
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    s->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (s->event < 0)
+        return error_set(error, ZERO_ERR_MEMORY, "The engine's eventfd cannot be made: %s.",
+                         strerror(errno));
+    /* Two walks of three transfers a chunk, so that appending one seldom waits. */
+    uint64_t capacity = 256 + 6 * (uint64_t)(chunks < CHUNKS_MAX ? chunks : CHUNKS_MAX);
+    for (int i = 0; i < QUEUES; i++) {
+        s->queue[i].capacity = capacity;
+        s->queue[i].ring = calloc(capacity, sizeof(struct command));
+        if (!s->queue[i].ring)
+            return error_set(error, ZERO_ERR_MEMORY, "No memory for queues of %llu commands.",
+                             (unsigned long long)capacity);
+    }
+    return ZERO_OK;
+}
+
+void queues_destroy(struct queues *s)
+{
+    if (!s)
+        return;
+    assert(!s->running);
+    for (int i = 0; i < QUEUES; i++)
+        free(s->queue[i].ring);
+    if (s->event >= 0)
+        close(s->event);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ------------------------------------------------------------ without one */
+
+struct command *queues_dry_next(struct queues *s, enum queue_id from)
+{
+    assert(!s->threaded);
+    for (int i = 0; i < QUEUES; i++) {
+        struct queue *q = &s->queue[((int)from + i) % QUEUES];
+        if (q->started == q->tail || !may_start(s, at(q, q->started + 1)))
+            continue;
+        return at(q, ++q->started);
+    }
+    return NULL;
+}
+
+void queues_dry_complete(struct queues *s, struct command *command)
+{
+    complete(s, command);
+}
+
+/* ---------------------------------------------------------------- as text */
+
+const char *queue_name(enum queue_id queue)
+{
+    static const char *const names[QUEUES] = {"comm", "param-disk", "state-disk",
+                                              "update", "to-device", "to-host"};
+    return names[queue];
+}
+
+const char *command_name(enum command_kind kind)
+{
+    static const char *const names[] = {
+        "gather", "reduce", "gather-sums", "sum", "broadcast", "exchange", "param-read",
+        "state-read", "state-write", "param-write", "update", "copy-param", "copy-sum-in",
+        "copy-sum-out", "copy-grad", "copy-publish",
+    };
+    return names[kind];
+}
+
+void command_print(FILE *out, const struct command *c)
+{
+    fprintf(out, "%s %llu %s", queue_name(c->queue), (unsigned long long)c->sequence,
+            command_name(c->kind));
+    if (c->name)
+        fprintf(out, " (%s)", c->name);
+    if (c->unit >= 0)
+        fprintf(out, " unit %d", c->unit);
+    if (c->chunk >= 0)
+        fprintf(out, " chunk %lld", (long long)c->chunk);
+    if (c->slot >= 0)
+        fprintf(out, " slot %d", c->slot);
+    fprintf(out, " bytes %lld", (long long)c->bytes);
+    for (int i = 0; i < c->waits; i++)
+        fprintf(out, "%s %s%s%llu", i ? "," : " after", queue_name(c->wait[i].queue),
+                c->wait[i].all ? " <=" : " ", (unsigned long long)c->wait[i].sequence);
+    fputc('\n', out);
+}

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Calls become commands: gathers, reductions and the update's walk. Moves no
+ * data and waits for nothing. */
+#include "src/schedule.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static struct ref up_to(struct ref ref)
+{
+    ref.all = true;
+    return ref;
+}
+
+static struct ref append(struct schedule *s, enum queue_id queue, const struct command *c)
+{
+    return queues_append(s->queues, queue, c);
+}
+
+/* A walk under construction. What its first update waits for: whoever may still
+ * read parameters that change, and the sums it uses. */
+struct walk {
+    enum walk_kind kind;
+    struct ref reduced; /* gathers, with the reads and copies before them, and reductions */
+    struct ref summed;  /* sums copied to host memory */
+    struct ref last;    /* the last update appended */
+};
+
+static struct command command(enum command_kind kind, int unit, int64_t chunk, int slot,
+                              int64_t bytes)
+{
+    return (struct command){.kind = kind, .unit = unit, .chunk = chunk, .slot = slot,
+                            .bytes = bytes};
+}
+
+int schedule_create(struct schedule *s, const struct plan *plan, const struct layout *layout,
+                    struct queues *queues, struct error *error)
+{
+    *s = (struct schedule){.plan = plan, .layout = layout, .queues = queues, .accumulate = 1,
+                           .early = plan->resident};
+    s->order_max = 8 * layout->units + 16;
+    s->units = calloc((size_t)layout->units, sizeof(*s->units));
+    s->published = calloc((size_t)plan->chunks, sizeof(*s->published));
+    s->predicted = calloc((size_t)s->order_max, sizeof(int));
+    s->recorded = calloc((size_t)s->order_max, sizeof(int));
+    s->segments = calloc((size_t)plan_segments_max(plan, layout), sizeof(*s->segments));
+    if (!s->units || !s->published || !s->predicted || !s->recorded || !s->segments)
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for the schedule of %d units.",
+                         layout->units);
+    for (int u = 0; u < layout->units; u++)
+        s->units[u].slot = s->units[u].grad = -1;
+    for (int i = 0; i < PLAN_SLOTS_MAX; i++)
+        s->gather[i].unit = s->grad[i].unit = -1;
+    /* Before there is a micro-step to go by: forward, then backward. */
+    for (int u = 0; u < layout->units; u++) {
+        s->predicted[u] = u;
+        s->predicted[2 * layout->units - 1 - u] = u;
+    }
+    s->predicted_count = 2 * layout->units;
+    return ZERO_OK;
+}
+
+void schedule_destroy(struct schedule *s)
+{
+    free(s->units);
+    free(s->published);
+    free(s->predicted);
+    free(s->recorded);
+    free(s->segments);
+    *s = (struct schedule){0};
+}
+
+/* ------------------------------------------------------------- prediction */
+
+/* How many acquires from now unit is needed next: 0 is the next acquire. */
+static int next_use(const struct schedule *s, int unit)
+{
+    const int never = s->order_max + s->layout->units;
+    if (s->phase == ZERO_EVAL)
+        return (unit - s->position + s->layout->units) % s->layout->units;
+    if (s->position < 0)
+        return never;
+    for (int i = s->position; i < s->predicted_count; i++)
+        if (s->predicted[i] == unit)
+            return i - s->position;
+    return never - 1 - unit; /* in the next micro-step: lowest first */
+}
+
+static int predicted_unit(const struct schedule *s, int distance)
+{
+    if (s->phase == ZERO_EVAL)
+        return (s->position + distance) % s->layout->units;
+    if (s->position < 0 || s->position + distance >= s->predicted_count)
+        return -1;
+    return s->predicted[s->position + distance];
+}
+
+/* Moves on past an acquire of unit. */
+static void record(struct schedule *s, int unit)
+{
+    if (s->phase == ZERO_EVAL) {
+        s->position = (unit + 1) % s->layout->units;
+        return;
+    }
+    if (s->recorded_count < s->order_max)
+        s->recorded[s->recorded_count++] = unit;
+    if (s->position < 0)
+        return;
+    while (s->position < s->predicted_count && s->predicted[s->position] != unit)
+        s->position++;
+    s->position = s->position < s->predicted_count ? s->position + 1 : -1;
+}
+
+static void end_micro_step(struct schedule *s)
+{
+    int *last = s->predicted;
+    s->predicted = s->recorded;
+    s->predicted_count = s->recorded_count;
+    s->recorded = last;
+    s->recorded_count = 0;
+    s->position = 0;
+    s->reduces = 0;
+    s->micro++;
+    for (int u = 0; u < s->layout->units; u++)
+        s->units[u].reduced = false;
+}
+
+void schedule_phase(struct schedule *s, enum zero_phase phase)
+{
+    s->phase = phase;
+    s->position = 0;
+    s->recorded_count = 0;
+}
+
+/* ---------------------------------------------------------------- gathers */
+
+static bool slot_fits(const struct schedule *s, int slot, int unit)
+{
+    return s->plan->gather_elements[slot] >= s->layout->unit[unit].elements;
+}
+
+static bool slot_acquired(const struct schedule *s, int slot)
+{
+    int unit = s->gather[slot].unit;
+    return unit >= 0 && s->units[unit].acquired > 0;
+}
+
+/* The slot whose content is needed last, and later than distance acquires from
+ * now; among equals the smallest that fits. -1: none. */
+static int choose_slot(const struct schedule *s, int unit, int distance)
+{
+    int best = -1, best_use = distance;
+    for (int i = s->plan->gather_slots - 1; i >= 0; i--) {
+        if (!slot_fits(s, i, unit) || slot_acquired(s, i))
+            continue;
+        int use = s->gather[i].unit < 0 ? INT32_MAX : next_use(s, s->gather[i].unit);
+        if (use > best_use) {
+            best = i;
+            best_use = use;
+        }
+    }
+    return best;
+}
+
+bool schedule_can_acquire(const struct schedule *s, int unit)
+{
+    return s->plan->whole_params || s->units[unit].slot >= 0 || choose_slot(s, unit, -1) >= 0;
+}
+
+/* What must be done before chunks [first, last] of a unit's parameters are read
+ * where they rest in memory: their queue is in order, so the last of them. */
+static struct ref published_in_memory(const struct schedule *s, int unit)
+{
+    int64_t begin = plan_unit_begin(s->plan, s->layout, unit);
+    int64_t end = begin + plan_unit_count(s->plan, s->layout, unit);
+    struct ref last = {0};
+    for (int64_t c = begin / s->plan->chunk; c * s->plan->chunk < end; c++)
+        if (s->published[c].sequence > last.sequence)
+            last = s->published[c];
+    return up_to(last);
+}
+
+/* Parameters in host memory or in the file: into the slot's own part. */
+static struct ref fetch(struct schedule *s, int unit, int slot)
+{
+    const struct plan *p = s->plan;
+    struct gather_slot *g = &s->gather[slot];
+    int64_t begin = plan_unit_begin(p, s->layout, unit);
+    int64_t end = begin + plan_unit_count(p, s->layout, unit);
+    struct command copy = command(COMMAND_COPY_PARAM, unit, -1, slot, (end - begin) * p->element);
+    command_wait(&copy, g->gather); /* the last gather into this slot has read its part */
+    if (p->set.param == ZERO_HOST) {
+        command_wait(&copy, published_in_memory(s, unit));
+    } else {
+        struct ref read = {0}, update = {0};
+        int n = plan_segments(p, s->layout, unit, s->segments);
+        for (int i = 0; i < n; i++) {
+            const struct segment *part = &s->segments[i];
+            if (part->in_ram) {
+                update = s->published[part->chunk]; /* the master is the parameter */
+                continue;
+            }
+            struct command c = command(COMMAND_PARAM_READ, unit, part->chunk, slot, part->bytes);
+            c.part = i;
+            command_wait(&c, s->published[part->chunk]); /* it is in the file */
+            command_wait(&c, g->copy);                   /* the staging buffer was copied out */
+            read = append(s, QUEUE_PARAM_DISK, &c);
+        }
+        command_wait(&copy, up_to(read));
+        command_wait(&copy, up_to(update));
+    }
+    return g->copy = append(s, QUEUE_TO_DEVICE, &copy);
+}
+
+/* Appends the gather of unit into slot (stage 3), or in place. */
+static struct ref gather(struct schedule *s, int unit, int slot)
+{
+    const struct plan *p = s->plan;
+    struct unit_state *u = &s->units[unit];
+    int64_t part = s->layout->unit[unit].shard * p->element;
+    struct command c = command(COMMAND_GATHER, unit, -1, slot, part * (p->ranks - 1));
+    c.name = "gather";
+    s->gathers++;
+    u->used = false;
+    if (slot < 0) {
+        command_wait(&c, published_in_memory(s, unit));
+        u->fresh = true;
+        return u->gather = append(s, QUEUE_COMM, &c);
+    }
+    struct gather_slot *g = &s->gather[slot];
+    if (g->unit >= 0)
+        schedule_forget(s, g->unit);
+    command_wait(&c, g->gather); /* the slot is still being written */
+    if (p->set.param == ZERO_DEVICE)
+        command_wait(&c, published_in_memory(s, unit));
+    else
+        command_wait(&c, fetch(s, unit, slot));
+    g->unit = unit;
+    u->slot = slot;
+    return g->gather = append(s, QUEUE_COMM, &c);
+}
+
+/* The units that come next, as far ahead as slots allow without giving up what
+ * is needed sooner. */
+static void prefetch(struct schedule *s)
+{
+    const struct plan *p = s->plan;
+    int ahead = p->whole_params ? 1 : p->gather_slots > 3 ? p->gather_slots - 2 : 1;
+    for (int d = 0; d < ahead; d++) {
+        int unit = predicted_unit(s, d);
+        if (unit < 0)
+            return;
+        const struct unit_state *u = &s->units[unit];
+        if (p->whole_params ? u->fresh : u->slot >= 0)
+            continue;
+        int slot = p->whole_params ? -1 : choose_slot(s, unit, d);
+        if (slot < 0 && !p->whole_params)
+            return;
+        gather(s, unit, slot);
+    }
+}
+
+struct ref schedule_acquire(struct schedule *s, int unit)
+{
+    const struct plan *p = s->plan;
+    struct unit_state *u = &s->units[unit];
+    s->acquires++;
+    record(s, unit);
+    if (!p->gathers) {
+        u->acquired++;
+        return published_in_memory(s, unit);
+    }
+    bool here = p->whole_params ? u->fresh : u->slot >= 0;
+    s->served += here && u->used;
+    if (!here)
+        gather(s, unit, p->whole_params ? -1 : choose_slot(s, unit, -1));
+    u->acquired++;
+    u->used = true;
+    struct ref ref = p->whole_params ? u->gather : s->gather[u->slot].gather;
+    prefetch(s);
+    return ref;
+}
+
+void schedule_release(struct schedule *s, int unit)
+{
+    assert(s->units[unit].acquired > 0);
+    s->units[unit].acquired--;
+}
+
+/* -------------------------------------------------------------- gradients */
+
+int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready)
+{
+    struct unit_state *u = &s->units[unit];
+    *ready = (struct ref){0};
+    if (u->grad >= 0)
+        return u->grad;
+    int best = -1;
+    for (int i = s->plan->grad_slots - 1; i >= 0; i--) {
+        const struct grad_slot *g = &s->grad[i];
+        if (g->held || s->plan->grad_elements[i] < s->layout->unit[unit].elements)
+            continue;
+        /* A larger slot only when the smaller ones are held. */
+        bool same = best >= 0 && s->plan->grad_elements[i] == s->plan->grad_elements[best];
+        if (best < 0 || (same && g->turn < s->grad[best].turn))
+            best = i;
+    }
+    if (best < 0)
+        return -1;
+    *ready = s->grad[best].reduced;
+    s->grad[best].held = true;
+    s->grad[best].unit = unit;
+    u->grad = best;
+    return best;
+}
+
+static void read_early(struct schedule *s);
+
+struct ref schedule_reduce(struct schedule *s, int unit)
+{
+    const struct plan *p = s->plan;
+    struct unit_state *u = &s->units[unit];
+    struct grad_slot *g = &s->grad[u->grad];
+    const struct unit *shape = &s->layout->unit[unit];
+    bool first = s->micro == 0, last = s->micro == s->accumulate - 1;
+    bool host = p->set.grad == ZERO_HOST;
+    assert(u->grad >= 0 && !u->reduced);
+    if (last && s->reduces == 0)
+        read_early(s);
+
+    struct command c = command(COMMAND_REDUCE, unit, -1, u->grad,
+                               shape->shard * (p->ranks - 1) * p->element);
+    c.name = "reduce";
+    c.part = first + 2 * last;
+    command_wait(&c, s->last_reduce); /* it owns the receive buffers */
+    if (host) {
+        command_wait(&c, g->summed); /* the sum slot was copied out */
+        if (!first) {
+            struct command in = command(COMMAND_COPY_SUM_IN, unit, -1, u->grad, shape->shard * 4);
+            command_wait(&in, g->summed);
+            command_wait(&in, u->sum_out); /* the last micro-step's sums arrived */
+            command_wait(&c, append(s, QUEUE_TO_DEVICE, &in));
+        }
+    } else if (first) {
+        command_wait(&c, u->consumed); /* the last update has read these sums */
+    }
+    struct ref ref = append(s, QUEUE_COMM, &c);
+    s->last_reduce = g->reduced = ref;
+    if (p->whole_state && last) {
+        struct command sums = command(COMMAND_GATHER_SUMS, unit, -1, u->grad,
+                                      shape->shard * (p->ranks - 1) * 4);
+        sums.name = "gather of gradient sums";
+        command_wait(&sums, ref);
+        ref = append(s, QUEUE_COMM, &sums);
+    }
+    if (host) {
+        int64_t elements = p->whole_state && last ? shape->elements : shape->shard;
+        struct command out = command(COMMAND_COPY_SUM_OUT, unit, -1, u->grad, elements * 4);
+        out.part = p->whole_state && last;
+        command_wait(&out, ref);
+        if (first)
+            command_wait(&out, u->consumed); /* the last update has read these sums */
+        ref = u->sum_out = g->summed = append(s, QUEUE_TO_HOST, &out);
+    }
+    if (last)
+        u->consumed = ref; /* a skipped step has no update: then nothing comes after this */
+    g->held = false;
+    g->turn = ++s->turn;
+    u->grad = -1;
+    u->reduced = true;
+    if (++s->reduces == s->layout->units)
+        end_micro_step(s);
+    return ref;
+}
+
+bool schedule_step_open(const struct schedule *s)
+{
+    return s->reduces > 0 || s->micro > 0;
+}
+
+bool schedule_step_complete(const struct schedule *s)
+{
+    return s->micro == s->accumulate;
+}
+
+void schedule_next_step(struct schedule *s)
+{
+    s->micro = 0;
+}
+
+/* ------------------------------------------------------------- small calls */
+
+struct ref schedule_sum(struct schedule *s, const char *name, uint64_t arguments, void *data,
+                        int64_t bytes)
+{
+    struct command c = command(COMMAND_SUM, -1, -1, -1, bytes);
+    c.name = name;
+    c.arguments = arguments;
+    c.data = data;
+    return append(s, QUEUE_COMM, &c);
+}
+
+struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t bytes)
+{
+    struct command c = command(COMMAND_BROADCAST, -1, -1, -1, bytes);
+    c.name = "read";
+    c.part = root;
+    c.data = data;
+    return append(s, QUEUE_COMM, &c);
+}
+
+/* ---------------------------------------------------------------- the walk */
+
+static bool walk_writes(enum walk_kind kind)
+{
+    return kind == WALK_ADAM || kind == WALK_FILL || kind == WALK_ASSIGN;
+}
+
+/* Chunks in the file pass through a slot; so do those in memory when gradients or
+ * parameters must. Each takes the same slot in every walk: a chunk is read behind
+ * its last write. -1: none. */
+static int slot_of(const struct plan *p, int64_t c)
+{
+    if (!plan_chunk_slotted(p, c))
+        return -1;
+    return (int)((c < p->resident ? c : c - p->resident) % p->chunk_slots);
+}
+
+static void read_chunk(struct schedule *s, int64_t c)
+{
+    struct command read = command(COMMAND_STATE_READ, -1, c, slot_of(s->plan, c),
+                                  plan_record_bytes(s->plan, c));
+    struct chunk_slot *slot = &s->chunk[read.slot];
+    command_wait(&read, slot->read);    /* in vain: the step was skipped */
+    command_wait(&read, slot->update);  /* the last record was used, */
+    command_wait(&read, slot->write);   /* and written, */
+    command_wait(&read, slot->publish); /* and its parameters too: the slot changes hands */
+    slot->read = append(s, QUEUE_STATE_DISK, &read);
+}
+
+/* Reads the first batch of the walk while backward still runs. */
+static void read_early(struct schedule *s)
+{
+    const struct plan *p = s->plan;
+    for (; s->early < p->chunks && s->early < p->resident + p->chunk_slots; s->early++)
+        read_chunk(s, s->early);
+}
+
+/* A chunk's gradient sums to where Adam runs. */
+static struct ref copy_grad(struct schedule *s, int64_t c, int slot, const struct walk *w)
+{
+    const struct plan *p = s->plan;
+    struct command copy = command(COMMAND_COPY_GRAD, -1, c, slot, plan_chunk_count(p, c) * 4);
+    command_wait(&copy, s->chunk[slot].update); /* the last gradients were used */
+    command_wait(&copy, w->reduced);
+    command_wait(&copy, w->summed);
+    return append(s, p->compute == ZERO_DEVICE ? QUEUE_TO_DEVICE : QUEUE_TO_HOST, &copy);
+}
+
+/* New parameters on their way from where Adam ran to where they rest. */
+static struct ref publish(struct schedule *s, int64_t c, int slot, struct ref ref)
+{
+    const struct plan *p = s->plan;
+    int64_t bytes = plan_chunk_count(p, c) * p->element;
+    bool device = p->compute == ZERO_DEVICE;
+    if (device || p->set.param == ZERO_DEVICE) {
+        struct command copy = command(COMMAND_COPY_PUBLISH, -1, c, slot, bytes);
+        command_wait(&copy, ref);
+        ref = append(s, device ? QUEUE_TO_HOST : QUEUE_TO_DEVICE, &copy);
+    }
+    if (p->set.param == ZERO_NVME) {
+        struct command write = command(COMMAND_PARAM_WRITE, -1, c, slot, plan_param_bytes(p, c));
+        command_wait(&write, ref);
+        ref = append(s, QUEUE_STATE_DISK, &write);
+    }
+    return ref;
+}
+
+static void write_chunk(struct schedule *s, int64_t c, int slot, struct ref done)
+{
+    const struct plan *p = s->plan;
+    s->published[c] = done;
+    if (c >= p->resident) {
+        struct command write = command(COMMAND_STATE_WRITE, -1, c, slot, plan_record_bytes(p, c));
+        command_wait(&write, done);
+        s->chunk[slot].write = append(s, QUEUE_STATE_DISK, &write);
+        if (p->shared)
+            s->published[c] = s->chunk[slot].write;
+    }
+    if (p->slot_param)
+        s->published[c] = s->chunk[slot].publish = publish(s, c, slot, done);
+}
+
+static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
+{
+    const struct chunk_slot none = {0};
+    int slot = slot_of(s->plan, c);
+    struct command update = command(COMMAND_UPDATE, -1, c, slot, plan_chunk_count(s->plan, c) * 4);
+    update.part = w->kind;
+    if (!w->last.sequence) { /* the queue is in order: the first waits for all */
+        command_wait(&update, w->reduced);
+        command_wait(&update, w->summed);
+    }
+    struct chunk_slot *own = slot < 0 ? NULL : &s->chunk[slot], before = own ? *own : none;
+    bool file = c >= s->plan->resident;
+    command_wait(&update, before.publish); /* the parameters of the chunk before are gone */
+    if (file) {
+        command_wait(&update, before.read);
+        command_wait(&update, before.write); /* so is its record, if none was read */
+    }
+    if (own && w->kind == WALK_ADAM && s->plan->slot_grad)
+        command_wait(&update, copy_grad(s, c, slot, w));
+    w->last = append(s, QUEUE_UPDATE, &update);
+    if (own) /* a chunk in memory leaves alone the record that was read ahead */
+        *own = (struct chunk_slot){.update = w->last, .read = file ? none.read : before.read,
+                                   .write = file ? none.write : before.write};
+    if (walk_writes(w->kind))
+        write_chunk(s, c, slot, w->last);
+}
+
+/*
+ * Chunks in the file pass in batches as large as there are slots: all of a batch
+ * is written before the next is read, so that as many transfers are under way as
+ * there are slots although the queue starts them in order. The first batch is
+ * read before the chunks that rest in memory are updated.
+ */
+struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last)
+{
+    const struct plan *p = s->plan;
+    struct walk w = {.kind = kind,
+                     .reduced = queues_tail(s->queues, QUEUE_COMM),
+                     .summed = queues_tail(s->queues, QUEUE_TO_HOST)};
+    int64_t c = first, batch = first > p->resident ? first : p->resident;
+    int64_t read = kind == WALK_ADAM ? s->early : batch;
+    s->early = p->resident;
+    while (c < last) {
+        int64_t end = batch + p->chunk_slots < last ? batch + p->chunk_slots : last;
+        for (; kind != WALK_FILL && read < end; read++)
+            read_chunk(s, read);
+        for (; c < end; c++)
+            walk_chunk(s, &w, c);
+        batch = end;
+    }
+    if (kind == WALK_ADAM || kind == WALK_FILL)
+        for (int u = 0; u < s->layout->units; u++) {
+            s->units[u].consumed = up_to(w.last);
+            schedule_forget(s, u);
+        }
+    return w.last;
+}
+
+void schedule_forget(struct schedule *s, int unit)
+{
+    struct unit_state *u = &s->units[unit];
+    if (!u->fresh && u->slot < 0)
+        return;
+    s->missed += !u->used;
+    u->fresh = false;
+    if (u->slot >= 0)
+        s->gather[u->slot].unit = -1;
+    u->slot = -1;
+}

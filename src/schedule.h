@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Calls become commands. The schedule remembers what every slot holds and
+ * which command made it so, and appends to the queues what a call needs; it
+ * moves no data, waits for nothing and looks at no clock. So the commands are a
+ * function of the calls and the plan alone: equal on all ranks, and testable
+ * without data for any number of them.
+ *
+ * Every dependency is a ref, named where it is added after both its sides: what
+ * is about to be written and who may still be reading it, or what is about to
+ * be read and who writes it.
+ */
+#ifndef SRC_SCHEDULE_H
+#define SRC_SCHEDULE_H
+
+#include "src/layout.h"
+#include "src/plan.h"
+#include "src/queue.h"
+
+/* What an update command does with the elements of its chunk. */
+enum walk_kind {
+    WALK_ADAM,   /* one optimizer step */
+    WALK_FILL,   /* initial values */
+    WALK_ASSIGN, /* zero_write */
+    WALK_LOAD,   /* zero_read */
+    WALK_DIGEST,
+};
+
+struct gather_slot {
+    int unit;          /* -1: nothing usable */
+    struct ref gather; /* what made the content; the next gather into the slot waits for it */
+    struct ref copy;   /* the last copy out of the slot's staging buffer */
+};
+
+struct grad_slot {
+    int unit;           /* last owner */
+    bool held;          /* from the first zero_grad_data to the reduce */
+    uint64_t turn;      /* of its last reduce: the slot least recently reduced is next */
+    struct ref reduced; /* the gradients are read */
+    struct ref summed;  /* the sum slot is read */
+};
+
+struct chunk_slot {
+    struct ref read, update, write, publish; /* of the last chunk that passed through */
+};
+
+struct unit_state {
+    int acquired;         /* how often, now */
+    int slot;             /* gather slot that holds it, or -1 */
+    bool used;            /* acquired since it was gathered */
+    bool fresh;           /* whole parameters (stages 0-2) are those after the last update */
+    struct ref gather;    /* stages 1-2: the last gather */
+    bool reduced;         /* in this micro-step */
+    int grad;             /* gradient slot held, or -1 */
+    struct ref consumed;  /* its gradient sums were read by the last update */
+    struct ref sum_out;   /* its sums so far arrived in host memory */
+};
+
+struct schedule {
+    const struct plan *plan;
+    const struct layout *layout;
+    struct queues *queues;
+
+    struct unit_state *units;
+    struct gather_slot gather[PLAN_SLOTS_MAX];
+    struct grad_slot grad[PLAN_SLOTS_MAX];
+    struct chunk_slot chunk[PLAN_SLOTS_MAX];
+    struct ref *published; /* per chunk: what made its parameters readable */
+    struct segment *segments; /* room for a unit's */
+    uint64_t turn;
+    struct ref last_reduce; /* owner of the receive buffers */
+
+    enum zero_phase phase;
+    int accumulate, micro;  /* micro-steps a step, done */
+    int reduces;            /* in this micro-step */
+    int64_t early;          /* chunks [resident, early) were read ahead of the verdict */
+
+    /* The acquires of the last micro-step predict those of this one. */
+    int *predicted, *recorded;
+    int predicted_count, recorded_count, order_max;
+    int position; /* of the next acquire in predicted; -1: lost until the next micro-step */
+
+    int64_t acquires, gathers, served, missed;
+};
+
+int schedule_create(struct schedule *s, const struct plan *plan, const struct layout *layout,
+                    struct queues *queues, struct error *error);
+void schedule_destroy(struct schedule *s);
+
+/* Each schedule_ call has been checked by its caller in zero.c. */
+void schedule_phase(struct schedule *s, enum zero_phase phase);
+
+/* Whether unit can be acquired: a slot for it is or can be made free. */
+bool schedule_can_acquire(const struct schedule *s, int unit);
+/* Returns what to wait for before the parameters are usable. */
+struct ref schedule_acquire(struct schedule *s, int unit);
+void schedule_release(struct schedule *s, int unit);
+
+/* The gradient slot for unit, or -1 when all hold units that were not reduced;
+ * *ready is what to wait for before it may be zeroed. */
+int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready);
+/* The unit has a gradient slot. Returns the reduction. */
+struct ref schedule_reduce(struct schedule *s, int unit);
+bool schedule_step_open(const struct schedule *s);     /* between first reduce and step */
+bool schedule_step_complete(const struct schedule *s); /* all micro-steps are reduced */
+
+/* Integers over all ranks; name and arguments go into the header. */
+struct ref schedule_sum(struct schedule *s, const char *name, uint64_t arguments, void *data,
+                        int64_t bytes);
+struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t bytes);
+
+/* Passes chunks [first, last) through the update; returns the last update. ADAM
+ * and FILL take all chunks and make every copy of parameters stale. */
+struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last);
+
+/* Copies of a unit's parameters are stale. */
+void schedule_forget(struct schedule *s, int unit);
+
+/* After the verdict: the next micro-step is the first of a step. */
+void schedule_next_step(struct schedule *s);
+
+#endif

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The verdict: one sum of integers over all ranks decides norm, clipping and
+ * whether the step is skipped, and brings rank 0's constants to everybody. All
+ * that follows is computed from these integers, so it is equal everywhere.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "src/engine.h"
+#include "src/random.h"
+
+#define WORD_NONFINITE WIDE_LIMBS
+#define WORD_GROUPS (WIDE_LIMBS + 1)
+#define GROUP_WORDS 4 /* the constants from decay to eps: eight floats */
+
+static_assert(sizeof(struct adam) - offsetof(struct adam, decay) == GROUP_WORDS * 8,
+              "the verdict carries all constants but grad_scale");
+
+int64_t step_verdict_words(const struct layout *l)
+{
+    return WORD_GROUPS + GROUP_WORDS * l->groups;
+}
+
+/* b^n by squaring: the same multiplications on every machine. */
+static double power(double b, int64_t n)
+{
+    double result = 1;
+    for (; n > 0; n >>= 1, b *= b)
+        if (n & 1)
+            result *= b;
+    return result;
+}
+
+static struct adam constants(const struct zero_adam *a, int64_t t)
+{
+    return (struct adam){
+        .decay = (float)(1 - a->lr * a->weight_decay),
+        .beta1 = (float)a->beta1,
+        .one_minus_beta1 = (float)(1 - a->beta1),
+        .beta2 = (float)a->beta2,
+        .one_minus_beta2 = (float)(1 - a->beta2),
+        .step_size = (float)(a->lr / (1 - power(a->beta1, t))),
+        .root_scale = (float)(1 / sqrt(1 - power(a->beta2, t))),
+        .eps = (float)a->eps,
+    };
+}
+
+static uint64_t arguments_hash(const struct zero *z)
+{
+    uint64_t hash = random_mix((uint64_t)z->schedule.accumulate), bits;
+    memcpy(&bits, &z->clip, sizeof(bits));
+    hash = random_mix(hash ^ bits);
+    for (int g = 0; g < z->layout.groups; g++) {
+        const double fields[] = {z->adam[g].lr, z->adam[g].beta1, z->adam[g].beta2,
+                                 z->adam[g].eps, z->adam[g].weight_decay};
+        for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
+            memcpy(&bits, &fields[i], sizeof(bits));
+            hash = random_mix(hash ^ bits);
+        }
+    }
+    return hash;
+}
+
+/* Hands this rank's share to the verdict and waits for it. */
+static int verdict(struct zero *z)
+{
+    int64_t *word = z->verdict, words = step_verdict_words(&z->layout);
+    memset(word, 0, (size_t)words * sizeof(*word));
+    /* The norm is the engine thread's until the last reduce is done. */
+    if (engine_wait(z, z->schedule.last_reduce))
+        return z->error.status;
+    wide_carry(&z->norm);
+    memcpy(word, z->norm.limb, sizeof(z->norm.limb));
+    word[WORD_NONFINITE] = z->norm.nonfinite;
+    for (int g = 0; z->rank == 0 && g < z->layout.groups; g++) {
+        struct adam k = constants(&z->adam[g], z->steps + 1);
+        memcpy(&word[WORD_GROUPS + GROUP_WORDS * g], &k.decay, GROUP_WORDS * 8);
+    }
+    z->norm = (struct wide){0};
+    return engine_wait(z, schedule_sum(&z->schedule, "verdict", arguments_hash(z), word,
+                                       words * (int64_t)sizeof(*word)));
+}
+
+int step_finish(struct zero *z, struct zero_step_info *info)
+{
+    /* The last walk is done with the constants: nearly always long ago. */
+    if (verdict(z) || engine_wait(z, queues_tail(z->queues, QUEUE_UPDATE)))
+        return z->error.status;
+    struct wide sum = {0};
+    memcpy(sum.limb, z->verdict, sizeof(sum.limb));
+    double count = (double)z->size * z->schedule.accumulate;
+    bool skipped = z->verdict[WORD_NONFINITE] != 0;
+    double norm = skipped ? NAN : sqrt(wide_value(&sum)) / count;
+    double factor = z->clip > 0 && norm > z->clip ? z->clip / (norm + 1e-6) : 1;
+    if (!skipped) {
+        /* Units that were not acquired since: the last walk may still use its constants. */
+        if (engine_wait(z, queues_tail(z->queues, QUEUE_UPDATE)))
+            return z->error.status;
+        for (int g = 0; g < z->layout.groups; g++) {
+            struct adam *k = &z->update.adam[g];
+            memcpy(&k->decay, &z->verdict[WORD_GROUPS + GROUP_WORDS * g], GROUP_WORDS * 8);
+            k->grad_scale = (float)(factor / count);
+        }
+        z->steps++;
+        schedule_walk(&z->schedule, WALK_ADAM, 0, z->plan.chunks);
+    }
+    z->skipped += skipped;
+    schedule_next_step(&z->schedule);
+    if (info)
+        *info = (struct zero_step_info){.step = z->steps, .norm = norm, .factor = factor,
+                                        .skipped = skipped};
+    return queues_status(z->queues, &z->error);
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/thread.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <unistd.h>
+
+int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    sigdelset(&blocked, SIGSEGV);
+    sigdelset(&blocked, SIGBUS);
+    sigdelset(&blocked, SIGFPE);
+    sigdelset(&blocked, SIGILL);
+    /* The thread inherits the mask, so there is no moment without it. */
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    int rc = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+void event_write(int event_fd)
+{
+    uint64_t one = 1;
+    /* The counter cannot overflow within a life time; only EINTR is left. */
+    while (write(event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How the library starts its threads, and how they say something is done. */
+#ifndef SRC_THREAD_H
+#define SRC_THREAD_H
+
+#include <pthread.h>
+
+/* pthread_create with all signals but the synchronous faults blocked, so that
+ * the program's handlers run in the program's own threads. Returns an errno. */
+int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
+/* Adds 1 to an eventfd. */
+void event_write(int event_fd);
+
+#endif

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The public calls: check arguments and state, ask the schedule, wait where
+ * the contract says so. Nothing is decided here. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "src/engine.h"
+
+int zero_create(struct zero **z, const struct zero_param *params, int count,
+                const struct zero_config *config)
+{
+    return engine_create(z, params, count, config, NULL);
+}
+
+const char *zero_last_error(const struct zero *z)
+{
+    return z ? z->error.text : "No memory for an engine.";
+}
+
+int zero_rank(const struct zero *z)
+{
+    return z->rank;
+}
+
+int zero_size(const struct zero *z)
+{
+    return z->size;
+}
+
+/* Every call comes in here: a failed engine stays failed, any other error was
+ * the last call's. */
+int engine_enter(struct zero *z)
+{
+    if (!z->created)
+        return error_set(&z->error, ZERO_ERR_STATE, "This engine was not created. Destroy it.");
+    z->error = (struct error){0};
+    return queues_status(z->queues, &z->error);
+}
+
+static int enter_unit(struct zero *z, int unit, const char *call)
+{
+    if (engine_enter(z))
+        return z->error.status;
+    if (unit < 0 || unit >= z->layout.units)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "%s of unit %d: the model has units 0 to %d.", call, unit,
+                         z->layout.units - 1);
+    return ZERO_OK;
+}
+
+static int enter_param(struct zero *z, int param, const char *call)
+{
+    if (engine_enter(z))
+        return z->error.status;
+    if (param < 0 || param >= z->layout.count)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "%s of tensor %d: the model has tensors 0 to %d.", call, param,
+                         z->layout.count - 1);
+    return ZERO_OK;
+}
+
+static int acquired_unit(const struct zero *z)
+{
+    for (int u = 0; u < z->layout.units; u++)
+        if (z->schedule.units[u].acquired)
+            return u;
+    return -1;
+}
+
+/* ------------------------------------------------------------- parameters */
+
+int zero_phase(struct zero *z, enum zero_phase phase)
+{
+    if (engine_enter(z))
+        return z->error.status;
+    if (phase != ZERO_TRAIN && phase != ZERO_EVAL)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_phase got %d. Use ZERO_TRAIN or ZERO_EVAL.", (int)phase);
+    int unit = acquired_unit(z);
+    if (unit >= 0)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_phase while unit %d is acquired. Release "
+                         "it first.",
+                         unit);
+    bool held = false;
+    for (int i = 0; i < z->plan.grad_slots; i++)
+        held |= z->schedule.grad[i].held;
+    if (z->schedule.reduces > 0 || held)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_phase within a micro-step: %d of %d units are reduced. Reduce the "
+                         "others first.",
+                         z->schedule.reduces, z->layout.units);
+    schedule_phase(&z->schedule, phase);
+    return ZERO_OK;
+}
+
+int zero_acquire(struct zero *z, int unit)
+{
+    if (enter_unit(z, unit, "zero_acquire"))
+        return z->error.status;
+    if (!schedule_can_acquire(&z->schedule, unit))
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_acquire of unit %d: every gather slot it fits in (of %d) holds an "
+                         "acquired unit. Release one first, or raise .gather_slots.",
+                         unit, z->plan.gather_slots);
+    return engine_wait(z, schedule_acquire(&z->schedule, unit));
+}
+
+int zero_release(struct zero *z, int unit)
+{
+    if (enter_unit(z, unit, "zero_release"))
+        return z->error.status;
+    if (!z->schedule.units[unit].acquired)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_release of unit %d, which is not "
+                         "acquired.",
+                         unit);
+    schedule_release(&z->schedule, unit);
+    return ZERO_OK;
+}
+
+const void *zero_param_data(struct zero *z, int param)
+{
+    if (enter_param(z, param, "zero_param_data"))
+        return NULL;
+    const struct tensor *t = &z->layout.tensors[param];
+    if (!z->schedule.units[t->unit].acquired) {
+        error_set(&z->error, ZERO_ERR_STATE,
+                  "zero_param_data of tensor %s: its unit %d is not "
+                  "acquired.",
+                  t->name, t->unit);
+        return NULL;
+    }
+    return params_usable(z, t->unit) + t->offset * z->plan.element;
+}
+
+/* -------------------------------------------------------------- gradients */
+
+static int check_micro_step(struct zero *z, int unit, const char *call)
+{
+    const struct schedule *s = &z->schedule;
+    if (s->phase != ZERO_TRAIN)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "%s of unit %d in ZERO_EVAL, which has no "
+                         "gradients. Call zero_phase(z, ZERO_TRAIN) first.",
+                         call, unit);
+    if (schedule_step_complete(s))
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "%s of unit %d: all %d micro-steps of this step "
+                         "are reduced. Call zero_step.",
+                         call, unit, s->accumulate);
+    if (s->units[unit].reduced)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "%s of unit %d, which is reduced already in "
+                         "this micro-step (%d of %d units are).",
+                         call, unit, s->reduces, z->layout.units);
+    return ZERO_OK;
+}
+
+/* The unit's gradient slot, zeroed when it is new. */
+static int hold_grads(struct zero *z, int unit)
+{
+    struct ref ready;
+    bool fresh = z->schedule.units[unit].grad < 0;
+    int slot = schedule_grad_slot(&z->schedule, unit, &ready);
+    if (slot < 0)
+        return error_set(
+            &z->error, ZERO_ERR_STATE,
+            "Gradients of unit %d: every gradient slot it fits in (of %d) holds a unit "
+            "that was not reduced yet. Reduce one first, or raise .grad_slots.",
+            unit, z->plan.grad_slots);
+    if (!fresh)
+        return ZERO_OK;
+    if (engine_wait(z, ready))
+        return z->error.status;
+    memset(grads_slot(z, slot), 0, (size_t)(z->layout.unit[unit].elements * z->plan.element));
+    return ZERO_OK;
+}
+
+void *zero_grad_data(struct zero *z, int param)
+{
+    if (enter_param(z, param, "zero_grad_data"))
+        return NULL;
+    const struct tensor *t = &z->layout.tensors[param];
+    if (check_micro_step(z, t->unit, "zero_grad_data") || hold_grads(z, t->unit))
+        return NULL;
+    return grads_slot(z, z->schedule.units[t->unit].grad) + t->offset * z->plan.element;
+}
+
+int zero_reduce(struct zero *z, int unit)
+{
+    if (enter_unit(z, unit, "zero_reduce") || check_micro_step(z, unit, "zero_reduce") ||
+        hold_grads(z, unit))
+        return z->error.status;
+    schedule_reduce(&z->schedule, unit);
+    return ZERO_OK;
+}
+
+/* -------------------------------------------------------------------- steps */
+
+int zero_step(struct zero *z, struct zero_step_info *info)
+{
+    if (engine_enter(z))
+        return z->error.status;
+    const struct schedule *s = &z->schedule;
+    if (!schedule_step_complete(s))
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_step in micro-step %d of %d with %d of %d units reduced. Reduce "
+                         "every unit in every micro-step first.",
+                         s->micro + 1, s->accumulate, s->reduces, z->layout.units);
+    int unit = acquired_unit(z);
+    if (unit >= 0)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_step while unit %d is acquired. Release "
+                         "it first.",
+                         unit);
+    for (int i = 0; i < z->layout.count; i++)
+        if (!z->adam_set[z->layout.tensors[i].group])
+            return error_set(&z->error, ZERO_ERR_STATE,
+                             "zero_step: group %d (tensor %s) has no hyper-parameters. Call "
+                             "zero_set_adam first.",
+                             z->layout.tensors[i].group, z->layout.tensors[i].name);
+    return step_finish(z, info);
+}
+
+static int enter_between_steps(struct zero *z, const char *call)
+{
+    if (engine_enter(z))
+        return z->error.status;
+    if (schedule_step_open(&z->schedule))
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "%s within a step: some of its gradients are "
+                         "reduced. Call it between zero_step and the next zero_reduce.",
+                         call);
+    return ZERO_OK;
+}
+
+int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
+{
+    if (enter_between_steps(z, "zero_set_adam"))
+        return z->error.status;
+    if (group < 0 || group >= z->layout.groups)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_set_adam of group %d: the model has groups 0 to %d.", group,
+                         z->layout.groups - 1);
+    bool good = a && isfinite(a->lr) && a->lr >= 0 && a->beta1 >= 0 && a->beta1 < 1 &&
+                a->beta2 >= 0 && a->beta2 < 1 && isfinite(a->eps) && a->eps > 0 &&
+                isfinite(a->weight_decay) && a->weight_decay >= 0;
+    if (!good)
+        return error_set(
+            &z->error, ZERO_ERR_ARGUMENT,
+            "zero_set_adam: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g. lr and "
+            "weight_decay are 0 or more, betas in [0, 1), eps above 0.",
+            a ? a->lr : NAN, a ? a->beta1 : NAN, a ? a->beta2 : NAN, a ? a->eps : NAN,
+            a ? a->weight_decay : NAN);
+    z->adam[group] = *a;
+    z->adam_set[group] = true;
+    return ZERO_OK;
+}
+
+int zero_set_clip(struct zero *z, double max_norm)
+{
+    if (enter_between_steps(z, "zero_set_clip"))
+        return z->error.status;
+    if (!isfinite(max_norm) || max_norm < 0)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_set_clip to %g. Use a norm above 0, or 0 for no clipping.",
+                         max_norm);
+    z->clip = max_norm;
+    return ZERO_OK;
+}
+
+int zero_set_accumulate(struct zero *z, int micro_steps)
+{
+    if (enter_between_steps(z, "zero_set_accumulate"))
+        return z->error.status;
+    if (micro_steps < 1)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_set_accumulate to %d micro-steps. Use "
+                         "1 or more.",
+                         micro_steps);
+    z->schedule.accumulate = micro_steps;
+    return ZERO_OK;
+}
+
+int zero_mean(struct zero *z, const double *values, int count, double *mean)
+{
+    if (engine_enter(z))
+        return z->error.status;
+    if (count < 0 || (count > 0 && !values) || !mean)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT, "zero_mean of %d values at %p into %p.",
+                         count, (const void *)values, (void *)mean);
+    struct wide sum = {0};
+    int64_t words[WIDE_LIMBS + 2];
+    for (int i = 0; i < count; i++)
+        wide_add(&sum, values[i]);
+    wide_carry(&sum);
+    memcpy(words, sum.limb, sizeof(sum.limb));
+    words[WIDE_LIMBS] = sum.nonfinite;
+    words[WIDE_LIMBS + 1] = count;
+    if (engine_wait(z, schedule_sum(&z->schedule, "zero_mean", 0, words, sizeof(words))))
+        return z->error.status;
+    memcpy(sum.limb, words, sizeof(sum.limb));
+    bool good = words[WIDE_LIMBS] == 0 && words[WIDE_LIMBS + 1] > 0;
+    *mean = good ? wide_value(&sum) / (double)words[WIDE_LIMBS + 1] : NAN;
+    return ZERO_OK;
+}

@@ -1,0 +1,561 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The public interface beyond training: reads and writes of any element at any
+ * stage and place, means, evaluation, plans, and what every wrong call says.
+ */
+#include <check.h>
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "tests/support/deny.h"
+#include "tests/support/ranks.h"
+#include "tests/support/suite.h"
+#include "tests/support/toy.h"
+
+static const struct zero_adam adam = {.lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
+
+static int create(struct zero **z, struct zero_comm *comm, struct zero_config config)
+{
+    struct zero_param params[TOY_TENSORS];
+    toy_describe(params);
+    config.size = sizeof(config);
+    config.comm = comm;
+    config.threads = 1;
+    int status = zero_create(z, params, TOY_TENSORS, &config);
+    for (int g = 0; !status && g < 2; g++)
+        status = zero_set_adam(*z, g, &adam);
+    return status;
+}
+
+/* An engine alone, for the tests that need no ranks. */
+static struct zero *alone(struct zero_config config)
+{
+    struct zero *z;
+    int status = create(&z, NULL, config);
+    ck_assert_msg(!status, "%s", zero_last_error(z));
+    return z;
+}
+
+static struct zero_config place(int stage, enum zero_place offload, enum zero_dtype dtype)
+{
+    return (struct zero_config){.stage = stage, .offload = offload, .dtype = dtype, .chunk = 1088};
+}
+
+/* Ranks report here; the test's thread asserts. */
+struct report {
+    struct zero_config config;
+    pthread_mutex_t lock;
+    char text[256];
+    int named; /* ranks that named a mismatch */
+};
+
+static void complain(struct report *r, const char *text)
+{
+    pthread_mutex_lock(&r->lock);
+    if (!r->text[0])
+        snprintf(r->text, sizeof(r->text), "%s", text);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void run_ranks(int ranks, struct report *r,
+                      void (*body)(int rank, struct zero_comm *comm, void *arg))
+{
+    pthread_mutex_init(&r->lock, NULL);
+    ranks_run(ranks, body, r);
+    const struct zero_config *c = &r->config;
+    ck_assert_msg(!r->text[0], "stage %d, offload %d, dtype %d, %d ranks: %s", c->stage, c->offload,
+                  c->dtype, ranks, r->text);
+}
+
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            char text[256];                                                                        \
+            snprintf(text, sizeof(text), "line %d: %s (%s)", __LINE__, #condition,                 \
+                     zero_last_error(z));                                                          \
+            complain(r, text);                                                                     \
+            zero_destroy(z);                                                                       \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* --------------------------------------------------------- reads and writes */
+
+/* Writes patterns over parts of tensors that cross shards and chunks, reads
+ * them back with their surroundings, and sees the parameters follow. */
+static void write_and_read(int rank, struct zero_comm *comm, void *arg)
+{
+    struct report *r = arg;
+    struct zero *z;
+    enum { TENSOR = 2, COUNT = 1300, FIRST = 100, LENGTH = 900 };
+    float before[COUNT], after[COUNT], in[LENGTH], expected[COUNT];
+    (void)rank;
+    EXPECT(create(&z, comm, r->config) == ZERO_OK);
+    EXPECT(!zero_acquire(z, 1) && !zero_release(z, 1)); /* leaves a copy that must go stale */
+    for (int what = ZERO_MASTER; what <= ZERO_MOMENT2; what++) {
+        for (int i = 0; i < LENGTH; i++)
+            in[i] = (float)(i + 1000 * what) * 0.01f + 0.001f;
+        EXPECT(!zero_read(z, TENSOR, what, 0, COUNT, before));
+        EXPECT(!zero_write(z, TENSOR, what, FIRST, LENGTH, in));
+        EXPECT(!zero_read(z, TENSOR, what, 0, COUNT, after));
+        memcpy(expected, before, sizeof(before));
+        memcpy(expected + FIRST, in, sizeof(in));
+        EXPECT(!memcmp(after, expected, sizeof(after)));
+        if (what == ZERO_MASTER) {
+            EXPECT(!zero_acquire(z, 1));
+            const void *w = zero_param_data(z, TENSOR);
+            for (int i = 0; i < COUNT; i++) {
+                float x = r->config.dtype == ZERO_FP32 ? ((const float *)w)[i] : 0;
+                uint16_t half = 0;
+                z->kernels->to_bf16(1, &expected[i], &half);
+                EXPECT(r->config.dtype == ZERO_FP32 ? x == expected[i]
+                                                    : ((const uint16_t *)w)[i] == half);
+            }
+            EXPECT(!zero_release(z, 1));
+        }
+    }
+    EXPECT(!zero_read(z, 4, ZERO_MASTER, 0, 1, after));      /* a scalar, */
+    EXPECT(!zero_read(z, TENSOR, ZERO_MASTER, 5, 0, after)); /* and nothing */
+    zero_destroy(z);
+}
+
+START_TEST(reads_and_writes)
+{
+    for (int ranks = 1; ranks <= 3; ranks += 2)
+        for (int offload = ZERO_DEVICE; offload <= ZERO_NVME; offload++)
+            for (int dtype = ZERO_FP32; dtype <= ZERO_BF16; dtype++) {
+                struct report r = {.config =
+                                       place(_i, (enum zero_place)offload, (enum zero_dtype)dtype)};
+                run_ranks(ranks, &r, write_and_read);
+            }
+}
+END_TEST
+
+/* The gradient is the mean over ranks and micro-steps; readable before and
+ * after its step. */
+static void read_gradient(int rank, struct zero_comm *comm, void *arg)
+{
+    struct report *r = arg;
+    struct zero *z;
+    float before[3], after[3];
+    EXPECT(create(&z, comm, r->config) == ZERO_OK);
+    EXPECT(!zero_set_accumulate(z, 2));
+    for (int a = 0; a < 2; a++)
+        for (int u = TOY_UNITS - 1; u >= 0; u--) {
+            float *g = u == 2 ? zero_grad_data(z, 5) : NULL;
+            for (int i = 0; g && i < 3; i++)
+                g[i] = (float)((rank + 1) * (i + 1) * (a + 1));
+            EXPECT(!zero_reduce(z, u));
+        }
+    int n = zero_size(z);
+    double sum = (double)n * (n + 1) / 2 * 3 / (2 * n);
+    EXPECT(!zero_read(z, 5, ZERO_GRAD, 0, 3, before));
+    for (int i = 0; i < 3; i++)
+        EXPECT(fabs(before[i] - sum * (i + 1)) < 1e-5);
+    struct zero_step_info info;
+    EXPECT(!zero_step(z, &info));
+    EXPECT(info.step == 1 && !info.skipped && info.factor == 1);
+    EXPECT(fabs(info.norm - sum * sqrt(14)) < 1e-4);
+    EXPECT(!zero_read(z, 5, ZERO_GRAD, 0, 3, after));
+    EXPECT(!memcmp(before, after, sizeof(after)));
+    zero_destroy(z);
+}
+
+START_TEST(gradients)
+{
+    for (int stage = 0; stage <= 3; stage++)
+        for (int offload = ZERO_DEVICE; offload <= ZERO_NVME; offload++) {
+            struct report r = {.config = place(stage, (enum zero_place)offload, ZERO_FP32)};
+            run_ranks(3, &r, read_gradient);
+        }
+}
+END_TEST
+
+/* ------------------------------------------------------- means, evaluation */
+
+static void means(int rank, struct zero_comm *comm, void *arg)
+{
+    struct report *r = arg;
+    struct zero *z;
+    EXPECT(create(&z, comm, r->config) == ZERO_OK);
+    /* Each rank brings another number of values; cancellation must be exact. */
+    const double values[] = {1e30, 1, -1e30, 0x1p-200};
+    double mean = 0;
+    EXPECT(!zero_mean(z, values, rank == 0 ? 4 : 0, &mean));
+    EXPECT(mean == 0.25);
+    EXPECT(!zero_mean(z, &(double){rank + 1.0}, 1, &mean));
+    EXPECT(mean == (zero_size(z) + 1) / 2.0);
+    EXPECT(!zero_mean(z, &(double){rank ? 1.0 : NAN}, 1, &mean));
+    EXPECT(isnan(mean));
+    EXPECT(!zero_mean(z, NULL, 0, &mean));
+    EXPECT(isnan(mean));
+    zero_destroy(z);
+}
+
+START_TEST(mean_is_exact)
+{
+    struct report r = {.config = place(1, ZERO_DEVICE, ZERO_FP32)};
+    run_ranks(3, &r, means);
+}
+END_TEST
+
+static void evaluate(int rank, struct zero_comm *comm, void *arg)
+{
+    struct report *r = arg;
+    struct zero *z;
+    double loss = 0;
+    struct zero_digest with, without;
+    EXPECT(create(&z, comm, r->config) == ZERO_OK);
+    for (int evals = 0; evals < 2; evals++) {
+        EXPECT(!toy_micro_step(z, rank, false, &loss));
+        EXPECT(!zero_step(z, NULL));
+    }
+    EXPECT(!zero_digest(z, &without));
+    EXPECT(!zero_phase(z, ZERO_EVAL));
+    const int order[] = {2, 0, 1, 1, 0, 2, 2};
+    for (int i = 0; i < 7; i++)
+        EXPECT(!zero_acquire(z, order[i]) && !zero_release(z, order[i]));
+    EXPECT(!zero_grad_data(z, 0) && strstr(zero_last_error(z), "ZERO_EVAL"));
+    EXPECT(zero_reduce(z, 0) == ZERO_ERR_STATE);
+    EXPECT(!zero_phase(z, ZERO_TRAIN));
+    EXPECT(!zero_digest(z, &with));
+    EXPECT(!memcmp(&with, &without, sizeof(with)));
+    EXPECT(!toy_micro_step(z, rank, false, &loss));
+    EXPECT(!zero_step(z, NULL));
+    zero_destroy(z);
+}
+
+START_TEST(evaluation)
+{
+    for (int stage = 0; stage <= 3; stage++) {
+        struct report r = {.config = place(stage, ZERO_NVME, ZERO_BF16)};
+        run_ranks(2, &r, evaluate);
+    }
+}
+END_TEST
+
+/* -------------------------------------------------------------------- plans */
+
+START_TEST(plan_is_what_is_allocated)
+{
+    struct zero_param params[TOY_TENSORS];
+    toy_describe(params);
+    for (int stage = 0; stage <= 3; stage++)
+        for (int offload = ZERO_DEVICE; offload <= ZERO_NVME; offload++) {
+            struct zero_config c = place(stage, (enum zero_place)offload, ZERO_BF16);
+            struct zero_plan plan;
+            char error[256];
+            c.size = sizeof(c);
+            ck_assert_int_eq(
+                zero_plan_make(params, TOY_TENSORS, &c, 1, 1, &plan, error, sizeof(error)),
+                ZERO_OK);
+            struct zero *z = alone(c);
+            struct zero_stats stats;
+            ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
+            ck_assert(!memcmp(&stats.plan, &plan, sizeof(plan)));
+            ck_assert_int_eq(z->arena.bytes, plan.host.total);
+            ck_assert_int_eq(z->spill.fd >= 0 ? z->spill.bytes : 0, plan.nvme.total);
+            zero_destroy(z);
+        }
+}
+END_TEST
+
+START_TEST(device_memory_is_capped)
+{
+    setenv("ZERO_DEVICE_MEMORY", "30000", 1);
+    struct zero *z;
+    ck_assert_int_eq(create(&z, NULL, place(0, ZERO_DEVICE, ZERO_FP32)), ZERO_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), "30000"));
+    ck_assert_int_eq(zero_acquire(z, 0), ZERO_ERR_MEMORY); /* and so it stays */
+    zero_destroy(z);
+    unsetenv("ZERO_DEVICE_MEMORY");
+}
+END_TEST
+
+/* ---------------------------------------------------------------- wrong use */
+
+static void expect_refused(struct zero_config c, int status, const char *says)
+{
+    struct zero *z;
+    ck_assert_int_eq(create(&z, NULL, c), status);
+    ck_assert_msg(strstr(zero_last_error(z), says) != NULL, "'%s' does not say '%s'",
+                  zero_last_error(z), says);
+    zero_destroy(z);
+}
+
+START_TEST(wrong_configurations)
+{
+    expect_refused((struct zero_config){.stage = 4}, ZERO_ERR_ARGUMENT, ".stage is 4");
+    expect_refused((struct zero_config){.dtype = 7}, ZERO_ERR_ARGUMENT, ".dtype is 7");
+    expect_refused((struct zero_config){.chunk = 100}, ZERO_ERR_ARGUMENT, ".chunk is 100");
+    expect_refused((struct zero_config){.chunk_slots = 1}, ZERO_ERR_ARGUMENT, ".chunk_slots is 1");
+    expect_refused((struct zero_config){.offload_param = ZERO_HOST}, ZERO_ERR_ARGUMENT,
+                   ".offload_param is host at stage 0");
+    expect_refused((struct zero_config){.offload_grad = ZERO_NVME}, ZERO_ERR_ARGUMENT,
+                   "gradients never go to files");
+    expect_refused((struct zero_config){.host_bytes = 5}, ZERO_ERR_ARGUMENT, ".host_bytes is 5");
+    expect_refused((struct zero_config){.offload = ZERO_NVME, .nvme_path = "/nowhere"}, ZERO_ERR_IO,
+                   "/nowhere");
+    struct zero *z;
+    ck_assert_int_eq(zero_create(&z, NULL, 0, &(struct zero_config){.size = 8}), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), "config.size is 8"));
+    zero_destroy(z);
+}
+END_TEST
+
+static void expect_tensors_refused(int i, struct zero_param wrong, const char *says)
+{
+    struct zero_param params[TOY_TENSORS];
+    struct zero_config c = {.size = sizeof(c), .threads = 1};
+    struct zero *z;
+    toy_describe(params);
+    params[i] = wrong;
+    ck_assert_int_eq(zero_create(&z, params, TOY_TENSORS, &c), ZERO_ERR_ARGUMENT);
+    ck_assert_msg(strstr(zero_last_error(z), says) != NULL, "'%s' does not say '%s'",
+                  zero_last_error(z), says);
+    zero_destroy(z);
+}
+
+static int fill_nan(void *arg, int64_t first, int64_t count, float *out)
+{
+    (void)arg;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = first + i == 70 ? NAN : 1;
+    return 0;
+}
+
+static int fill_fails(void *arg, int64_t first, int64_t count, float *out)
+{
+    (void)arg, (void)first, (void)count, (void)out;
+    return 7;
+}
+
+START_TEST(wrong_tensors)
+{
+    struct zero_param p = {.name = "x", .unit = 0, .ndim = 1, .shape = {100}};
+    struct zero_param q = p;
+    q.name = "embed";
+    expect_tensors_refused(1, q, "Two tensors are named embed");
+    q = p, q.name = NULL;
+    expect_tensors_refused(1, q, "params[1] has no name");
+    q = p, q.unit = 4;
+    expect_tensors_refused(1, q, "Unit 3 has no tensor");
+    q = p, q.unit = -1;
+    expect_tensors_refused(1, q, "unit -1");
+    q = p, q.ndim = 9;
+    expect_tensors_refused(1, q, "ndim 9");
+    q = p, q.shape[0] = 0;
+    expect_tensors_refused(1, q, "shape[0] = 0");
+    q = p, q.flags = 64;
+    expect_tensors_refused(1, q, "flags 0x40");
+    q = p, q.fill = fill_nan;
+    expect_tensors_refused(1, q, "wrote nan to element 70");
+    q = p, q.fill = fill_fails;
+    expect_tensors_refused(1, q, "returned 7");
+}
+END_TEST
+
+/* Each wrong call says so and changes nothing: training goes on to the same
+ * bits as without them. */
+START_TEST(wrong_calls)
+{
+    struct zero *z = alone(place(3, ZERO_HOST, ZERO_BF16)), *clean;
+    double loss = 0;
+    float x[4];
+    ck_assert_int_eq(zero_acquire(z, 3), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_release(z, 0), ZERO_ERR_STATE);
+    ck_assert_ptr_null(zero_param_data(z, 0));
+    ck_assert_ptr_null(zero_param_data(z, 99));
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_ERR_STATE);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), "0 of 3 units reduced"));
+    ck_assert_int_eq(zero_reduce(z, -1), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_set_adam(z, 2, &adam), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_set_adam(z, 0, &(struct zero_adam){.lr = NAN}), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_set_clip(z, -1), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_set_accumulate(z, 0), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_phase(z, 5), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_read(z, 0, ZERO_MASTER, 1479, 2, x), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_read(z, 0, ZERO_GRAD, 0, 2, x), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_write(z, 0, ZERO_GRAD, 0, 2, x), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK);
+    ck_assert_int_eq(zero_phase(z, ZERO_EVAL), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_write(z, 0, ZERO_MASTER, 0, 2, x), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_release(z, 0), ZERO_OK);
+    ck_assert_int_eq(toy_micro_step(z, 0, false, &loss), ZERO_OK);
+    ck_assert_int_eq(zero_reduce(z, 1), ZERO_ERR_STATE);
+    ck_assert_ptr_null(zero_grad_data(z, 1));
+    ck_assert_int_eq(zero_set_clip(z, 1), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_digest(z, &(struct zero_digest){0}), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK);
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_release(z, 0), ZERO_OK);
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_OK);
+    ck_assert_str_eq(zero_last_error(z), "");
+
+    clean = alone(place(0, ZERO_DEVICE, ZERO_BF16));
+    struct zero_digest a, b;
+    ck_assert_int_eq(toy_micro_step(clean, 0, false, &loss), ZERO_OK);
+    ck_assert_int_eq(zero_step(clean, NULL), ZERO_OK);
+    ck_assert_int_eq(zero_digest(z, &a), ZERO_OK);
+    ck_assert_int_eq(zero_digest(clean, &b), ZERO_OK);
+    ck_assert(!memcmp(&a, &b, sizeof(a)));
+    zero_destroy(z);
+    zero_destroy(clean);
+}
+END_TEST
+
+START_TEST(slots_run_out)
+{
+    struct zero_config c = {.stage = 3, .gather_slots = 2, .grad_slots = 2};
+    struct zero *z = alone(c);
+    ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK);
+    ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK); /* nests */
+    ck_assert_int_eq(zero_acquire(z, 1), ZERO_OK);
+    ck_assert_int_eq(zero_acquire(z, 2), ZERO_ERR_STATE);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), ".gather_slots"));
+    ck_assert_int_eq(zero_release(z, 1), ZERO_OK);
+    ck_assert_int_eq(zero_acquire(z, 2), ZERO_OK);
+    ck_assert_ptr_nonnull(zero_grad_data(z, 0));
+    ck_assert_ptr_nonnull(zero_grad_data(z, 2));
+    ck_assert_ptr_null(zero_grad_data(z, 5));
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), ".grad_slots"));
+    zero_destroy(z);
+}
+END_TEST
+
+/* A group without hyper-parameters is found before anything is updated. */
+START_TEST(adam_not_set)
+{
+    struct zero_param params[TOY_TENSORS];
+    struct zero *z;
+    double loss = 0;
+    toy_describe(params);
+    ck_assert_int_eq(zero_init(&z, params, TOY_TENSORS, .threads = 1), ZERO_OK);
+    ck_assert_int_eq(zero_set_adam(z, 0, &adam), ZERO_OK);
+    ck_assert_int_eq(toy_micro_step(z, 0, false, &loss), ZERO_OK);
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_ERR_STATE);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), "group 1"));
+    zero_destroy(z);
+}
+END_TEST
+
+/* ------------------------------------------------------ what a site refuses */
+
+struct log {
+    int lines;
+    char last[512];
+};
+
+static void keep_log(void *arg, enum zero_log_level level, const char *line)
+{
+    struct log *log = arg;
+    log->lines += level == ZERO_LOG_WARNING;
+    snprintf(log->last, sizeof(log->last), "%s", line);
+}
+
+/* io_uring refused: pread and pwrite, said once and seen in the counters; but
+ * an error when io_uring was asked for by name. */
+START_TEST(no_io_uring)
+{
+    struct log log = {0};
+    struct zero_stats stats;
+    struct zero_config c = place(3, ZERO_NVME, ZERO_BF16);
+    double loss = 0;
+    if (!deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM)) {
+        printf("skipped: no seccomp here\n");
+        return;
+    }
+    c.log = keep_log;
+    c.log_arg = &log;
+    struct zero *z = alone(c);
+    ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
+    ck_assert_str_eq(stats.ring, "posix");
+    ck_assert_int_eq(log.lines, 1);
+    ck_assert_ptr_nonnull(strstr(log.last, "pread and pwrite"));
+    ck_assert_int_eq(toy_micro_step(z, 0, false, &loss), ZERO_OK);
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_OK);
+    zero_destroy(z);
+    c.ring = ZERO_RING_URING;
+    expect_refused(c, ZERO_ERR_UNSUPPORTED, "io_uring");
+}
+END_TEST
+
+/* ------------------------------------------------------- ranks that differ */
+
+/* Rank 1 does something else; every rank must learn of it, and destroy. */
+static void differ(int rank, struct zero_comm *comm, void *arg)
+{
+    struct report *r = arg;
+    struct zero *z;
+    struct zero_config c = r->config;
+    double loss = 0;
+    int how = (int)c.host_bytes, status;
+    c.host_bytes = 0;
+    if (how == 0 && rank == 1)
+        c.chunk = 64;
+    status = create(&z, comm, c);
+    if (how == 0) {
+        EXPECT(status == ZERO_ERR_MISMATCH && strstr(zero_last_error(z), "configuration"));
+        zero_destroy(z);
+        return;
+    }
+    EXPECT(!status);
+    if (how == 1) { /* another call */
+        if (rank != 1)
+            zero_reduce(z, 2);
+        status = zero_mean(z, &loss, 1, &loss);
+        /* A rank that has seen it gives up, which the other may hear first. */
+        EXPECT(status == ZERO_ERR_MISMATCH || strstr(zero_last_error(z), "rank 0 gave up") ||
+               strstr(zero_last_error(z), "rank 1 gave up"));
+        EXPECT(status == ZERO_ERR_COMM || (strstr(zero_last_error(z), "zero_mean") &&
+                                           strstr(zero_last_error(z), "reduce of unit 2")));
+    } else { /* other arguments */
+        EXPECT(!zero_set_clip(z, rank == 1 ? 1 : 2));
+        EXPECT(!toy_micro_step(z, rank, false, &loss));
+        status = zero_step(z, NULL);
+        EXPECT(status == ZERO_ERR_COMM ||
+               strstr(zero_last_error(z), "verdict with other arguments"));
+    }
+    EXPECT(status == ZERO_ERR_MISMATCH || status == ZERO_ERR_COMM);
+    EXPECT(zero_acquire(z, 0) == status); /* a failed engine stays failed */
+    pthread_mutex_lock(&r->lock);
+    r->named += status == ZERO_ERR_MISMATCH;
+    pthread_mutex_unlock(&r->lock);
+    zero_destroy(z);
+}
+
+START_TEST(ranks_that_differ)
+{
+    struct report r = {.config = place(_i ? 2 : 3, ZERO_HOST, ZERO_FP32)};
+    r.config.host_bytes = _i; /* which difference */
+    run_ranks(2, &r, differ);
+    ck_assert(_i == 0 || r.named >= 1); /* one rank at least names both calls */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("engine");
+    TCase *c = tcase_create("interface");
+    tcase_set_timeout(c, 60);
+    tcase_add_loop_test(c, reads_and_writes, 0, 4);
+    tcase_add_test(c, gradients);
+    tcase_add_test(c, mean_is_exact);
+    tcase_add_test(c, evaluation);
+    tcase_add_test(c, plan_is_what_is_allocated);
+    tcase_add_test(c, device_memory_is_capped);
+    tcase_add_test(c, wrong_configurations);
+    tcase_add_test(c, wrong_tensors);
+    tcase_add_test(c, wrong_calls);
+    tcase_add_test(c, slots_run_out);
+    tcase_add_test(c, adam_not_set);
+    tcase_add_test(c, no_io_uring);
+    tcase_add_loop_test(c, ranks_that_differ, 0, 3);
+    suite_add_tcase(s, c);
+    return suite_run_all(s);
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The law of equal bits, in one process: the full product of stages, places,
+ * ranks, chunk sizes, host shares and dtypes against the simplest run (one
+ * rank, stage 0, everything on the device), bit for bit: digests of master and
+ * moments, every norm, every mean. ZERO_TEST_SHORT=1 takes every seventh.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/suite.h"
+#include "tests/support/toy.h"
+
+#define BATCH 12 /* micro-batches a step, over all ranks */
+#define STEPS 3
+
+static struct toy reference[2]; /* per dtype */
+
+static struct toy simplest(enum zero_dtype dtype, int batch)
+{
+    return (struct toy){
+        .config = {.dtype = dtype, .threads = 1}, .ranks = 1, .accumulate = batch, .steps = STEPS};
+}
+
+static void describe(char *text, size_t size, const struct toy *t)
+{
+    const struct zero_config *c = &t->config;
+    snprintf(text, size,
+             "stage %d, state %d, params %d, grads %d, ranks %d x %d, chunk %lld, host "
+             "bytes %lld, %s, threads %d, isa %s",
+             c->stage, c->offload_optimizer, c->offload_param, c->offload_grad, t->ranks,
+             t->accumulate, (long long)c->chunk, (long long)c->host_bytes,
+             c->dtype ? "bf16" : "fp32", c->threads, t->stats.isa);
+}
+
+static void expect_equal(struct toy *t, const struct toy *expected)
+{
+    char text[256];
+    int status = toy_run(t);
+    describe(text, sizeof(text), t);
+    if (status)
+        ck_abort_msg("%s: %s", text, t->error.text);
+    if (memcmp(&t->digest, &expected->digest, sizeof(t->digest)))
+        ck_abort_msg("%s: master %016llx m %016llx v %016llx, expected %016llx %016llx %016llx",
+                     text, (unsigned long long)t->digest.master,
+                     (unsigned long long)t->digest.moment1, (unsigned long long)t->digest.moment2,
+                     (unsigned long long)expected->digest.master,
+                     (unsigned long long)expected->digest.moment1,
+                     (unsigned long long)expected->digest.moment2);
+    if (memcmp(t->norm, expected->norm, sizeof(t->norm)) ||
+        memcmp(t->mean, expected->mean, sizeof(t->mean)))
+        ck_abort_msg("%s: norms or means differ", text);
+}
+
+static void make_references(void)
+{
+    unsetenv("ZERO_ISA");
+    for (int d = 0; d < 2; d++) {
+        reference[d] = simplest(d ? ZERO_BF16 : ZERO_FP32, BATCH);
+        if (toy_run(&reference[d]))
+            ck_abort_msg("reference: %s", reference[d].error.text);
+        ck_assert_int_gt(reference[d].clipped, 0);     /* clipping is active in some steps, */
+        ck_assert_int_lt(reference[d].clipped, STEPS); /* not in others */
+        ck_assert_int_eq(reference[d].skipped, 0);
+    }
+}
+
+/* All places and host shares for one stage: calls visit with each. Returns how many. */
+static int64_t each_place(struct zero_config c, void (*visit)(const struct zero_config *))
+{
+    /* A third of the toy's padded state, one rank: some chunks rest in memory,
+     * some do not, whatever the chunk size. */
+    const int64_t shares[] = {0, 25000, (int64_t)1 << 40};
+    int64_t n = 0;
+    for (int state = ZERO_DEVICE; state <= ZERO_NVME; state++)
+        for (int param = ZERO_DEVICE; param <= (c.stage == 3 ? ZERO_NVME : ZERO_DEVICE); param++)
+            for (int grad = ZERO_DEVICE; grad <= ZERO_HOST; grad++)
+                for (int share = 0; share < (state == ZERO_NVME ? 3 : 1); share++, n++) {
+                    c.offload_optimizer = (enum zero_place)state;
+                    c.offload_param = (enum zero_place)param;
+                    c.offload_grad = (enum zero_place)grad;
+                    c.host_bytes = shares[share];
+                    visit(&c);
+                }
+    return n;
+}
+
+/* 18 places of which 6 take three host shares at stages 0-2: 2 + 2 + 6 = 10
+ * each; 18 at stage 3, of which 6 take three: 30. */
+#define PLACES (3 * 10 + 30)
+
+static int64_t ran, skipped_rows;
+
+static void run_all_ranks(const struct zero_config *config)
+{
+    static int64_t row;
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        if (suite_short() && row++ % 7) {
+            skipped_rows++;
+            continue;
+        }
+        struct toy t = {
+            .config = *config, .ranks = ranks, .accumulate = BATCH / ranks, .steps = STEPS};
+        expect_equal(&t, &reference[config->dtype == ZERO_BF16]);
+        ran++;
+    }
+}
+
+START_TEST(full_product)
+{
+    const int64_t chunks[] = {64, 1088, (int64_t)1 << 20};
+    int stage = _i;
+    int64_t places = 0;
+    make_references();
+    ran = skipped_rows = 0;
+    for (int chunk = 0; chunk < 3; chunk++)
+        for (int dtype = 0; dtype < 2; dtype++) {
+            struct zero_config c = {.stage = stage,
+                                    .dtype = dtype ? ZERO_BF16 : ZERO_FP32,
+                                    .chunk = chunks[chunk],
+                                    .threads = 1};
+            places += each_place(c, run_all_ranks);
+        }
+    ck_assert_int_eq(places, 6 * (stage == 3 ? 30 : 10));
+    ck_assert_int_eq(ran + skipped_rows, places * 4);
+    ck_assert_int_ge(ran, (suite_short() ? 1 : 7) * places * 4 / 7);
+    printf("stage %d: %lld runs, equal bits\n", stage, (long long)ran);
+}
+END_TEST
+
+/* N ranks against one rank that accumulates N micro-batches. */
+START_TEST(many_ranks)
+{
+    const int counts[] = {7, 16, 64};
+    int ranks = counts[_i];
+    if (suite_short() && ranks > 16)
+        return;
+    for (int stage = 0; stage <= 3; stage++) {
+        struct toy one = simplest(ZERO_BF16, ranks);
+        ck_assert_msg(!toy_run(&one), "%s", one.error.text);
+        struct toy many = {.config = {.stage = stage,
+                                      .dtype = ZERO_BF16,
+                                      .offload = ZERO_NVME,
+                                      .chunk = 128,
+                                      .threads = 1},
+                           .ranks = ranks,
+                           .accumulate = 1,
+                           .steps = STEPS};
+        expect_equal(&many, &one);
+    }
+}
+END_TEST
+
+/* Engine threads and instruction sets over a covering sample of the rest. */
+START_TEST(threads_and_isa)
+{
+    const char *isas[] = {"scalar", "avx2", "avx512"};
+    make_references();
+    int n = 0;
+    for (int i = 0; i < 3; i++) {
+        struct error error = {0};
+        if (!kernels_select(isas[i], &error)) {
+            printf("skipped: %s\n", error.text);
+            continue;
+        }
+        for (int threads = 1; threads <= 3; threads++)
+            for (int row = 0; row < 8; row++, n++) {
+                struct toy t = {
+                    .config = {.stage = row % 4,
+                               .threads = threads,
+                               .offload = (enum zero_place)(ZERO_DEVICE + (row + i) % 3),
+                               .dtype = row / 4 ? ZERO_BF16 : ZERO_FP32,
+                               .chunk = row % 2 ? 1088 : 1 << 20,
+                               .ring = row % 3 ? ZERO_RING_AUTO : ZERO_RING_POSIX,
+                               .chunk_slots = 2 + row % 3,
+                               .grad_slots = 2 + row % 2,
+                               .gather_slots = 2 + row % 2},
+                    .ranks = 1 + (row + threads) % 4,
+                    .steps = STEPS};
+                t.accumulate = BATCH / t.ranks;
+                setenv("ZERO_ISA", isas[i], 1);
+                expect_equal(&t, &reference[row / 4]);
+                ck_assert_str_eq(t.stats.isa, isas[i]);
+                ck_assert_int_eq(t.stats.threads, threads);
+                unsetenv("ZERO_ISA");
+            }
+    }
+    ck_assert_int_ge(n, 24); /* scalar at least */
+}
+END_TEST
+
+/* A gradient that is not finite on one rank skips the step on all, in every
+ * place, and later steps go on as if it had not been. */
+START_TEST(poisoned_step)
+{
+    for (int stage = 0; stage <= 3; stage++)
+        for (int place = ZERO_DEVICE; place <= ZERO_NVME; place++) {
+            struct toy t = {.config = {.stage = stage,
+                                       .offload = (enum zero_place)place,
+                                       .chunk = 1088,
+                                       .threads = 1},
+                            .ranks = 3,
+                            .accumulate = 4,
+                            .steps = 3,
+                            .poison_step = 2};
+            struct toy one = {.config = {.threads = 1},
+                              .ranks = 1,
+                              .accumulate = 12,
+                              .steps = 3,
+                              .poison_step = 0};
+            one.poison_step = 2;
+            ck_assert_msg(!toy_run(&one), "%s", one.error.text);
+            ck_assert_msg(!toy_run(&t), "%s", t.error.text);
+            ck_assert_int_eq(t.skipped, 1);
+            ck_assert_int_eq(one.skipped, 1);
+            ck_assert(!memcmp(&t.digest, &one.digest, sizeof(t.digest)));
+            ck_assert_int_eq(t.stats.steps, 2);
+        }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("equal bits");
+    TCase *c = tcase_create("law");
+    tcase_set_timeout(c, 600);
+    tcase_add_loop_test(c, full_product, 0, 4);
+    tcase_add_loop_test(c, many_ranks, 0, 3);
+    tcase_add_test(c, threads_and_isa);
+    tcase_add_test(c, poisoned_step);
+    suite_add_tcase(s, c);
+    return suite_run_all(s);
+}

@@ -1,0 +1,671 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * GPT-2 on the CPU against two others: PyTorch's numbers of a tiny model
+ * (golden/make_golden.py) and plain double loops (support/gpt_double.c), which
+ * are themselves held to finite differences. Also that threads change no bit
+ * and oneDNN starts none of its own. One rank; the engine keeps the
+ * parameters and gives the gradients back.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/common/workers.h"
+#include "examples/gpt2/matmul.h"
+#include "examples/gpt2/model.h"
+#include "examples/gpt2/numeric.h"
+#include "include/zero.h"
+#include "tests/support/gpt_double.h"
+#include "tests/support/suite.h"
+
+/* ------------------------------------------- a model of made-up parameters */
+
+#define TENSORS_MAX 64
+
+/* The tiny model of make_golden.py; and one whose sizes fit no tile, with more
+ * rows than a tile, more positions than a block of queries, and a vocabulary
+ * of two groups. */
+static const struct gpt_shape tiny = {2, 32, 2, 24, 100};
+static const struct gpt_shape odd = {2, 72, 2, 150, 4200};
+#define BATCH 2
+
+struct session {
+    struct gpt_shape shape;
+    struct zero_param *params;
+    int count;
+    struct zero *z;
+    struct gpt *m;
+    int32_t *tokens, *targets;    /* (BATCH, T) */
+    double *values[TENSORS_MAX];  /* the parameters, as filled */
+    double *grads[TENSORS_MAX];   /* of gpt_double */
+};
+
+static uint64_t mix(uint64_t index) /* splitmix64 */
+{
+    uint64_t z = (index + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static float value_of(const struct session *s, int tensor, int64_t i)
+{
+    const char *name = s->params[tensor].name;
+    uint64_t hash = mix(((uint64_t)tensor << 32) + (uint64_t)i);
+    if (strstr(name, "ln_") && strstr(name, "weight"))
+        return 1.0f + (float)((int)(hash % 31) - 15) / 128.0f;
+    return (float)((int)(hash % 255) - 127) / 512.0f;
+}
+
+struct filling {
+    const struct session *session;
+    int tensor;
+};
+
+static int fill(void *arg, int64_t first, int64_t count, float *out)
+{
+    const struct filling *f = arg;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = value_of(f->session, f->tensor, first + i);
+    return 0;
+}
+
+static int64_t elements(const struct zero_param *p)
+{
+    int64_t n = 1;
+    for (int d = 0; d < p->ndim; d++)
+        n *= p->shape[d];
+    return n;
+}
+
+static void batch_make(struct session *s, int step)
+{
+    int T = s->shape.seq;
+    for (int b = 0; b < BATCH; b++)
+        for (int t = 0; t < T; t++) {
+            uint64_t at = ((uint64_t)(1000 + step) << 32) + (uint64_t)(b * (T + 1) + t);
+            s->tokens[b * T + t] = (int32_t)(mix(at) % (uint64_t)s->shape.vocab);
+            s->targets[b * T + t] = (int32_t)(mix(at + 1) % (uint64_t)s->shape.vocab);
+        }
+}
+
+static void *zeros(size_t count, size_t size)
+{
+    void *x = calloc(count, size);
+    ck_assert_ptr_nonnull(x);
+    return x;
+}
+
+static void session_open(struct session *s, const struct gpt_shape *shape, enum zero_dtype dtype,
+                         int threads)
+{
+    struct filling fillings[TENSORS_MAX];
+    char error[256] = "";
+    *s = (struct session){.shape = *shape};
+    ck_assert_int_eq(gpt_params(shape, 1, &s->params, &s->count), ZERO_OK);
+    ck_assert_int_le(s->count, TENSORS_MAX);
+    for (int i = 0; i < s->count; i++) {
+        int64_t n = elements(&s->params[i]);
+        fillings[i] = (struct filling){s, i};
+        s->params[i].fill = fill;
+        s->params[i].fill_arg = &fillings[i];
+        s->values[i] = zeros((size_t)n, sizeof(double));
+        s->grads[i] = zeros((size_t)n, sizeof(double));
+        for (int64_t j = 0; j < n; j++)
+            s->values[i][j] = (double)value_of(s, i, j);
+    }
+    s->tokens = zeros((size_t)(BATCH * shape->seq), sizeof(int32_t));
+    s->targets = zeros((size_t)(BATCH * shape->seq), sizeof(int32_t));
+    batch_make(s, 0);
+    if (zero_init(&s->z, s->params, s->count, .dtype = dtype, .threads = 1))
+        ck_abort_msg("%s", zero_last_error(s->z));
+    s->m = gpt_create(shape, dtype, BATCH, threads, error, sizeof(error));
+    ck_assert_msg(s->m != NULL, "%s", error);
+}
+
+static void session_close(struct session *s)
+{
+    for (int i = 0; i < s->count; i++) {
+        free(s->values[i]);
+        free(s->grads[i]);
+    }
+    gpt_destroy(s->m);
+    zero_destroy(s->z);
+    gpt_params_free(s->params, s->count);
+    free(s->tokens);
+    free(s->targets);
+}
+
+#define OK(s, call)                                                                                \
+    do {                                                                                           \
+        int ok_status = (call);                                                                    \
+        ck_assert_msg(ok_status == ZERO_OK, "%s: %s", zero_status_name(ok_status),                 \
+                      zero_last_error((s)->z));                                                    \
+    } while (0)
+
+static double train(struct session *s)
+{
+    double loss = NAN;
+    OK(s, gpt_train(s->m, s->z, s->tokens, s->targets, &loss, NULL));
+    return loss;
+}
+
+static float *gradient(struct session *s, int tensor)
+{
+    int64_t n = elements(&s->params[tensor]);
+    float *grad = zeros((size_t)n, sizeof(float));
+    OK(s, zero_read(s->z, tensor, ZERO_GRAD, 0, n, grad));
+    return grad;
+}
+
+static struct gpt_double oracle(struct session *s)
+{
+    const struct gpt_shape *p = &s->shape;
+    return (struct gpt_double){p->layers, p->channels, p->heads, p->seq, p->vocab, BATCH,
+                               s->values, s->grads, NULL};
+}
+
+/* got is as close to expected as share of the largest magnitude expected. */
+static void expect_close(const char *what, int64_t n, const float *got, const double *expected,
+                         double share)
+{
+    double largest = 0, worst = 0;
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double error = fabs((double)got[i] - expected[i]);
+        largest = fmax(largest, fabs(expected[i]));
+        if (!(error <= worst)) {
+            worst = error;
+            at = i;
+        }
+    }
+    ck_assert_msg(worst <= share * largest, "%s[%lld] is %.9g, expected %.9g: off by %.3g of %.3g",
+                  what, (long long)at, (double)got[at], expected[at], worst, largest);
+}
+
+static void expect_gradients(struct session *s, double *const *expected, double share)
+{
+    for (int i = 0; i < s->count; i++) {
+        float *grad = gradient(s, i);
+        expect_close(s->params[i].name, elements(&s->params[i]), grad, expected[i], share);
+        free(grad);
+    }
+}
+
+static void expect_near(const char *what, double got, double expected, double tolerance)
+{
+    ck_assert_msg(fabs(got - expected) <= tolerance * fmax(1, fabs(expected)),
+                  "%s is %.9g, expected %.9g", what, got, expected);
+}
+
+/* ------------------------------------------------------------------ PyTorch */
+
+#define GOLDEN "tests/golden/gpt2_tiny.bin"
+#define GOLDEN_STEPS 10
+
+struct golden {
+    double loss;
+    double *logits;             /* (BATCH, T, V) */
+    double *grads[TENSORS_MAX]; /* wte with its padding, which is 0 */
+    double losses[GOLDEN_STEPS];
+};
+
+static void golden_part(FILE *file, int64_t n, double *out)
+{
+    float *part = zeros((size_t)n, sizeof(float));
+    ck_assert_msg(fread(part, sizeof(float), (size_t)n, file) == (size_t)n,
+                  GOLDEN " is too short: run golden/make_golden.py");
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (double)part[i];
+    free(part);
+}
+
+static void golden_read(struct session *s, struct golden *g)
+{
+    int rows = BATCH * tiny.seq;
+    FILE *file = fopen(GOLDEN, "rb");
+    ck_assert_msg(file != NULL, "No " GOLDEN ": run the tests from the repository's root.");
+    ck_assert_int_eq(fseek(file, 256, SEEK_SET), 0);
+    golden_part(file, 1, &g->loss);
+    g->logits = zeros((size_t)(rows * tiny.vocab), sizeof(double));
+    golden_part(file, rows * tiny.vocab, g->logits);
+    for (int i = 0; i < s->count; i++) {
+        int64_t n = elements(&s->params[i]);
+        g->grads[i] = zeros((size_t)n, sizeof(double));
+        golden_part(file, i == 0 ? (int64_t)tiny.vocab * tiny.channels : n, g->grads[i]);
+    }
+    golden_part(file, GOLDEN_STEPS, g->losses);
+    ck_assert_int_eq(fgetc(file), EOF);
+    fclose(file);
+}
+
+static void golden_free(struct session *s, struct golden *g)
+{
+    for (int i = 0; i < s->count; i++)
+        free(g->grads[i]);
+    free(g->logits);
+}
+
+/* dtype, and how far from double gradients and losses may be */
+static const struct {
+    enum zero_dtype dtype;
+    double gradient, loss;
+} kinds[] = {{ZERO_FP32, 1e-5, 1e-5}, {ZERO_BF16, 2e-2, 1e-2}};
+
+START_TEST(golden_gradients)
+{
+    struct session s;
+    struct golden g;
+    session_open(&s, &tiny, kinds[_i].dtype, 1);
+    golden_read(&s, &g);
+    expect_near("loss", train(&s), g.loss, kinds[_i].loss);
+    expect_gradients(&s, g.grads, kinds[_i].gradient);
+    golden_free(&s, &g);
+    session_close(&s);
+}
+END_TEST
+
+START_TEST(golden_logits)
+{
+    struct session s;
+    struct golden g;
+    float logits[100];
+    int T = tiny.seq, V = tiny.vocab;
+    session_open(&s, &tiny, ZERO_FP32, 2);
+    golden_read(&s, &g);
+    OK(&s, zero_phase(s.z, ZERO_EVAL));
+    for (int row = BATCH * T - 1; row >= 0; row--) {
+        OK(&s, gpt_logits(s.m, s.z, s.tokens + row / T * T, row % T + 1, logits));
+        s.tokens[row] = 1 << 30; /* no token: later calls must not read it */
+        expect_close("logits", V, logits, g.logits + row * V, 1e-5);
+    }
+    golden_free(&s, &g);
+    session_close(&s);
+}
+END_TEST
+
+START_TEST(golden_adam)
+{
+    static const struct zero_adam adam = {1e-2, 0.9, 0.95, 1e-8, 0.1};
+    struct session s;
+    struct golden g;
+    session_open(&s, &tiny, ZERO_FP32, 1);
+    golden_read(&s, &g);
+    OK(&s, zero_set_adam(s.z, 0, &adam));
+    OK(&s, zero_set_clip(s.z, 1.0));
+    for (int step = 0; step < GOLDEN_STEPS; step++) {
+        char what[32];
+        snprintf(what, sizeof(what), "loss of step %d", step);
+        batch_make(&s, step);
+        expect_near(what, train(&s), g.losses[step], 1e-5);
+        OK(&s, zero_step(s.z, NULL));
+    }
+    golden_free(&s, &g);
+    session_close(&s);
+}
+END_TEST
+
+/* ------------------------------------------------------------- double loops */
+
+/* (loss(values + h d) - loss(values - h d)) / 2h */
+static double slope(struct session *s, double *const *d, double h)
+{
+    struct gpt_double g = oracle(s);
+    double loss[2];
+    g.grads = NULL;
+    for (int side = 0; side < 2; side++) {
+        double *moved[TENSORS_MAX];
+        for (int i = 0; i < s->count; i++) {
+            int64_t n = elements(&s->params[i]);
+            moved[i] = zeros((size_t)n, sizeof(double));
+            for (int64_t j = 0; j < n; j++)
+                moved[i][j] = s->values[i][j] + (side ? -h : h) * d[i][j];
+        }
+        g.params = moved;
+        loss[side] = gpt_double_loss(&g, s->tokens, s->targets);
+        for (int i = 0; i < s->count; i++)
+            free(moved[i]);
+    }
+    return (loss[0] - loss[1]) / (2 * h);
+}
+
+/* A direction in tensor only (or in all, only -1): along the gradient, or with
+ * random signs. Also gives its products with the double and the fp32 gradient. */
+static void direction_make(struct session *s, int only, bool random, double **d, double *with64,
+                           double *with32)
+{
+    *with64 = *with32 = 0;
+    for (int i = 0; i < s->count; i++) {
+        int64_t n = elements(&s->params[i]);
+        float *grad = gradient(s, i);
+        d[i] = zeros((size_t)n, sizeof(double));
+        for (int64_t j = 0; j < n && (only < 0 || only == i); j++) {
+            bool minus = mix(((uint64_t)i << 40) + (uint64_t)j) & 1;
+            d[i][j] = random ? (minus ? -1 : 1) : s->grads[i][j];
+            *with64 += d[i][j] * s->grads[i][j];
+            *with32 += d[i][j] * (double)grad[j];
+        }
+        free(grad);
+    }
+}
+
+static void expect_slope(struct session *s, int only, bool random)
+{
+    double *d[TENSORS_MAX], with64, with32, square = 0;
+    const char *name = only < 0 ? "all" : s->params[only].name;
+    direction_make(s, only, random, d, &with64, &with32);
+    for (int i = 0; i < s->count; i++)
+        for (int64_t j = 0; j < elements(&s->params[i]); j++)
+            square += d[i][j] * d[i][j];
+    double expected = slope(s, d, 2e-4 / sqrt(square));
+    ck_assert_msg(fabs(with64 - expected) <= 1e-6 * fabs(expected),
+                  "%s: the double gradient says %.12g, differences %.12g", name, with64, expected);
+    ck_assert_msg(fabs(with32 - expected) <= 1e-4 * fabs(expected),
+                  "%s: the fp32 gradient says %.12g, differences %.12g", name, with32, expected);
+    for (int i = 0; i < s->count; i++)
+        free(d[i]);
+}
+
+START_TEST(finite_differences)
+{
+    struct session s;
+    session_open(&s, &tiny, ZERO_FP32, 1);
+    struct gpt_double g = oracle(&s);
+    expect_near("loss", train(&s), gpt_double_loss(&g, s.tokens, s.targets), 1e-6);
+    expect_slope(&s, -1, false);
+    expect_slope(&s, -1, true);
+    for (int i = 0; i < s.count; i++)
+        expect_slope(&s, i, false);
+    session_close(&s);
+}
+END_TEST
+
+START_TEST(odd_sizes)
+{
+    struct session s;
+    session_open(&s, &odd, kinds[_i].dtype, 3);
+    struct gpt_double g = oracle(&s);
+    double loss = gpt_double_loss(&g, s.tokens, s.targets);
+    expect_near("loss", train(&s), loss, kinds[_i].loss);
+    expect_gradients(&s, s.grads, kinds[_i].gradient);
+    session_close(&s);
+}
+END_TEST
+
+/* Scores and logits whose exp alone would be infinite. */
+START_TEST(large_scores)
+{
+    enum { wte, qkv_weight = 4 };
+    struct session s;
+    session_open(&s, &tiny, ZERO_FP32, 1);
+    for (int tensor = wte; tensor <= qkv_weight; tensor += qkv_weight) {
+        int64_t n = elements(&s.params[tensor]);
+        float *value = zeros((size_t)n, sizeof(float));
+        for (int64_t j = 0; j < n; j++)
+            value[j] = (float)(s.values[tensor][j] *= tensor == wte ? 64 : 8);
+        OK(&s, zero_write(s.z, tensor, ZERO_MASTER, 0, n, value));
+        free(value);
+    }
+    struct gpt_double g = oracle(&s);
+    double loss = gpt_double_loss(&g, s.tokens, s.targets);
+    expect_near("loss", train(&s), loss, 1e-4);
+    expect_gradients(&s, s.grads, 1e-3);
+    session_close(&s);
+}
+END_TEST
+
+/* ------------------------------------------------------------------- threads */
+
+static int process_threads(void)
+{
+    int count = 0;
+    DIR *dir = opendir("/proc/self/task");
+    ck_assert_ptr_nonnull(dir);
+    for (struct dirent *e; (e = readdir(dir));)
+        count += e->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+/* The loss and all gradients of a micro-step, and of the same evaluated. */
+static float *all_bits(enum zero_dtype dtype, int threads, int64_t *count)
+{
+    struct session s;
+    session_open(&s, &odd, dtype, threads);
+    int64_t total = gpt_param_count(&odd), at = 2;
+    int before = process_threads();
+    float *bits = zeros((size_t)total + 4, sizeof(float));
+    OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){0, 0.9, 0.9, 1e-8, 0}));
+    double loss = train(&s), again;
+    ck_assert_int_eq(process_threads(), before); /* oneDNN has started none */
+    memcpy(bits, &loss, sizeof(loss));
+    for (int i = 0; i < s.count; i++) {
+        int64_t n = elements(&s.params[i]);
+        OK(&s, zero_read(s.z, i, ZERO_GRAD, 0, n, bits + at));
+        at += n;
+    }
+    ck_assert_int_eq(at, total + 2);
+    OK(&s, zero_step(s.z, NULL)); /* with a rate of 0: nothing changes */
+    OK(&s, zero_phase(s.z, ZERO_EVAL));
+    OK(&s, gpt_eval(s.m, s.z, s.tokens, s.targets, &again));
+    ck_assert_msg(memcmp(&loss, &again, sizeof(loss)) == 0, "evaluated %.17g, trained %.17g",
+                  again, loss);
+    session_close(&s);
+    *count = at;
+    return bits;
+}
+
+START_TEST(threads_change_no_bit)
+{
+    int64_t count;
+    float *one = all_bits(kinds[_i].dtype, 1, &count);
+    for (int threads = 2; threads <= 3; threads++) {
+        float *more = all_bits(kinds[_i].dtype, threads, &count);
+        ck_assert_msg(memcmp(one, more, (size_t)count * sizeof(float)) == 0,
+                      "%d threads give other bits than one", threads);
+        free(more);
+    }
+    free(one);
+}
+END_TEST
+
+struct tally {
+    int runs[1000];
+    int64_t scratch;
+};
+
+static void tally_task(void *arg, int64_t index, void *scratch)
+{
+    struct tally *t = arg;
+    memset(scratch, (int)index, (size_t)t->scratch);
+    t->runs[index]++;
+    for (int64_t i = 0; i < t->scratch; i++) /* nobody else writes here */
+        if (((unsigned char *)scratch)[i] != (unsigned char)index)
+            t->runs[index] = -1000;
+}
+
+START_TEST(workers_run_each_task_once)
+{
+    struct tally t = {.scratch = 100};
+    char error[256] = "";
+    struct workers *w = workers_create(_i, t.scratch, NULL, error, sizeof(error));
+    ck_assert_msg(w != NULL, "%s", error);
+    ck_assert_int_ge(workers_bytes(w), _i * t.scratch);
+    for (int job = 0; job < 200; job++)
+        workers_run(w, tally_task, &t, job % 2 ? 1000 : job % 7);
+    for (int i = 0; i < 1000; i++) {
+        int expected = 100;
+        for (int job = 0; job < 200; job += 2)
+            expected += i < job % 7;
+        ck_assert_int_eq(t.runs[i], expected);
+    }
+    workers_destroy(w);
+}
+END_TEST
+
+/* ------------------------------------------------------ parameters and bounds */
+
+START_TEST(parameters_are_gpt2s)
+{
+    static const struct gpt_shape small = {12, 768, 12, 1024, 50257};
+    struct zero_param *params;
+    int count;
+    int64_t total = 0;
+    float sample[4096];
+    ck_assert_int_eq(gpt_params(&small, 7, &params, &count), ZERO_OK);
+    ck_assert_int_eq(count, 148);
+    for (int i = 0; i < count; i++) {
+        const struct zero_param *p = &params[i];
+        total += elements(p);
+        ck_assert_int_eq(p->flags, p->ndim == 1 ? ZERO_NO_DECAY : 0);
+        if (p->ndim == 1)
+            continue;
+        double sum = 0, squares = 0;
+        double std = strstr(p->name, "c_proj") ? 0.02 / sqrt(24) : 0.02;
+        ck_assert_int_eq(p->fill(p->fill_arg, 0, 4096, sample), 0);
+        for (int j = 0; j < 4096; j++) {
+            sum += (double)sample[j];
+            squares += (double)sample[j] * (double)sample[j];
+        }
+        ck_assert(fabs(sum / 4096) < 0.1 * std);
+        ck_assert(fabs(sqrt(squares / 4096) / std - 1) < 0.05);
+    }
+    /* GPT-2's 124 439 808 and the padding of wte */
+    ck_assert_int_eq(total, 124439808 + (50304 - 50257) * 768);
+    ck_assert_int_eq(total, gpt_param_count(&small));
+    ck_assert_str_eq(params[2 + 12 * 11 + 10].name, "h.11.mlp.c_proj.weight");
+    ck_assert_int_eq(params[2 + 12 * 11 + 10].unit, 12);
+    ck_assert_int_eq(params[2 + 12 * 11 + 10].shape[0], 3072);
+    ck_assert_str_eq(params[147].name, "ln_f.bias");
+    ck_assert_int_eq(params[147].unit, 13);
+    gpt_params_free(params, count);
+}
+END_TEST
+
+START_TEST(bad_arguments_are_refused)
+{
+    static const struct gpt_shape uneven = {2, 33, 2, 24, 100};
+    struct session s;
+    struct zero_param *params;
+    int count;
+    double loss;
+    float logits[100];
+    char error[256] = "";
+    ck_assert_int_eq(gpt_params(&uneven, 1, &params, &count), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_null(gpt_create(&uneven, ZERO_FP32, 1, 1, error, sizeof(error)));
+    ck_assert_ptr_nonnull(strstr(error, "33 channels"));
+    session_open(&s, &tiny, ZERO_FP32, 1);
+    ck_assert_int_gt(gpt_bytes(s.m), 0);
+    s.tokens[5] = 100;
+    ck_assert_int_eq(gpt_train(s.m, s.z, s.tokens, s.targets, &loss, NULL), ZERO_ERR_ARGUMENT);
+    s.tokens[5] = 99;
+    s.targets[7] = -1;
+    ck_assert_int_eq(gpt_eval(s.m, s.z, s.tokens, s.targets, &loss), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(gpt_logits(s.m, s.z, s.tokens, 25, logits), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(gpt_logits(s.m, s.z, s.tokens, 0, logits), ZERO_ERR_ARGUMENT);
+    s.targets[7] = 0;
+    ck_assert(train(&s) > 0); /* nothing had been done */
+    session_close(&s);
+}
+END_TEST
+
+/* ----------------------------------------------------------------- numbers */
+
+START_TEST(exp_and_log)
+{
+    for (int i = -870000; i <= 880000; i += 7) {
+        float x = (float)i * 1e-4f, y;
+        row_exp(1, &x, 1.0f, 0.0f, &y);
+        double exact = exp((double)x);
+        ck_assert_msg(fabs((double)y - exact) <= 2e-7 * exact, "exp(%.9g) is %.9g", (double)x,
+                      (double)y);
+    }
+    for (double x = 1e-30; x < 1e30; x *= 1.37)
+        ck_assert_msg(fabs(number_log(x) - log(x)) <= 1e-14 * fmax(1, fabs(log(x))),
+                      "log(%.17g) is %.17g", x, number_log(x));
+    float x[3] = {-1000.0f, 1000.0f, NAN}, y[3];
+    row_exp(3, x, 1.0f, 0.0f, y);
+    ck_assert(y[0] == 0.0f && y[1] > 1e38f && isnan(y[2]));
+    ck_assert(isnan(number_log((double)NAN)) && isinf(number_log((double)INFINITY)));
+}
+END_TEST
+
+START_TEST(not_a_number_shows)
+{
+    struct session s;
+    struct zero_step_info info;
+    float nan = NAN;
+    session_open(&s, &tiny, kinds[_i].dtype, 2);
+    OK(&s, zero_write(s.z, 2, ZERO_MASTER, 0, 1, &nan));
+    OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){1e-3, 0.9, 0.9, 1e-8, 0}));
+    ck_assert(isnan(train(&s)));
+    OK(&s, zero_step(s.z, &info));
+    ck_assert(info.skipped);
+    session_close(&s);
+}
+END_TEST
+
+/* Each way to store operands, at sizes around the tiles', against a sum in double. */
+START_TEST(products)
+{
+    static const int sizes[][3] = {{1, 1, 1}, {3, 17, 5}, {40, 64, 33}, {130, 20, 257}};
+    enum zero_dtype dtype = kinds[_i / 4].dtype;
+    bool ta = _i & 1, tb = _i & 2;
+    matmul_thread_init();
+    for (size_t size = 0; size < 4; size++) {
+        int m = sizes[size][0], n = sizes[size][1], k = sizes[size][2], gap = 3;
+        int lda = (ta ? m : k) + gap, ldb = (tb ? k : n) + gap, ldc = n + gap;
+        size_t an = (size_t)(lda * (ta ? k : m)), bn = (size_t)(ldb * (tb ? n : k));
+        float *a = zeros(an, 4), *b = zeros(bn, 4), *c = zeros((size_t)(m * ldc), 4);
+        void *ao = zeros(an, 4), *bo = zeros(bn, 4);
+        void *scratch = zeros((size_t)matmul_scratch(dtype, m, n, k) + 1, 1);
+        for (size_t i = 0; i < an; i++)
+            a[i] = (float)((int)(mix(i) % 255) - 127);
+        for (size_t i = 0; i < bn; i++)
+            b[i] = (float)((int)(mix(i + an) % 255) - 127);
+        operand_store(dtype, ao, 0, (int64_t)an, a);
+        operand_store(dtype, bo, 0, (int64_t)bn, b);
+        struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
+        matmul(&p, false, c, ldc, scratch);
+        matmul(&p, true, c, ldc, scratch);
+        for (int i = 0; i < m; i++)
+            for (int j = 0; j < n; j++) { /* small integers: exact */
+                double sum = 0;
+                for (int q = 0; q < k; q++)
+                    sum += (double)(ta ? a[q * lda + i] : a[i * lda + q]) *
+                           (double)(tb ? b[j * ldb + q] : b[q * ldb + j]);
+                ck_assert_double_eq((double)c[i * ldc + j], 2 * sum);
+            }
+        for (int i = 0; i < m; i++)
+            for (int j = n; j < ldc; j++)
+                ck_assert(c[i * ldc + j] == 0.0f);
+        free(a), free(b), free(c), free(ao), free(bo), free(scratch);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("model");
+    TCase *t = tcase_create("gpt2");
+    printf("products by %s\n", matmul_backend());
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, golden_gradients, 0, 2);
+    tcase_add_test(t, golden_logits);
+    tcase_add_test(t, golden_adam);
+    tcase_add_test(t, finite_differences);
+    tcase_add_loop_test(t, odd_sizes, 0, 2);
+    tcase_add_test(t, large_scores);
+    tcase_add_loop_test(t, threads_change_no_bit, 0, 2);
+    tcase_add_loop_test(t, workers_run_each_task_once, 1, 5);
+    tcase_add_test(t, parameters_are_gpt2s);
+    tcase_add_test(t, bad_arguments_are_refused);
+    tcase_add_test(t, exp_and_log);
+    tcase_add_loop_test(t, not_a_number_shows, 0, 2);
+    tcase_add_loop_test(t, products, 0, 8);
+    suite_add_tcase(suite, t);
+    return suite_run_all(suite);
+}

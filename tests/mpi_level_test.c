@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A program whose own MPI_Init gave too little is told so, under mpirun with any
+ * number of ranks. */
+#include <check.h>
+#include <mpi.h>
+#include <string.h>
+
+#include "include/zero_mpi.h"
+#include "src/comm/comm.h"
+
+static void expect_sentence(int status, const char *text)
+{
+    ck_assert_str_eq(zero_status_name(status), "ZERO_ERR_UNSUPPORTED");
+    ck_assert_msg(strstr(text, "MPI was started with MPI_THREAD_SINGLE") &&
+                      strstr(text, "needs MPI_THREAD_MULTIPLE"), "%s", text);
+}
+
+START_TEST(communicator_is_refused)
+{
+    struct zero_comm *comm;
+    char text[512] = "";
+    expect_sentence(zero_comm_mpi(MPI_COMM_WORLD, &comm, text, sizeof(text)), text);
+    ck_assert_ptr_null(comm);
+}
+END_TEST
+
+START_TEST(default_is_refused)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    expect_sentence(comm_default_create(&comm, &error), error.text);
+    ck_assert_ptr_null(comm);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    int level, rank;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    Suite *suite = suite_create("mpi level");
+    TCase *tests = tcase_create("level");
+    tcase_add_test(tests, communicator_is_refused);
+    tcase_add_test(tests, default_is_refused);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, rank == 0 ? CK_ENV : CK_SILENT);
+    int failed = srunner_ntests_failed(runner), all = 0;
+    MPI_Allreduce(&failed, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    srunner_free(runner);
+    MPI_Finalize();
+    return all != 0;
+}

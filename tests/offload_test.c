@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Where shards rest: the arena, what memory is left, and the spill file on the
+ * file systems a site may have (mounted here, as root) and refuse.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "offload/arena.h"
+#include "offload/memory.h"
+#include "offload/spill.h"
+#include "tests/support/deny.h"
+
+#define MIB ((int64_t)1 << 20)
+
+static void must(int status, const struct error *error)
+{
+    ck_assert_msg(status == ZERO_OK, "%s", error->text);
+}
+
+static void has(const struct error *error, const char *part)
+{
+    ck_assert_msg(strstr(error->text, part) != NULL, "'%s' lacks '%s'", error->text, part);
+}
+
+/* ------------------------------------------------------------------ arena */
+
+static int64_t resident_bytes(const struct arena *arena)
+{
+    int64_t pages = (arena->bytes + 4095) / 4096, resident = 0;
+    unsigned char *in = malloc((size_t)pages);
+    ck_assert_ptr_nonnull(in);
+    ck_assert_int_eq(mincore(arena->base, (size_t)(pages * 4096), in), 0);
+    for (int64_t i = 0; i < pages; i++)
+        resident += (in[i] & 1) * 4096;
+    free(in);
+    return resident;
+}
+
+static void arena_holds(int64_t bytes)
+{
+    struct error error = {0};
+    struct arena arena;
+    must(arena_create(&arena, bytes, &error), &error);
+    ck_assert_int_eq(arena.bytes, bytes);
+    ck_assert_uint_eq((uintptr_t)arena.base % (uintptr_t)(2 * MIB), 0);
+    ck_assert_int_ge(resident_bytes(&arena), bytes);
+    for (int64_t i = 0; i < bytes; i++)
+        if (arena.base[i] != 0)
+            ck_abort_msg("byte %" PRId64 " is not zero", i);
+    memset(arena.base, 1, (size_t)bytes);
+    arena_destroy(&arena);
+    ck_assert_ptr_null(arena.base);
+    arena_destroy(&arena);
+}
+
+START_TEST(arena_sizes)
+{
+    static const int64_t sizes[] = {1, 4096, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 37 * MIB + 5};
+    for (int i = 0; i < 6; i++)
+        arena_holds(sizes[i]);
+}
+END_TEST
+
+START_TEST(arena_touches_by_hand)
+{
+    ck_assert(deny_call(SYS_madvise, 2, ~0u, 23, EINVAL)); /* MADV_POPULATE_WRITE */
+    ck_assert(deny_call(SYS_madvise, 2, ~0u, MADV_HUGEPAGE, EINVAL));
+    arena_holds(5 * MIB + 7);
+}
+END_TEST
+
+START_TEST(arena_empty)
+{
+    struct error error = {0};
+    struct arena arena;
+    must(arena_create(&arena, 0, &error), &error);
+    ck_assert_ptr_null(arena.base);
+    ck_assert_int_eq(arena_huge_bytes(&arena), 0);
+    arena_destroy(&arena);
+}
+END_TEST
+
+static bool huge_pages_enabled(void)
+{
+    char text[64] = "";
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+    if (file == NULL)
+        return false;
+    bool enabled = fgets(text, sizeof(text), file) != NULL && strstr(text, "[never]") == NULL;
+    fclose(file);
+    return enabled;
+}
+
+/* Neighbours are counted apart. */
+START_TEST(arena_counts_huge_pages)
+{
+    if (!huge_pages_enabled()) {
+        printf("skipped: transparent huge pages are off\n");
+        return;
+    }
+    struct error error = {0};
+    struct arena arenas[3];
+    for (int i = 0; i < 3; i++)
+        must(arena_create(&arenas[i], (4 + i) * 4 * MIB, &error), &error);
+    for (int i = 0; i < 3; i++) {
+        int64_t huge = arena_huge_bytes(&arenas[i]);
+        ck_assert_int_gt(huge, 0);
+        ck_assert_int_le(huge, arenas[i].bytes);
+    }
+    madvise(arenas[1].base, (size_t)arenas[1].bytes, MADV_DONTNEED);
+    ck_assert_int_eq(arena_huge_bytes(&arenas[1]), 0);
+    ck_assert_int_gt(arena_huge_bytes(&arenas[0]), 0);
+    for (int i = 0; i < 3; i++)
+        arena_destroy(&arenas[i]);
+}
+END_TEST
+
+START_TEST(arena_absurd)
+{
+    static const int64_t sizes[] = {(int64_t)1 << 50, INT64_MAX};
+    static const char *const texts[] = {"1125899906842624 bytes", "9223372036854775807 bytes"};
+    for (int i = 0; i < 2; i++) {
+        struct error error = {0};
+        struct arena arena;
+        ck_assert_int_eq(arena_create(&arena, sizes[i], &error), ZERO_ERR_MEMORY);
+        has(&error, texts[i]);
+        has(&error, "available");
+        ck_assert_ptr_null(arena.base);
+        arena_destroy(&arena);
+    }
+}
+END_TEST
+
+/* The kernel's own refusals become an error, and nothing stays mapped. */
+START_TEST(arena_refused)
+{
+    static const struct {
+        long call;
+        int argument;
+        uint32_t mask, value;
+        const char *text;
+    } calls[] = {
+        {SYS_madvise, 2, ~0u, 23, "touching it: Cannot allocate memory"},
+        {SYS_mprotect, 2, ~0u, PROT_READ | PROT_WRITE, "touching it: Cannot allocate memory"},
+        {SYS_mmap, 2, ~0u, PROT_NONE, "mmap: Cannot allocate memory"},
+    };
+    ck_assert(
+        deny_call(calls[_i].call, calls[_i].argument, calls[_i].mask, calls[_i].value, ENOMEM));
+    struct error error = {0};
+    struct arena arena;
+    ck_assert_int_eq(arena_create(&arena, 3 * MIB, &error), ZERO_ERR_MEMORY);
+    has(&error, "3145728 bytes");
+    has(&error, calls[_i].text);
+    ck_assert_ptr_null(arena.base);
+}
+END_TEST
+
+/* ----------------------------------------------------------------- memory */
+
+static void put(const char *root, const char *path, const char *text)
+{
+    char full[512];
+    snprintf(full, sizeof(full), "%s%s", root, path);
+    for (char *slash = strchr(full + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        ck_assert(mkdir(full, 0700) == 0 || errno == EEXIST);
+        *slash = '/';
+    }
+    FILE *file = fopen(full, "we");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void tree_make(char *root)
+{
+    strcpy(root, "/var/tmp/zero-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+}
+
+static void tree_remove(const char *root)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf '%s'", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(memory_groups)
+{
+    char root[64], source[256];
+    tree_make(root);
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), INT64_MAX);
+
+    put(root, "/proc/meminfo", "MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:  800 kB\n");
+    put(root, "/proc/self/cgroup", "4:cpu,memory:/job/step\n0::/job/step/task\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 800 * 1024);
+    ck_assert_str_eq(source, "MemAvailable");
+
+    /* Version 2: the limit is the job's, its cache can be dropped. */
+    put(root, "/sys/fs/cgroup/job/step/task/memory.max", "max\n");
+    put(root, "/sys/fs/cgroup/job/step/task/memory.current", "5\n");
+    put(root, "/sys/fs/cgroup/job/memory.max", "700000\n");
+    put(root, "/sys/fs/cgroup/job/memory.current", "300000\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 400000);
+    put(root, "/sys/fs/cgroup/job/memory.stat", "anon 9\nactive_file 50000\ninactive_file 40000\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 490000);
+    ck_assert_ptr_nonnull(strstr(source, "/sys/fs/cgroup/job"));
+
+    /* Version 1, seen from a container that mounts its own group as the root. */
+    put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "100000\n");
+    put(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "70000\n");
+    put(root, "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 3\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 30003);
+
+    /* Already over it. */
+    put(root, "/sys/fs/cgroup/memory/job/step/memory.limit_in_bytes", "100\n");
+    put(root, "/sys/fs/cgroup/memory/job/step/memory.usage_in_bytes", "200\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 0);
+    tree_remove(root);
+}
+END_TEST
+
+START_TEST(memory_here)
+{
+    char source[256];
+    int64_t bytes = memory_available("", source, sizeof(source));
+    ck_assert_int_gt(bytes, 0);
+    ck_assert_int_lt(bytes, INT64_MAX);
+}
+END_TEST
+
+/* ------------------------------------------------------------------ spill */
+
+static char folder[64]; /* of the running test */
+
+static void folder_make(void)
+{
+    tree_make(folder);
+}
+
+static void folder_remove(void)
+{
+    umount2(folder, MNT_DETACH);
+    rmdir(folder);
+}
+
+static bool mounted(const char *type, const char *options)
+{
+    if (mount("none", folder, type, 0, options) == 0)
+        return true;
+    printf("skipped: cannot mount %s: %s\n", type, strerror(errno));
+    return false;
+}
+
+static int files_in(const char *path)
+{
+    DIR *dir = opendir(path);
+    ck_assert_ptr_nonnull(dir);
+    int count = 0;
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count - 2;
+}
+
+/* A spill of bytes works: it holds what is written, and has no name. */
+static void spill_holds(struct spill *spill, const char *path, int64_t bytes)
+{
+    struct error error = {0};
+    must(spill_create(spill, path, bytes, &error), &error);
+    ck_assert_int_eq(spill->bytes, bytes);
+    ck_assert_str_eq(spill->path, path);
+    ck_assert_str_ne(spill->type, "");
+    ck_assert_int_eq((fcntl(spill->fd, F_GETFL) & O_DIRECT) != 0, spill->direct);
+    struct stat stat;
+    ck_assert_int_eq(fstat(spill->fd, &stat), 0);
+    ck_assert_int_eq(stat.st_size, bytes);
+    ck_assert_uint_eq(stat.st_nlink, 0);
+    ck_assert_int_eq(stat.st_mode & 077, 0);
+    static char page[SPILL_ALIGN] __attribute__((aligned(SPILL_ALIGN)));
+    memset(page, 7, SPILL_ALIGN);
+    ck_assert_int_eq(pwrite(spill->fd, page, SPILL_ALIGN, bytes - SPILL_ALIGN), SPILL_ALIGN);
+    memset(page, 0, SPILL_ALIGN);
+    ck_assert_int_eq(pread(spill->fd, page, SPILL_ALIGN, bytes - SPILL_ALIGN), SPILL_ALIGN);
+    ck_assert_int_eq(page[SPILL_ALIGN - 1], 7);
+    ck_assert_int_eq(files_in(path), 0);
+}
+
+static void spill_refused(const char *path, int64_t bytes, struct error *error)
+{
+    struct spill spill;
+    ck_assert_int_eq(spill_create(&spill, path, bytes, error), ZERO_ERR_IO);
+    ck_assert_int_eq(spill.fd, -1);
+    spill_destroy(&spill);
+}
+
+START_TEST(spill_on_disk)
+{
+    struct spill spill;
+    spill_holds(&spill, folder, 16 * MIB);
+    struct stat stat;
+    ck_assert_int_eq(fstat(spill.fd, &stat), 0);
+    ck_assert_int_ge(stat.st_blocks * 512, 16 * MIB); /* allocated, not sparse */
+    if (strcmp(spill.type, "ext4") == 0 || strcmp(spill.type, "xfs") == 0)
+        ck_assert(spill.direct);
+    int fd = spill.fd;
+    spill_destroy(&spill);
+    ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
+    spill_destroy(&spill);
+}
+END_TEST
+
+/* A struct of zeros is nobody's file. */
+START_TEST(spill_never_created)
+{
+    struct spill spill = {0};
+    spill_destroy(&spill);
+    ck_assert_int_ne(fcntl(0, F_GETFD), -1);
+}
+END_TEST
+
+START_TEST(spill_wrong_folder)
+{
+    char path[128];
+    struct error error = {0};
+    snprintf(path, sizeof(path), "%s/missing", folder);
+    spill_refused(path, MIB, &error);
+    has(&error, path);
+    has(&error, strerror(ENOENT));
+
+    FILE *file = fopen(path, "we");
+    ck_assert_ptr_nonnull(file);
+    fclose(file);
+    error = (struct error){0};
+    spill_refused(path, MIB, &error);
+    has(&error, path);
+    has(&error, strerror(ENOTDIR));
+    unlink(path);
+
+    error = (struct error){0};
+    char *longer = malloc(400);
+    memset(longer, 'x', 399);
+    longer[399] = '\0';
+    spill_refused(longer, MIB, &error);
+    has(&error, "399 characters");
+    free(longer);
+}
+END_TEST
+
+START_TEST(spill_unwritable)
+{
+    ck_assert_int_eq(chmod(folder, 0555), 0);
+    uid_t user = geteuid();
+    if (user == 0) /* root writes everywhere */
+        ck_assert_int_eq(seteuid(65534), 0);
+    struct error error = {0};
+    spill_refused(folder, MIB, &error);
+    ck_assert_int_eq(seteuid(user), 0);
+    has(&error, folder);
+    has(&error, strerror(EACCES));
+}
+END_TEST
+
+START_TEST(spill_file_limit)
+{
+    struct rlimit limit = {MIB, MIB};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    struct error error = {0};
+    spill_refused(folder, 2 * MIB, &error);
+    has(&error, "2097152 bytes");
+    has(&error, "is 1048576");
+    struct spill spill;
+    spill_holds(&spill, folder, MIB);
+    spill_destroy(&spill);
+}
+END_TEST
+
+START_TEST(spill_on_tmpfs)
+{
+    if (!mounted("tmpfs", "size=16m"))
+        return;
+    struct spill spill;
+    spill_holds(&spill, folder, 12 * MIB);
+    ck_assert_str_eq(spill.type, "tmpfs");
+    struct error error = {0};
+    spill_refused(folder, 8 * MIB, &error);
+    has(&error, folder);
+    has(&error, "tmpfs");
+    has(&error, "8388608 bytes are needed, 4194304 are free");
+    spill_destroy(&spill);
+    spill_holds(&spill, folder, 16 * MIB); /* the space came back */
+    spill_destroy(&spill);
+}
+END_TEST
+
+START_TEST(spill_on_ramfs)
+{
+    if (!mounted("ramfs", NULL))
+        return;
+    struct spill spill;
+    spill_holds(&spill, folder, 4 * MIB);
+    ck_assert_str_eq(spill.type, "ramfs");
+    ck_assert(!spill.direct);
+    spill_destroy(&spill);
+}
+END_TEST
+
+START_TEST(spill_without_tmpfile)
+{
+    ck_assert(deny_call(SYS_openat, 2, __O_TMPFILE, __O_TMPFILE, EOPNOTSUPP));
+    struct spill spill;
+    spill_holds(&spill, folder, 4 * MIB);
+    spill_destroy(&spill);
+}
+END_TEST
+
+START_TEST(spill_without_allocation)
+{
+    ck_assert(deny_call(SYS_fallocate, 0, 0, 0, EOPNOTSUPP));
+    struct spill spill;
+    spill_holds(&spill, folder, 4 * MIB);
+    spill_destroy(&spill);
+    struct error error = {0};
+    spill_refused(folder, (int64_t)1 << 50, &error);
+    has(&error, "1125899906842624 bytes are needed");
+}
+END_TEST
+
+START_TEST(spill_interrupted)
+{
+    ck_assert(deny_call(SYS_fallocate, 0, 0, 0, EINTR)); /* for ever */
+    struct error error = {0};
+    spill_refused(folder, 4 * MIB, &error);
+    has(&error, "allocate a file of 4194304 bytes");
+    has(&error, strerror(EINTR));
+}
+END_TEST
+
+/* A file system that takes the flag and refuses the transfer. */
+START_TEST(spill_direct_pretended)
+{
+    ck_assert(deny_call(SYS_pwrite64, 0, 0, 0, EINVAL));
+    struct error error = {0};
+    struct spill spill;
+    must(spill_create(&spill, folder, MIB, &error), &error);
+    ck_assert(!spill.direct);
+    ck_assert_int_eq(fcntl(spill.fd, F_GETFL) & O_DIRECT, 0);
+    spill_destroy(&spill);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("offload");
+    TCase *arena = tcase_create("arena");
+    tcase_add_test(arena, arena_sizes);
+    tcase_add_test(arena, arena_touches_by_hand);
+    tcase_add_test(arena, arena_empty);
+    tcase_add_test(arena, arena_counts_huge_pages);
+    tcase_add_test(arena, arena_absurd);
+    tcase_add_loop_test(arena, arena_refused, 0, 3);
+    suite_add_tcase(suite, arena);
+
+    TCase *memory = tcase_create("memory");
+    tcase_add_test(memory, memory_groups);
+    tcase_add_test(memory, memory_here);
+    suite_add_tcase(suite, memory);
+
+    TCase *spill = tcase_create("spill");
+    tcase_set_timeout(spill, 60);
+    tcase_add_checked_fixture(spill, folder_make, folder_remove);
+    tcase_add_test(spill, spill_on_disk);
+    tcase_add_test(spill, spill_never_created);
+    tcase_add_test(spill, spill_wrong_folder);
+    tcase_add_test(spill, spill_unwritable);
+    tcase_add_test(spill, spill_file_limit);
+    tcase_add_test(spill, spill_on_tmpfs);
+    tcase_add_test(spill, spill_on_ramfs);
+    tcase_add_test(spill, spill_without_tmpfile);
+    tcase_add_test(spill, spill_without_allocation);
+    tcase_add_test(spill, spill_interrupted);
+    tcase_add_test(spill, spill_direct_pretended);
+    suite_add_tcase(suite, spill);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_FORK); /* limits and refusals stay in their test */
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Command lines: the parser of options.h on a table of its own, then the
+ * trainer's options, their defaults, ranges and contradictions. */
+#include <check.h>
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/common/options.h"
+#include "examples/gpt2/arguments.h"
+
+/* ------------------------------------------------------------ a small table */
+
+struct values {
+    bool flag;
+    int whole, choice;
+    int64_t size;
+    double real;
+    const char *text;
+    struct option_list list;
+};
+
+static const struct option_choice colours[] = {{.name = "red", .value = 7},
+                                               {.name = "green", .value = 8},
+                                               {.name = "rot", .value = 7, .hidden = true},
+                                               {.name = NULL}};
+
+#define FIELD(field) .offset = offsetof(struct values, field)
+
+static const struct option table[] = {
+    {"flag", OPTION_FLAG, FIELD(flag), .help = "a flag"},
+    {"whole", OPTION_WHOLE, FIELD(whole), .initial = "5", .min = -3, .max = 9, .value = "N",
+     .help = "a whole number"},
+    {"size", OPTION_SIZE, FIELD(size), .initial = "2K", .max = 0x1p40, .value = "SIZE",
+     .help = "a size"},
+    {"real", OPTION_REAL, FIELD(real), .initial = "0.5", .max = 1, .range = "a part of one",
+     .value = "X", .help = "a real number"},
+    {"colour", OPTION_CHOICE, FIELD(choice), .choices = colours, .shown = "the sky's",
+     .help = "a choice"},
+    {"text", OPTION_TEXT, FIELD(text), .value = "WORD", .help = "a word"},
+    {"list", OPTION_LIST, FIELD(list), .initial = "nothing", .value = "WORD...", .help = "words"},
+};
+enum { COUNT = sizeof(table) / sizeof(*table), ARGUMENTS = 32 };
+
+static struct values values;
+static bool given[COUNT];
+static char error[512];
+
+/* Cuts line at blanks into argv, in storage that lives until the next call. */
+static int split(const char *line, char **argv)
+{
+    static char words[512];
+    int argc = 0;
+    snprintf(words, sizeof(words), "program %s", line);
+    for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
+        ck_assert_int_lt(argc, ARGUMENTS);
+        argv[argc++] = word;
+    }
+    return argc;
+}
+
+static int parse(const char *line)
+{
+    char *argv[ARGUMENTS];
+    int argc = split(line, argv);
+    values = (struct values){0};
+    error[0] = 0;
+    return options_parse(table, COUNT, argc, argv, &values, given, error, sizeof(error));
+}
+
+static void refused(const char *line, const char *sentence)
+{
+    ck_assert_int_eq(parse(line), -1);
+    ck_assert_str_eq(error, sentence);
+}
+
+START_TEST(defaults)
+{
+    ck_assert_int_eq(parse(""), 0);
+    ck_assert(!values.flag && values.whole == 5 && values.size == 2048);
+    ck_assert(values.real == 0.5 && values.choice == 0 && values.text == NULL);
+    ck_assert_int_eq(values.list.count, 1);
+    ck_assert_str_eq(values.list.items[0], "nothing");
+    for (int i = 0; i < COUNT; i++)
+        ck_assert(!given[i]);
+}
+END_TEST
+
+START_TEST(every_kind)
+{
+    ck_assert_int_eq(parse("--flag --whole -3 --size=3M --real .1 --colour green --text=a=b"), 0);
+    ck_assert(values.flag && values.whole == -3 && values.size == 3 << 20);
+    ck_assert(values.real == 0.1 && values.choice == 8);
+    ck_assert_str_eq(values.text, "a=b");
+    for (int i = 0; i < COUNT; i++)
+        ck_assert(given[i] == (i != options_index(table, COUNT, "list")));
+    ck_assert_int_eq(parse("--colour rot --size 1G --whole 9 --whole 2"), 0);
+    ck_assert(values.choice == 7 && values.size == 1 << 30 && values.whole == 2);
+    ck_assert_int_eq(parse("--size 4096"), 0);
+    ck_assert_int_eq(values.size, 4096);
+}
+END_TEST
+
+START_TEST(lists)
+{
+    ck_assert_int_eq(parse("--list a b --flag --list=c d"), 0);
+    ck_assert_int_eq(values.list.count, 4);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(values.list.items[i][0], "abcd"[i]);
+    ck_assert(values.flag);
+}
+END_TEST
+
+START_TEST(list_overflow)
+{
+    char *argv[OPTION_LIST_MAX + 3];
+    argv[0] = argv[2] = (char[]){"x"};
+    argv[1] = (char[]){"--list"};
+    for (int i = 2; i < OPTION_LIST_MAX + 3; i++)
+        argv[i] = argv[2];
+    ck_assert_int_eq(options_parse(table, COUNT, OPTION_LIST_MAX + 2, argv, &values, given, error,
+                                   sizeof(error)), 0);
+    ck_assert_int_eq(values.list.count, OPTION_LIST_MAX);
+    ck_assert_int_eq(options_parse(table, COUNT, OPTION_LIST_MAX + 3, argv, &values, given, error,
+                                   sizeof(error)), -1);
+    ck_assert_ptr_nonnull(strstr(error, "more than 256 values"));
+}
+END_TEST
+
+START_TEST(bad_values)
+{
+    const char *whole = "--whole is given '%s', which it cannot be. Give a whole number from -3 to "
+                        "9.";
+    const char *const words[] = {"10", "-4", "x", "4x", "1.5", "1K", "+", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        char line[64], sentence[160];
+        snprintf(line, sizeof(line), "--whole %s", words[i]);
+        snprintf(sentence, sizeof(sentence), whole, words[i]);
+        refused(line, sentence);
+    }
+    const char *size = "Give a whole number from 0 to 1099511627776, such as 4096, 64K, 512M or "
+                       "4G.";
+    const char *const sizes[] = {"4T", "4k", "-1K", "2KK", "2000G", "9999999999999G", "K"};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        char line[64];
+        snprintf(line, sizeof(line), "--size %s", sizes[i]);
+        ck_assert_int_eq(parse(line), -1);
+        ck_assert_ptr_nonnull(strstr(error, size));
+    }
+    refused("--real nan", "--real is given 'nan', which it cannot be. Give a part of one.");
+    refused("--real inf", "--real is given 'inf', which it cannot be. Give a part of one.");
+    refused("--real 1.01", "--real is given '1.01', which it cannot be. Give a part of one.");
+    refused("--real 0.5f", "--real is given '0.5f', which it cannot be. Give a part of one.");
+    refused("--colour blue", "--colour is given 'blue', which it cannot be. Give red or green.");
+    refused("--text=", "--text is given '', which it cannot be. Give a value that is not empty.");
+}
+END_TEST
+
+START_TEST(bad_shape)
+{
+    refused("--hole 3", "There is no option --hole. Did you mean --whole? See --help for all.");
+    refused("--penguins", "There is no option --penguins. See --help for those there are.");
+    refused("word", "'word' stands where an option should. Options begin with --; see --help.");
+    refused("--", "'--' stands where an option should. Options begin with --; see --help.");
+    refused("--flag word", "'word' stands where an option should. Options begin with --; see "
+                           "--help.");
+    refused("--flag=1", "--flag takes no value, but '--flag=1' gives one. Leave it out.");
+    refused("--whole", "--whole stands without a value. Write --whole N.");
+    refused("--whole --flag", "--whole stands without a value. Write --whole N.");
+    refused("--list --flag", "--list stands without a value. Write --list WORD....");
+    refused("--colour", "--colour stands without a value. Write --colour red.");
+}
+END_TEST
+
+/* ------------------------------------------------------------------ --help */
+
+/* What a print function writes, in a buffer to be freed. */
+static char *printed(void (*print)(FILE *))
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    ck_assert_ptr_nonnull(f);
+    print(f);
+    fclose(f);
+    return text;
+}
+
+static void print_table(FILE *out)
+{
+    options_help(table, COUNT, out);
+}
+
+START_TEST(help)
+{
+    char *text = printed(print_table);
+    ck_assert_str_eq(text, "  --flag                        a flag\n"
+                           "  --whole N                     a whole number (default: 5)\n"
+                           "  --size SIZE                   a size (default: 2K)\n"
+                           "  --real X                      a real number (default: 0.5)\n"
+                           "  --colour red|green            a choice (default: the sky's)\n"
+                           "  --text WORD                   a word\n"
+                           "  --list WORD...                words (default: nothing)\n");
+    free(text);
+}
+END_TEST
+
+START_TEST(trainer_help)
+{
+    const char *const names[] = {
+        "stage", "offload", "offload-optimizer", "offload-param", "offload-grad", "nvme-path",
+        "host-bytes", "chunk", "slots", "ring", "data", "model", "layers", "channels", "heads",
+        "seq", "dtype", "batch", "accumulate", "steps", "lr", "warmup", "decay", "clip",
+        "weight-decay", "beta1", "beta2", "eps", "seed", "threads", "deadline", "eval-every",
+        "log", "sample", "temperature", "quiet", "help"};
+    const size_t count = sizeof(names) / sizeof(*names);
+    char *text = printed(arguments_help), *rest = text;
+    size_t entries = 0, defaults_shown = 0;
+    for (size_t i = 0; i < count; i++) {
+        char entry[64];
+        snprintf(entry, sizeof(entry), "\n  --%s%s", names[i],
+                 strcmp(names[i], "quiet") && strcmp(names[i], "help") ? " " : "  ");
+        ck_assert_ptr_nonnull(strstr(text, entry));
+    }
+    for (const char *at = text; (at = strstr(at, "\n  --")); at++)
+        entries++;
+    for (const char *at = text; (at = strstr(at, "(default:")); at++)
+        defaults_shown++;
+    ck_assert_uint_eq(entries, count);
+    ck_assert_uint_eq(defaults_shown, count - 2); /* all but the two flags */
+    for (char *line; (line = strsep(&rest, "\n"));)
+        ck_assert_uint_le(strlen(line), 100);
+    free(text);
+}
+END_TEST
+
+/* ---------------------------------------------------- the trainer's options */
+
+static struct arguments arguments;
+
+static int train(const char *line)
+{
+    char *argv[ARGUMENTS];
+    int argc = split(line, argv);
+    error[0] = 0;
+    return arguments_parse(&arguments, argc, argv, error, sizeof(error));
+}
+
+static void contradiction(const char *line, const char *sentence)
+{
+    ck_assert_int_eq(train(line), -1);
+    ck_assert_str_eq(error, sentence);
+}
+
+START_TEST(trainer_defaults)
+{
+    ck_assert_int_eq(train(""), 0);
+    const struct arguments *a = &arguments;
+    ck_assert(a->stage == 0 && a->offload == ZERO_DEVICE && a->dtype == ZERO_BF16);
+    ck_assert(a->offload_optimizer == ZERO_AUTO && a->offload_param == ZERO_AUTO);
+    ck_assert(a->offload_grad == ZERO_AUTO && a->ring == ZERO_RING_AUTO && a->threads == 0);
+    ck_assert_str_eq(a->data.items[0], "/usr/include");
+    ck_assert_int_eq(a->shape.layers, 4);
+    ck_assert_int_eq(a->shape.channels, 256);
+    ck_assert_int_eq(a->shape.heads, 4);
+    ck_assert_int_eq(a->shape.vocab, 256);
+    ck_assert_int_eq(a->decay, a->steps);
+    ck_assert_int_eq(a->warmup, a->steps / 10);
+    ck_assert_int_eq(a->chunk, ZERO_CHUNK);
+    ck_assert_str_eq(arguments_model(a), "d4");
+    ck_assert(a->nvme_path == NULL && a->log == NULL && !a->quiet && !a->help);
+}
+END_TEST
+
+START_TEST(trainer_config)
+{
+    ck_assert_int_eq(train("--stage 3 --offload nvme --offload-grad cpu --nvme-path /x "
+                           "--host-bytes 1M --chunk 64K --slots 3 --ring posix"), 0);
+    struct zero_config c = arguments_config(&arguments);
+    ck_assert_uint_eq(c.size, sizeof(c));
+    ck_assert(c.stage == 3 && c.dtype == ZERO_BF16 && c.offload == ZERO_NVME);
+    ck_assert(c.offload_optimizer == ZERO_AUTO && c.offload_param == ZERO_AUTO);
+    ck_assert(c.offload_grad == ZERO_HOST && c.host_bytes == 1 << 20 && c.chunk == 1 << 16);
+    ck_assert(c.chunk_slots == 3 && c.ring == ZERO_RING_POSIX && c.deadline_seconds == 300);
+    ck_assert_str_eq(c.nvme_path, "/x");
+    ck_assert_int_eq(train("--stage 3 --dtype fp32 --offload-optimizer host --offload-param device "
+                           "--threads 2 --deadline 9"), 0);
+    c = arguments_config(&arguments);
+    ck_assert(c.dtype == ZERO_FP32 && c.offload_optimizer == ZERO_HOST && c.threads == 2);
+    ck_assert(c.offload_param == ZERO_DEVICE && c.deadline_seconds == 9);
+    ck_assert(c.ring == ZERO_RING_AUTO);
+}
+END_TEST
+
+START_TEST(trainer_models)
+{
+    ck_assert_int_eq(train("--model gpt2"), 0);
+    ck_assert_int_eq(arguments.shape.vocab, 50257);
+    ck_assert_int_eq(arguments.shape.seq, 1024);
+    ck_assert_int_eq(arguments.shape.heads, 12);
+    ck_assert_int_eq(train("--model 1B --seq 64 --batch 3"), 0);
+    ck_assert_int_eq(arguments.shape.layers, 20);
+    ck_assert_int_eq(arguments.shape.channels, 2048);
+    ck_assert_int_eq(arguments.shape.seq, 64);
+    ck_assert_int_eq(arguments.batch, 3);
+    ck_assert_int_eq(train("--layers 2 --channels 96 --heads 3"), 0);
+    ck_assert_int_eq(arguments.shape.layers, 2);
+    ck_assert_int_eq(arguments.shape.channels, 96);
+    ck_assert_int_eq(arguments.shape.heads, 3);
+    ck_assert_str_eq(arguments_model(&arguments), "own");
+    ck_assert_int_eq(train("--channels 32"), 0);
+    ck_assert_int_eq(arguments.shape.heads, 1);
+}
+END_TEST
+
+START_TEST(trainer_contradictions)
+{
+    contradiction("--model d6 --heads 2", "--model d6 and --heads contradict each other. Give the "
+                  "model's name, or --layers, --channels and --heads.");
+    contradiction("--channels 256 --heads 3", "--channels 256 cannot be divided among 3 heads. "
+                  "Give --channels a multiple of --heads.");
+    contradiction("--stage 2 --offload-param nvme", "--offload-param nvme contradicts --stage 2, "
+                  "where every rank keeps whole parameters. Give --stage 3, or leave "
+                  "--offload-param out.");
+    contradiction("--offload cpu --host-bytes 1K", "--host-bytes 1024 is for optimizer state on "
+                  "nvme, but its place is cpu. Give --offload nvme, or leave --host-bytes out.");
+    contradiction("--chunk 1000", "--chunk 1000 is not a multiple of 64. Give 960.");
+    contradiction("--steps 5 --warmup 6", "--warmup 6 goes beyond step 5, where --decay ends. "
+                  "Give a shorter --warmup or a longer --decay.");
+    contradiction("--offload-grad nvme", "--offload-grad is given 'nvme', which it cannot be. Give "
+                  "none or cpu.");
+    contradiction("--dtype fp16", "--dtype is given 'fp16', which it cannot be. Give bf16 or "
+                  "fp32.");
+    contradiction("--beta2 1", "--beta2 is given '1', which it cannot be. Give a number of at "
+                  "least 0 and below 1.");
+    contradiction("--eps 0", "--eps is given '0', which it cannot be. Give a number above 0.");
+    ck_assert_int_eq(train("--stage 2 --offload-param none"), 0);
+    ck_assert_int_eq(train("--offload cpu --offload-optimizer nvme --host-bytes 1K"), 0);
+    ck_assert_int_eq(train("--help --model d6 --heads 2"), 0);
+    ck_assert(arguments.help);
+}
+END_TEST
+
+/* Up in a line to step 9, down a cosine from step 10, a tenth from step 50. */
+START_TEST(learning_rate)
+{
+    ck_assert_int_eq(train("--steps 100 --lr 2 --warmup 10 --decay 50"), 0);
+    ck_assert_double_eq(arguments_lr(&arguments, 0), 0.2);
+    ck_assert_double_eq(arguments_lr(&arguments, 4), 1.0);
+    ck_assert_double_eq(arguments_lr(&arguments, 9), 2.0);
+    ck_assert_double_eq(arguments_lr(&arguments, 10), 2.0);
+    ck_assert_double_eq_tol(arguments_lr(&arguments, 30), 1.1, 1e-12);
+    for (int step = 10; step < 50; step++)
+        ck_assert_double_gt(arguments_lr(&arguments, step), arguments_lr(&arguments, step + 1));
+    ck_assert_double_eq(arguments_lr(&arguments, 50), 0.2);
+    ck_assert_double_eq(arguments_lr(&arguments, 99), 0.2);
+    ck_assert_int_eq(train("--warmup 0 --lr 3"), 0);
+    ck_assert_double_eq(arguments_lr(&arguments, 0), 3.0);
+}
+END_TEST
+
+/* Ranks agree on what shapes the run; how each of them computes is its own. */
+START_TEST(hash)
+{
+    ck_assert_int_eq(train(""), 0);
+    uint64_t plain = arguments_hash(&arguments);
+    const char *const same[] = {"--threads 3", "--steps 100", "--deadline 7"};
+    const char *const other[] = {"--seed 2", "--steps 99", "--batch 4", "--lr 2e-3", "--quiet",
+                                 "--layers 3", "--log x.csv", "--accumulate 2", "--sample 7"};
+    for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
+        ck_assert_int_eq(train(same[i]), 0);
+        ck_assert_uint_eq(arguments_hash(&arguments), plain);
+    }
+    for (size_t i = 0; i < sizeof(other) / sizeof(*other); i++) {
+        ck_assert_int_eq(train(other[i]), 0);
+        ck_assert_uint_ne(arguments_hash(&arguments), plain);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("options");
+    TCase *parser = tcase_create("parser"), *trainer = tcase_create("trainer");
+    tcase_add_test(parser, defaults);
+    tcase_add_test(parser, every_kind);
+    tcase_add_test(parser, lists);
+    tcase_add_test(parser, list_overflow);
+    tcase_add_test(parser, bad_values);
+    tcase_add_test(parser, bad_shape);
+    tcase_add_test(parser, help);
+    suite_add_tcase(suite, parser);
+    tcase_add_test(trainer, trainer_help);
+    tcase_add_test(trainer, trainer_defaults);
+    tcase_add_test(trainer, trainer_config);
+    tcase_add_test(trainer, trainer_models);
+    tcase_add_test(trainer, trainer_contradictions);
+    tcase_add_test(trainer, learning_rate);
+    tcase_add_test(trainer, hash);
+    suite_add_tcase(suite, trainer);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,636 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The contract of offload/ring.h: the part without system calls against made-up
+ * results, then one suite over both rings on a real file system (/var/tmp),
+ * then what only io_uring can be refused.
+ */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "offload/arena.h"
+#include "offload/memory.h"
+#include "offload/ring.h"
+#include "offload/ring_core.h"
+#include "offload/spill.h"
+#include "src/random.h"
+#include "tests/support/deny.h"
+
+#define MIB ((int64_t)1 << 20)
+#define FOLDER "/var/tmp"
+#define RANGES_MAX 512
+
+enum { URING, POSIX, KINDS };
+
+/* A file, memory, and a ring over both. */
+struct bench {
+    struct spill spill;
+    struct arena arena;
+    int event_fd;
+    struct ring *ring;
+};
+
+static uint64_t pick_state;
+
+static int64_t pick(int64_t below)
+{
+    return (int64_t)(random_bits(7, 7, pick_state++) % (uint64_t)below);
+}
+
+static void must(int status, const struct error *error)
+{
+    ck_assert_msg(status == ZERO_OK, "%s", error->text);
+}
+
+/* registered_bytes: the first of the memory. False, with the reason printed,
+ * where this machine has no such ring. */
+static bool bench_open(struct bench *bench, int kind, int64_t file_bytes, int64_t memory_bytes,
+                       int64_t registered_bytes)
+{
+    struct error error = {0};
+    must(spill_create(&bench->spill, FOLDER, file_bytes, &error), &error);
+    must(arena_create(&bench->arena, memory_bytes, &error), &error);
+    bench->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ck_assert_int_ge(bench->event_fd, 0);
+    int status = (kind == URING ? ring_uring_create : ring_posix_create)(
+        &bench->ring, bench->event_fd, registered_bytes > 0 ? bench->arena.base : NULL,
+        registered_bytes, bench->spill.fd, &error);
+    if (status == ZERO_ERR_UNSUPPORTED) {
+        printf("skipped: %s\n", error.text);
+        return false;
+    }
+    must(status, &error);
+    ck_assert_str_eq(bench->ring->ops->name, kind == URING ? "uring" : "posix");
+    return true;
+}
+
+static void bench_close(struct bench *bench)
+{
+    bench->ring->ops->destroy(bench->ring);
+    spill_destroy(&bench->spill);
+    arena_destroy(&bench->arena);
+    close(bench->event_fd);
+}
+
+static void submit(struct bench *bench)
+{
+    struct error error = {0};
+    must(bench->ring->ops->submit(bench->ring, &error), &error);
+}
+
+static void event_wait(const struct bench *bench)
+{
+    struct pollfd event = {bench->event_fd, POLLIN, 0};
+    ck_assert_int_eq(poll(&event, 1, 20000), 1); /* 20 s: lost */
+    uint64_t count;
+    ck_assert_int_eq(read(bench->event_fd, &count, sizeof(count)), sizeof(count));
+}
+
+/* Waits for count requests, each of which may come once. */
+static void reap(struct bench *bench, int count)
+{
+    static struct ring_request *seen[RING_REQUESTS_MAX];
+    int total = 0;
+    while (total < count) {
+        event_wait(bench);
+        int taken;
+        do {
+            taken = bench->ring->ops->reap(bench->ring, seen + total, 3);
+            total += taken;
+        } while (taken > 0 && total + 3 <= RING_REQUESTS_MAX);
+    }
+    ck_assert_int_eq(total, count);
+    for (int i = 0; i < total; i++) {
+        ck_assert_int_eq(seen[i]->inflight, 0);
+        for (int j = 0; j < i; j++)
+            ck_assert_ptr_ne(seen[i], seen[j]);
+        if (seen[i]->error.status == ZERO_OK)
+            ck_assert_int_eq(seen[i]->completed, seen[i]->bytes);
+    }
+    struct ring_request *more;
+    ck_assert_int_eq(bench->ring->ops->reap(bench->ring, &more, 1), 0);
+}
+
+static struct ring_request request_of(const struct bench *bench, bool write, char *buffer,
+                                      int64_t bytes, int64_t offset)
+{
+    return (struct ring_request){.fd = bench->spill.fd,
+                                 .write = write,
+                                 .buffer = buffer,
+                                 .bytes = bytes,
+                                 .offset = offset};
+}
+
+static void transfer(struct bench *bench, struct ring_request *request)
+{
+    bench->ring->ops->queue(bench->ring, request);
+    submit(bench);
+    reap(bench, 1);
+}
+
+/* ------------------------------------------------------------- every ring */
+
+/* Cuts [0, bytes) at random multiples of 4 KiB, into requests in random order. */
+static int ranges_cut(const struct bench *bench, bool write, char *memory, int64_t bytes,
+                      struct ring_request *requests)
+{
+    int count = 0;
+    for (int64_t at = 0; at < bytes; count++) {
+        static const int64_t scales[] = {SPILL_ALIGN, 64 << 10, MIB, 3 * MIB};
+        int64_t size = (1 + pick(scales[pick(4)] / SPILL_ALIGN)) * SPILL_ALIGN;
+        if (size > bytes - at || count == RANGES_MAX - 1)
+            size = bytes - at;
+        requests[count] = request_of(bench, write, memory + at, size, at);
+        at += size;
+    }
+    for (int i = count - 1; i > 0; i--) {
+        int other = (int)pick(i + 1);
+        struct ring_request swap = requests[i];
+        requests[i] = requests[other];
+        requests[other] = swap;
+    }
+    return count;
+}
+
+static void ranges_move(struct bench *bench, struct ring_request *requests, int count)
+{
+    for (int i = 0; i < count; i++) {
+        bench->ring->ops->queue(bench->ring, &requests[i]);
+        if (pick(8) == 0)
+            submit(bench);
+    }
+    submit(bench);
+    reap(bench, count);
+    for (int i = 0; i < count; i++)
+        ck_assert_msg(requests[i].error.status == ZERO_OK, "%s", requests[i].error.text);
+}
+
+/* registered: percent of the memory. */
+static void random_ranges(int kind, int registered)
+{
+    const int64_t bytes = 24 * MIB;
+    struct bench bench;
+    if (!bench_open(&bench, kind, bytes, 2 * bytes, 2 * bytes * registered / 100))
+        return;
+    ck_assert(registered > 0 || !bench.ring->registered);
+    static struct ring_request requests[RANGES_MAX];
+    char *out = bench.arena.base, *in = out + bytes;
+    for (int round = 0; round < 3; round++) {
+        for (int64_t i = 0; i < bytes / 8; i++)
+            ((uint64_t *)out)[i] = random_bits((uint64_t)round, 1, (uint64_t)i);
+        memset(in, 0, (size_t)bytes);
+        ranges_move(&bench, requests, ranges_cut(&bench, true, out, bytes, requests));
+        ranges_move(&bench, requests, ranges_cut(&bench, false, in, bytes, requests));
+        ck_assert_int_eq(memcmp(out, in, (size_t)bytes), 0);
+    }
+    bench_close(&bench);
+}
+
+START_TEST(ranges_registered)
+{
+    random_ranges(_i, 100);
+}
+END_TEST
+
+START_TEST(ranges_partly_registered)
+{
+    random_ranges(_i, 30);
+}
+END_TEST
+
+START_TEST(ranges_unregistered)
+{
+    random_ranges(_i, 0);
+}
+END_TEST
+
+/* More blocks than the depth, beside a small request that must not wait for
+ * another submit. */
+START_TEST(more_than_depth)
+{
+    const int64_t bytes = (2 * RING_DEPTH + 3) * MIB + SPILL_ALIGN;
+    struct bench bench;
+    if (!bench_open(&bench, _i, bytes + SPILL_ALIGN, 2 * bytes, 2 * bytes))
+        return;
+    memset(bench.arena.base, 0x5a, (size_t)bytes);
+    struct ring_request big = request_of(&bench, true, bench.arena.base, bytes, 0);
+    struct ring_request small =
+        request_of(&bench, true, bench.arena.base, SPILL_ALIGN, bytes);
+    bench.ring->ops->queue(bench.ring, &big);
+    bench.ring->ops->queue(bench.ring, &small);
+    submit(&bench);
+    reap(&bench, 2);
+    ck_assert_int_eq(big.error.status, ZERO_OK);
+    ck_assert_int_eq(small.error.status, ZERO_OK);
+    big = request_of(&bench, false, bench.arena.base + bytes, bytes, SPILL_ALIGN);
+    transfer(&bench, &big);
+    ck_assert_msg(big.error.status == ZERO_OK, "%s", big.error.text);
+    ck_assert_int_eq(memcmp(bench.arena.base, bench.arena.base + bytes, (size_t)bytes), 0);
+    bench_close(&bench);
+}
+END_TEST
+
+/* The sentence names the request and the place where the file ends, also when
+ * that is off the alignment. */
+START_TEST(end_of_file)
+{
+    struct bench bench;
+    if (!bench_open(&bench, _i, 4 * MIB, 4 * MIB, 4 * MIB))
+        return;
+    static const int64_t ends[] = {3 * MIB - SPILL_ALIGN, 3 * MIB - SPILL_ALIGN - 1000, MIB};
+    static const char *const stops[] = {"stopped at offset 3141632: the file ends there",
+                                        "stopped at offset 3140632: the file ends there",
+                                        "stopped at offset 2097152: the file ends there"};
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(ftruncate(bench.spill.fd, ends[i]), 0);
+        struct ring_request r = request_of(&bench, false, bench.arena.base, MIB, 2 * MIB);
+        transfer(&bench, &r);
+        ck_assert_int_eq(r.error.status, ZERO_ERR_IO);
+        ck_assert_ptr_nonnull(strstr(r.error.text, "read of 1048576 bytes at offset 2097152"));
+        ck_assert_msg(strstr(r.error.text, stops[i]) != NULL, "%s", r.error.text);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+/* One request fails, its neighbours do not, and the ring goes on. */
+START_TEST(read_only_file)
+{
+    struct bench bench;
+    if (!bench_open(&bench, _i, 16 * MIB, 16 * MIB, 16 * MIB))
+        return;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", bench.spill.fd);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    struct ring_request bad = request_of(&bench, true, bench.arena.base, 12 * MIB, 4 * MIB);
+    struct ring_request good = request_of(&bench, true, bench.arena.base, 2 * MIB, 0);
+    bad.fd = fd;
+    bench.ring->ops->queue(bench.ring, &bad);
+    bench.ring->ops->queue(bench.ring, &good);
+    submit(&bench);
+    reap(&bench, 2);
+    ck_assert_int_eq(bad.error.status, ZERO_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(bad.error.text, "write of 12582912 bytes at offset 4194304"));
+    ck_assert_ptr_nonnull(strstr(bad.error.text, strerror(EBADF)));
+    ck_assert_int_eq(bad.completed, 0);
+    ck_assert_msg(good.error.status == ZERO_OK, "%s", good.error.text);
+    transfer(&bench, &good);
+    ck_assert_int_eq(good.error.status, ZERO_OK);
+    close(fd);
+    bench_close(&bench);
+}
+END_TEST
+
+/* The limit lies within a block: a short write, then EFBIG. The pool's threads
+ * keep SIGXFSZ from the program, whose default for it is death. */
+START_TEST(file_size_limit)
+{
+    struct bench bench;
+    if (!bench_open(&bench, _i, 4 * MIB, 4 * MIB, 4 * MIB))
+        return;
+    if (_i == URING) /* kernels before 6.17 raise it in the submitting thread */
+        signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit = {3 * MIB / 2, 3 * MIB / 2};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    struct ring_request r = request_of(&bench, true, bench.arena.base, MIB, MIB);
+    transfer(&bench, &r);
+    ck_assert_int_eq(r.error.status, ZERO_ERR_IO);
+    ck_assert_msg(strstr(r.error.text, "stopped at offset 1572864") != NULL, "%s", r.error.text);
+    ck_assert_ptr_nonnull(strstr(r.error.text, strerror(EFBIG)));
+    ck_assert_int_eq(r.completed, MIB / 2);
+    r = request_of(&bench, true, bench.arena.base, MIB, 0);
+    transfer(&bench, &r);
+    ck_assert_int_eq(r.error.status, ZERO_OK);
+    bench_close(&bench);
+}
+END_TEST
+
+/* Nothing writes to the memory after destroy: it is unmapped at once. */
+START_TEST(destroy_with_work)
+{
+    static struct ring_request requests[64];
+    for (int submitted = 0; submitted < 2; submitted++) {
+        struct bench bench;
+        if (!bench_open(&bench, _i, 64 * MIB, 64 * MIB, 64 * MIB))
+            return;
+        for (int i = 0; i < 64; i++) {
+            requests[i] = request_of(&bench, i % 2, bench.arena.base + i * MIB, MIB, i * MIB);
+            bench.ring->ops->queue(bench.ring, &requests[i]);
+        }
+        if (submitted)
+            submit(&bench);
+        bench_close(&bench);
+    }
+}
+END_TEST
+
+START_TEST(nothing_to_do)
+{
+    struct bench bench;
+    if (!bench_open(&bench, _i, MIB, MIB, MIB))
+        return;
+    struct ring_request *done;
+    ck_assert_int_eq(bench.ring->ops->reap(bench.ring, &done, 1), 0);
+    submit(&bench);
+    ck_assert_int_eq(bench.ring->ops->reap(bench.ring, &done, 1), 0);
+    struct ring_request r = request_of(&bench, false, bench.arena.base, MIB, 0);
+    bench.ring->ops->queue(bench.ring, &r); /* not before submit */
+    ck_assert_int_eq(r.submitted, 0);
+    bench_close(&bench);
+}
+END_TEST
+
+/* ------------------------------------------------ refusals of io_uring alone */
+
+START_TEST(uring_refused)
+{
+    ck_assert(deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM));
+    struct error error = {0};
+    struct ring *ring;
+    ck_assert_int_eq(ring_uring_create(&ring, 1, NULL, 0, -1, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_ptr_null(ring);
+#ifdef HAVE_URING
+    ck_assert_ptr_nonnull(strstr(error.text, strerror(EPERM)));
+#endif
+}
+END_TEST
+
+#ifdef HAVE_URING
+START_TEST(uring_registers)
+{
+    struct bench bench;
+    if (!bench_open(&bench, URING, 4 * MIB, 4 * MIB, 4 * MIB))
+        return;
+    if (geteuid() == 0) /* others have RLIMIT_MEMLOCK */
+        ck_assert(bench.ring->registered);
+    bench_close(&bench);
+}
+END_TEST
+
+START_TEST(uring_registration_refused)
+{
+    ck_assert(deny_call(SYS_io_uring_register, 1, ~0u, 0, ENOMEM)); /* IORING_REGISTER_BUFFERS */
+    struct bench bench;
+    if (!bench_open(&bench, URING, 4 * MIB, 4 * MIB, 4 * MIB))
+        return;
+    ck_assert(!bench.ring->registered);
+    bench_close(&bench);
+    random_ranges(URING, 100);
+}
+END_TEST
+
+/* The kernel registers at most 1 GiB at once: a buffer over that edge moves too. */
+START_TEST(uring_piece_edge)
+{
+    const int64_t edge = 1024 * MIB;
+    char source[64];
+    if (memory_available("", source, sizeof(source)) < 3 * edge) {
+        printf("skipped: less than 3 GiB of memory are available\n");
+        return;
+    }
+    struct bench bench;
+    if (!bench_open(&bench, URING, 8 * MIB, edge + 4 * MIB, edge + 4 * MIB))
+        return;
+    char *out = bench.arena.base + edge - SPILL_ALIGN, *in = bench.arena.base;
+    for (int i = 0; i < 4 * MIB; i++)
+        out[i] = (char)(i % 251);
+    struct ring_request r = request_of(&bench, true, out, 4 * MIB, 0);
+    transfer(&bench, &r);
+    ck_assert_msg(r.error.status == ZERO_OK, "%s", r.error.text);
+    r = request_of(&bench, false, in, 4 * MIB, 0);
+    transfer(&bench, &r);
+    ck_assert_int_eq(memcmp(out, in, 4 * MIB), 0);
+    bench_close(&bench);
+}
+END_TEST
+
+/* The kernel takes some, then nothing any more: all requests come back, the
+ * later ones with its reason. */
+START_TEST(uring_breaks)
+{
+    struct bench bench;
+    if (!bench_open(&bench, URING, 64 * MIB, 64 * MIB, 64 * MIB))
+        return;
+    static struct ring_request requests[40];
+    for (int i = 0; i < 40; i++)
+        requests[i] = request_of(&bench, true, bench.arena.base + i * MIB, MIB, i * MIB);
+    bench.ring->ops->queue(bench.ring, &requests[0]);
+    submit(&bench);
+    ck_assert(deny_call(SYS_io_uring_enter, 0, 0, 0, ENXIO));
+    for (int i = 1; i < 40; i++)
+        bench.ring->ops->queue(bench.ring, &requests[i]);
+    struct error error = {0};
+    ck_assert_int_eq(bench.ring->ops->submit(bench.ring, &error), ZERO_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(error.text, strerror(ENXIO)));
+    reap(&bench, 40);
+    ck_assert_int_eq(requests[0].error.status, ZERO_OK);
+    for (int i = 1; i < 40; i++)
+        ck_assert_ptr_nonnull(strstr(requests[i].error.text, strerror(ENXIO)));
+    bench_close(&bench);
+}
+END_TEST
+
+/* EAGAIN with nothing under way: the event asks the caller to come back. */
+START_TEST(uring_busy)
+{
+    struct bench bench;
+    if (!bench_open(&bench, URING, 4 * MIB, 4 * MIB, 4 * MIB))
+        return;
+    ck_assert(deny_call(SYS_io_uring_enter, 0, 0, 0, EAGAIN));
+    struct ring_request r = request_of(&bench, true, bench.arena.base, MIB, 0);
+    bench.ring->ops->queue(bench.ring, &r);
+    submit(&bench);
+    for (int i = 0; i < 3; i++) {
+        event_wait(&bench);
+        struct ring_request *done;
+        ck_assert_int_eq(bench.ring->ops->reap(bench.ring, &done, 1), 0);
+    }
+    bench_close(&bench);
+}
+END_TEST
+#endif
+
+/* --------------------------------------------- the core, with made-up results */
+
+static char *const nowhere = (char *)(uintptr_t)SPILL_ALIGN; /* never touched */
+
+static struct ring_request made_up(int64_t bytes, int64_t offset)
+{
+    return (struct ring_request){
+        .write = true, .buffer = nowhere, .bytes = bytes, .offset = offset};
+}
+
+/* Blocks in queue order, RING_DEPTH at once, each byte once. */
+START_TEST(core_cuts_in_order)
+{
+    struct ring_core core;
+    ring_core_init(&core, NULL);
+    struct ring_request a = made_up(5 * MIB + SPILL_ALIGN, 0), b = made_up(9 * MIB, 0);
+    ring_core_queue(&core.ring, &a);
+    ring_core_queue(&core.ring, &b);
+    struct ring_block *out[RING_DEPTH];
+    for (int i = 0; i < RING_DEPTH; i++) {
+        out[i] = ring_core_next(&core);
+        ck_assert_ptr_nonnull(out[i]);
+        ck_assert_ptr_eq(out[i]->request, i < 6 ? &a : &b);
+        ck_assert_int_eq(out[i]->start, (i < 6 ? i : i - 6) * MIB);
+        ck_assert_int_eq(out[i]->bytes, i == 5 ? SPILL_ALIGN : MIB);
+    }
+    ck_assert_ptr_null(ring_core_next(&core));
+    struct ring_request *done;
+    for (int i = 0; i < 6; i++) {
+        ck_assert_int_eq(ring_core_take(&core, &done, 1), 0);
+        ck_assert(!ring_core_complete(&core, out[i], out[i]->bytes));
+    }
+    ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
+    ck_assert_ptr_eq(done, &a);
+    struct ring_block *next = ring_core_next(&core);
+    ck_assert_ptr_eq(next->request, &b);
+    ck_assert_int_eq(next->start, 2 * MIB);
+}
+END_TEST
+
+/* Short transfers of any length go on from an aligned place until all is moved. */
+START_TEST(core_continues_short)
+{
+    for (int round = 0; round < 200; round++) {
+        struct ring_core core;
+        ring_core_init(&core, NULL);
+        struct ring_request r = made_up(3 * MIB, 0);
+        ring_core_queue(&core.ring, &r);
+        struct ring_block *block;
+        while ((block = ring_core_next(&core)) != NULL) {
+            int64_t at = block->start, end = block->start + block->bytes;
+            bool again;
+            do {
+                ck_assert_int_eq(block->start, at);
+                ck_assert_int_eq(block->start + block->bytes, end);
+                int64_t result = 1 + pick(block->bytes);
+                switch (pick(8)) {
+                case 0: result = -EINTR; break;
+                case 1: result = -EAGAIN; break;
+                case 2: result = block->bytes; break;
+                default: break;
+                }
+                if (result > 0)
+                    at += result == block->bytes ? result : result / SPILL_ALIGN * SPILL_ALIGN;
+                again = ring_core_complete(&core, block, result);
+            } while (again);
+            ck_assert_int_eq(at, end);
+        }
+        struct ring_request *done;
+        ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
+        ck_assert_int_eq(r.error.status, ZERO_OK);
+        ck_assert_int_eq(r.completed, r.bytes);
+    }
+}
+END_TEST
+
+/* Results that move nothing for ever end in an error. */
+START_TEST(core_gives_up)
+{
+    static const int64_t results[] = {-EAGAIN, -EINTR, 100, 0};
+    static const int tries[] = {RING_TRIES, RING_TRIES, RING_TRIES, 1};
+    for (int i = 0; i < 4; i++) {
+        struct ring_core core;
+        ring_core_init(&core, NULL);
+        struct ring_request r = made_up(MIB, 2 * MIB), *done;
+        ring_core_queue(&core.ring, &r);
+        struct ring_block *block = ring_core_next(&core);
+        int count = 1;
+        while (ring_core_complete(&core, block, results[i]))
+            count++;
+        ck_assert_int_eq(count, tries[i]);
+        ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
+        ck_assert_int_eq(r.error.status, ZERO_ERR_IO);
+        ck_assert_ptr_nonnull(strstr(r.error.text, i == 2 ? "stopped at offset 2097252"
+                                                          : "stopped at offset 2097152"));
+    }
+}
+END_TEST
+
+/* After an error: nothing more is cut or continued, the request comes back with
+ * its last block, the first error stays, the next request runs. */
+START_TEST(core_fails_once)
+{
+    struct ring_core core;
+    ring_core_init(&core, NULL);
+    struct ring_request a = made_up(20 * MIB, 0), b = made_up(MIB, 0), *done;
+    ring_core_queue(&core.ring, &a);
+    ring_core_queue(&core.ring, &b);
+    struct ring_block *out[RING_DEPTH];
+    for (int i = 0; i < RING_DEPTH; i++)
+        out[i] = ring_core_next(&core);
+    ck_assert(!ring_core_complete(&core, out[3], -ENOSPC));
+    ck_assert(!ring_core_complete(&core, out[0], SPILL_ALIGN));
+    ck_assert(!ring_core_complete(&core, out[1], -EIO));
+    struct ring_block *next = ring_core_next(&core);
+    ck_assert_ptr_eq(next->request, &b);
+    ck_assert_ptr_null(ring_core_next(&core));
+    ck_assert(!ring_core_complete(&core, next, MIB));
+    static const int rest[] = {2, 4, 5, 6, 7};
+    for (int i = 0; i < 5; i++) {
+        ck_assert_int_eq(ring_core_take(&core, &done, 1), i == 0);
+        ck_assert(!ring_core_complete(&core, out[rest[i]], MIB));
+    }
+    ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
+    ck_assert_ptr_eq(done, &a);
+    ck_assert_ptr_nonnull(strstr(a.error.text, "stopped at offset 3145728"));
+    ck_assert_ptr_nonnull(strstr(a.error.text, strerror(ENOSPC)));
+    ck_assert_int_eq(a.completed, 5 * MIB + SPILL_ALIGN);
+    ck_assert_int_eq(b.error.status, ZERO_OK);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ring");
+    TCase *core = tcase_create("core");
+    tcase_add_test(core, core_cuts_in_order);
+    tcase_add_test(core, core_continues_short);
+    tcase_add_test(core, core_gives_up);
+    tcase_add_test(core, core_fails_once);
+    suite_add_tcase(suite, core);
+
+    TCase *rings = tcase_create("rings");
+    tcase_set_timeout(rings, 120);
+    tcase_add_loop_test(rings, ranges_registered, 0, KINDS);
+    tcase_add_loop_test(rings, ranges_partly_registered, 0, KINDS);
+    tcase_add_loop_test(rings, ranges_unregistered, 0, KINDS);
+    tcase_add_loop_test(rings, more_than_depth, 0, KINDS);
+    tcase_add_loop_test(rings, end_of_file, 0, KINDS);
+    tcase_add_loop_test(rings, read_only_file, 0, KINDS);
+    tcase_add_loop_test(rings, file_size_limit, 0, KINDS);
+    tcase_add_loop_test(rings, destroy_with_work, 0, KINDS);
+    tcase_add_loop_test(rings, nothing_to_do, 0, KINDS);
+    suite_add_tcase(suite, rings);
+
+    TCase *uring = tcase_create("uring");
+    tcase_set_timeout(uring, 120);
+    tcase_add_test(uring, uring_refused);
+#ifdef HAVE_URING
+    tcase_add_test(uring, uring_registers);
+    tcase_add_test(uring, uring_registration_refused);
+    tcase_add_test(uring, uring_piece_edge);
+    tcase_add_test(uring, uring_breaks);
+    tcase_add_test(uring, uring_busy);
+#endif
+    suite_add_tcase(suite, uring);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_FORK); /* limits and refusals stay in their test */
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

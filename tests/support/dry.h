@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One rank without data: plan, layout, queues and schedule are the engine's,
+ * what carries commands out is not. It starts and completes whatever may be,
+ * in a random order, and keeps for every 128 bytes of device memory, host
+ * memory and file a tag that says what would lie there. It notes a fault when
+ * a command starts while another, or the caller, uses the same bytes (and one
+ * of them writes), and when something is used that is not what the calls mean:
+ * parameters of another step, sums without this micro-step, a record unread.
+ *
+ * What a command touches is derived from the command and the plan. What it
+ * waits for is the schedule's affair and is never looked at here.
+ */
+#ifndef TESTS_SUPPORT_DRY_H
+#define TESTS_SUPPORT_DRY_H
+
+#include "src/schedule.h"
+
+#define DRY_UNITS_MAX 8
+
+enum dry_space { DRY_DEVICE, DRY_HOST, DRY_FILE, DRY_SPACES };
+
+struct dry_address {
+    enum dry_space space;
+    int64_t offset;
+};
+
+struct dry_access {
+    struct dry_address at;
+    int64_t bytes;
+    bool write;
+};
+
+/* A command under way, or what the caller uses between two of its calls. */
+struct dry_task {
+    struct command *command; /* NULL: the caller */
+    bool parked;             /* an update behind another */
+    struct dry_access *access;
+    int count, room;
+};
+
+/* What a command means, taken down when it is appended. */
+struct dry_note {
+    bool done;
+    int64_t micro;     /* micro-steps completed before it */
+    int64_t constants; /* of Adam */
+    int32_t before[DRY_UNITS_MAX], version[DRY_UNITS_MAX]; /* of units, before and after the walk */
+};
+
+struct dry {
+    struct settings set;
+    struct layout layout;
+    struct plan plan;
+    struct queues *queues;
+    struct schedule schedule;
+    int rank;
+    struct error error;
+
+    /* the order of things */
+    uint64_t random;
+    unsigned slow; /* queues whose commands take longest, one bit each */
+    int limit;     /* of commands under way */
+    int eager;     /* in 100: how often starting comes before completing */
+    int drift;     /* at most so many starts and completions behind each call */
+    struct dry_task *tasks;
+    int under_way;
+    bool updating;
+    struct dry_note *notes[QUEUES];
+    uint64_t head[QUEUES], tail[QUEUES]; /* all done up to here; appended */
+
+    /* what is where */
+    uint64_t *tags[DRY_SPACES];
+    int64_t tag_count[DRY_SPACES];
+    struct segment *segments;
+    int landing[PLAN_SLOTS_MAX]; /* writes that a chunk slot's owner in the file still owes */
+    struct dry_task params[DRY_UNITS_MAX], grads[DRY_UNITS_MAX]; /* the caller's */
+    bool acting; /* commands are carried out, not only asked what they touch */
+    struct dry_task *asked;
+
+    /* what the calls mean */
+    int64_t micro, constants;
+    int32_t before[DRY_UNITS_MAX], version[DRY_UNITS_MAX];
+
+    /* what was seen */
+    uint64_t text;        /* hash of all commands as text */
+    uint64_t collectives; /* of kind, unit and bytes of those in QUEUE_COMM */
+    int64_t commands[COMMAND_COPY_PUBLISH + 1], bytes[COMMAND_COPY_PUBLISH + 1];
+    FILE *log; /* the text, if wanted */
+    char fault[600]; /* the first; "": none */
+};
+
+/* The engine's zero_create on one of ranks ranks; random: the order of things. */
+int dry_create(struct dry *d, const struct zero_param *params, int count,
+               const struct zero_config *config, int ranks, int rank, uint64_t random);
+void dry_destroy(struct dry *d);
+
+/* The public calls, as src/zero.c makes them of the schedule. False: refused. */
+bool dry_acquire(struct dry *d, int unit);
+void dry_release(struct dry *d, int unit);
+bool dry_grad(struct dry *d, int unit);
+bool dry_reduce(struct dry *d, int unit);
+void dry_step(struct dry *d, bool skip);
+void dry_phase(struct dry *d, enum zero_phase phase);
+void dry_read(struct dry *d, int unit, int64_t first, int64_t count); /* elements of the unit */
+void dry_write(struct dry *d, int unit);                              /* all of it */
+void dry_digest(struct dry *d);
+
+/* Carries out all that was appended; a fault when that cannot be. */
+void dry_finish(struct dry *d);
+
+/* A number below n. */
+int dry_random(struct dry *d, int n);
+
+#endif

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int suite_run_all(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner), ran = srunner_ntests_run(runner);
+    srunner_free(runner);
+    if (ran == 0)
+        fprintf(stderr, "no test ran: is CK_RUN_SUITE or CK_RUN_CASE set?\n");
+    return failed || ran == 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+bool suite_short(void)
+{
+    const char *value = getenv("ZERO_TEST_SHORT");
+    return value && *value && *value != '0';
+}

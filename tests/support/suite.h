@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How every suite runs: all its cases, failing when none ran. */
+#ifndef TESTS_SUPPORT_SUITE_H
+#define TESTS_SUPPORT_SUITE_H
+
+#include <check.h>
+#include <stdbool.h>
+
+/* Runs and frees the suite; the program's exit status. */
+int suite_run_all(Suite *suite);
+
+/* Whether ZERO_TEST_SHORT asks for a sample of the long products. */
+bool suite_short(void);
+
+#endif

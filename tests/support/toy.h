@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A model of three units whose gradients depend on the gathered parameters and
+ * on the micro-batch, trained by ranks that are threads of this process. Any
+ * two runs of equal seed and global batch must end in equal bits.
+ */
+#ifndef TESTS_SUPPORT_TOY_H
+#define TESTS_SUPPORT_TOY_H
+
+#include "include/zero.h"
+#include "src/engine.h"
+#include "src/error.h"
+
+#define TOY_TENSORS 8
+#define TOY_UNITS 3
+#define TOY_STEPS_MAX 8
+
+/* The model's tensors with their fills. */
+void toy_describe(struct zero_param params[TOY_TENSORS]);
+
+struct toy {
+    struct zero_config config; /* .comm is set by toy_run */
+    int ranks, accumulate, steps;
+    const struct engine_seams *(*seams)(void *arg, int rank); /* may be NULL */
+    void *seams_arg;
+    int poison_step; /* in this step (from 1) a gradient is infinite; 0: never */
+
+    /* what came out, equal on all ranks */
+    struct zero_digest digest;
+    double norm[TOY_STEPS_MAX], mean[TOY_STEPS_MAX];
+    int clipped, skipped;
+    struct zero_stats stats; /* rank 0's */
+    struct error error;      /* of the first rank that failed, or of ranks that differ */
+};
+
+/* Trains; the outcome's status. */
+int toy_run(struct toy *toy);
+
+/* One micro-step on an engine: forward and backward of global micro-batch
+ * number 'batch'. Adds to *loss. */
+int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss);
+
+#endif

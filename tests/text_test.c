@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Text: which files count, in which order, what is held out, and where the
+ * sequences of a run begin. Then the text a model writes. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "examples/common/text.h"
+#include "examples/gpt2/sample.h"
+
+static char folder[64];
+static struct text text;
+static char error[512];
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
+static void setup(void)
+{
+    snprintf(folder, sizeof(folder), "%s/zero_text_XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void teardown(void)
+{
+    text_free(&text);
+    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A path below the folder, in storage that lives until the fourth call from here. */
+__attribute__((format(printf, 1, 2))) static const char *below(const char *format, ...)
+{
+    static char paths[4][256];
+    static int next;
+    char *path = paths[next++ % 4];
+    int used = snprintf(path, sizeof(paths[0]), "%s/", folder);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(path + used, sizeof(paths[0]) - (size_t)used, format, args);
+    va_end(args);
+    return path;
+}
+
+static void put(const char *path, const void *bytes, size_t count)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(bytes, 1, count, f), count);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static void put_word(const char *path, const char *word)
+{
+    put(path, word, strlen(word));
+}
+
+static int load(const char *path, int length)
+{
+    text_free(&text);
+    error[0] = 0;
+    return text_load(&text, &path, 1, length, error, sizeof(error));
+}
+
+static void is_train(const char *expect)
+{
+    ck_assert_int_eq(text.train_bytes, (int64_t)strlen(expect));
+    ck_assert_mem_eq(text.train, expect, strlen(expect));
+}
+
+/* Bytewise by whole path: '-' < '/' < 'a', and capitals come first. */
+START_TEST(order)
+{
+    mkdir(below("a"), 0700);
+    mkdir(below("a/deep"), 0700);
+    put_word(below("b"), "five ");
+    put_word(below("a/z"), "four ");
+    put_word(below("a/deep/x"), "three ");
+    put_word(below("a-b"), "two ");
+    put_word(below("Z"), "one ");
+    ck_assert_int_eq(load(folder, 1), 0);
+    ck_assert_int_eq(text.files, 5);
+    is_train("one two three four five"); /* one byte of 23 is held out */
+    ck_assert_int_eq(load(below("a//"), 1), 0);
+    is_train("three four ");
+}
+END_TEST
+
+START_TEST(several_paths)
+{
+    put_word(below("x"), "xxxx");
+    put_word(below("y"), "yyyy");
+    char x[256], y[256];
+    snprintf(x, sizeof(x), "%s", below("x"));
+    snprintf(y, sizeof(y), "%s", below("y"));
+    const char *paths[] = {y, x, y};
+    ck_assert_int_eq(text_load(&text, paths, 3, 1, error, sizeof(error)), 0);
+    is_train("yyyyxxxxyyyy");
+}
+END_TEST
+
+START_TEST(links)
+{
+    put_word(below("file"), "words");
+    mkdir(below("inner"), 0700);
+    ck_assert_int_eq(symlink(below("file"), below("inner/link")), 0);
+    ck_assert_int_eq(symlink(folder, below("inner/loop")), 0);
+    ck_assert_int_eq(symlink("nowhere", below("inner/broken")), 0);
+    ck_assert_int_eq(mkfifo(below("inner/fifo"), 0600), 0);
+    ck_assert_int_eq(load(folder, 1), 0);
+    ck_assert_int_eq(text.files, 1);
+    is_train("words");
+    ck_assert_int_eq(load(below("inner/link"), 1), 0); /* named: followed */
+    is_train("words");
+    ck_assert_int_eq(load(below("inner"), 1), -1);
+    ck_assert_int_eq(load(below("inner/fifo"), 1), -1);
+    ck_assert_ptr_nonnull(strstr(error, "is neither a file nor a folder."));
+}
+END_TEST
+
+/* A NUL decides when it is among the first 4096 bytes, and only there. */
+START_TEST(nul)
+{
+    static char bytes[3 * TEXT_HEAD];
+    memset(bytes, 'a', sizeof(bytes));
+    bytes[TEXT_HEAD] = 0;
+    put(below("late"), bytes, sizeof(bytes));
+    bytes[TEXT_HEAD] = 'a';
+    bytes[TEXT_HEAD - 1] = 0;
+    put(below("early"), bytes, sizeof(bytes));
+    put(below("tiny"), "", 1);
+    put(below("empty"), "", 0);
+    ck_assert_int_eq(load(folder, 1), 0);
+    ck_assert_int_eq(text.files, 2);
+    ck_assert_int_eq(text.passed_over, 2);
+    ck_assert_int_eq(text.train_bytes + text.held_bytes, (int64_t)sizeof(bytes));
+    ck_assert_int_eq(text.train[TEXT_HEAD], 0);
+    ck_assert_int_eq(load(below("early"), 1), -1);
+    ck_assert_str_eq(error, "No text was found: of 1 files none is free of NUL bytes. Give --data "
+                            "files or folders of text.");
+}
+END_TEST
+
+/* Files 19 and 39 of text are held out; what is not text does not count. */
+START_TEST(held_out)
+{
+    for (int i = 0; i < 45; i++) {
+        char word[8];
+        snprintf(word, sizeof(word), "<%02d>", i);
+        put_word(below("f%02d", i), word);
+    }
+    put(below("f05nul"), "a\0b", 3);
+    ck_assert_int_eq(load(folder, 1), 0);
+    ck_assert_int_eq(text.files, 45);
+    ck_assert_int_eq(text.held_files, 2);
+    ck_assert_int_eq(text.held_bytes, 8);
+    ck_assert(memcmp(text.held, "<39><19>", 8) == 0);
+    ck_assert_int_eq(text.train_bytes, 43 * 4);
+    ck_assert_mem_eq(text.train + 18 * 4, "<18><20>", 8);
+    ck_assert_mem_eq(text.train + 42 * 4, "<44>", 4);
+}
+END_TEST
+
+START_TEST(held_tail)
+{
+    char bytes[200];
+    for (int i = 0; i < 200; i++)
+        bytes[i] = (char)(i + 1);
+    put(below("one"), bytes, sizeof(bytes));
+    ck_assert_int_eq(load(folder, 1), 0);
+    ck_assert_int_eq(text.train_bytes, 190);
+    ck_assert_int_eq(text.held_bytes, 10);
+    ck_assert_mem_eq(text.held, bytes + 190, 10);
+    ck_assert_int_eq(text.held_files, 0);
+}
+END_TEST
+
+START_TEST(too_little)
+{
+    put_word(below("f"), "0123456789");
+    ck_assert_int_eq(load(folder, 8), 0);
+    ck_assert_int_eq(load(folder, 9), -1);
+    ck_assert_str_eq(error, "1 files of text leave 10 bytes to train on, and one sequence of 9 "
+                            "tokens needs 11. Give more with --data or a smaller --seq.");
+    ck_assert_ptr_null(text.train);
+    ck_assert_int_eq(load(below("none"), 1), -1);
+    ck_assert_ptr_nonnull(strstr(error, "No such file or directory"));
+    mkdir(below("empty"), 0700);
+    ck_assert_int_eq(load(below("empty"), 1), -1);
+    ck_assert_ptr_nonnull(strstr(error, "No text was found: of 0 files"));
+}
+END_TEST
+
+START_TEST(hash)
+{
+    put_word(below("f"), "0123456789abcdef0123456789abcdef");
+    ck_assert_int_eq(load(folder, 1), 0);
+    uint64_t first = text_hash(&text);
+    ck_assert_int_eq(load(folder, 1), 0);
+    ck_assert_uint_eq(text_hash(&text), first);
+    for (int i = 0; i < 32; i++) {
+        unsigned char *at = text.train + i; /* what is held out follows */
+        *at ^= 1;
+        ck_assert_uint_ne(text_hash(&text), first);
+        *at ^= 1;
+    }
+    text.train_bytes--;
+    text.held_bytes++;
+    text.held--;
+    ck_assert_uint_ne(text_hash(&text), first);
+    unsigned char zeros[8] = {0};
+    struct text three = {.train = zeros, .train_bytes = 3};
+    struct text four = {.train = zeros, .train_bytes = 4};
+    ck_assert_uint_ne(text_hash(&three), text_hash(&four));
+}
+END_TEST
+
+/* -------------------------------------------------------------- sequences */
+
+/* The numbers are part of the program's promise: the same run tomorrow. */
+START_TEST(starts)
+{
+    enum { BYTES = 1000, LENGTH = 100, DRAWS = 20000, STARTS = BYTES - LENGTH - 1 };
+    int seen[STARTS] = {0}, missing = 0, differ = 0;
+    for (int64_t i = 0; i < DRAWS; i++) {
+        int64_t at = text_start(1, i, BYTES, LENGTH);
+        ck_assert(at >= 0 && at < STARTS);
+        ck_assert_int_eq(at, text_start(1, i, BYTES, LENGTH));
+        differ += at != text_start(2, i, BYTES, LENGTH);
+        seen[at]++;
+    }
+    for (int i = 0; i < STARTS; i++)
+        missing += seen[i] == 0;
+    ck_assert_int_eq(missing, 0); /* 899 * exp(-20000 / 899): one in 5 million runs would fail */
+    ck_assert_int_gt(differ, DRAWS * 99 / 100);
+    ck_assert_int_eq(text_start(1, 0, 1 << 20, 128), 917683);
+    ck_assert_int_eq(text_start(1, 1, 1 << 20, 128), 1020178);
+    ck_assert_int_eq(text_start(5, 0, text_needs(7), 7), 0);
+}
+END_TEST
+
+/* However the sequences are cut into micro-batches, they are the same ones. */
+START_TEST(batches)
+{
+    enum { BYTES = 5000, LENGTH = 12, ALL = 24 };
+    unsigned char bytes[BYTES];
+    int32_t tokens[ALL * LENGTH], targets[ALL * LENGTH], some[2][ALL * LENGTH];
+    for (int i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)(i * 37 + i / 256);
+    text_batch(bytes, BYTES, 9, 0, ALL, LENGTH, tokens, targets);
+    for (int s = 0; s < ALL; s++)
+        for (int i = 0; i < LENGTH; i++) {
+            int64_t at = text_start(9, s, BYTES, LENGTH) + i;
+            ck_assert_int_eq(tokens[s * LENGTH + i], bytes[at]);
+            ck_assert_int_eq(targets[s * LENGTH + i], bytes[at + 1]);
+        }
+    for (int batch = 1; batch <= ALL; batch *= 2)
+        for (int number = 0; number < ALL / batch; number++) {
+            size_t first = (size_t)(number * batch * LENGTH), count = (size_t)(batch * LENGTH);
+            text_batch(bytes, BYTES, 9, number, batch, LENGTH, some[0], some[1]);
+            ck_assert_mem_eq(some[0], tokens + first, count * sizeof(int32_t));
+            ck_assert_mem_eq(some[1], targets + first, count * sizeof(int32_t));
+        }
+}
+END_TEST
+
+/* ------------------------------------------------------------------ sample */
+
+START_TEST(pick)
+{
+    const float logits[] = {0, 1, -40, 1}; /* of 1 + 2e: 0.155, 0.422, 0, 0.422 */
+    ck_assert_int_eq(sample_pick(logits, 4, 0, 0.99), 1);
+    ck_assert_int_eq(sample_pick(logits, 4, 1, 0), 0);
+    ck_assert_int_eq(sample_pick(logits, 4, 1, 0.15), 0);
+    ck_assert_int_eq(sample_pick(logits, 4, 1, 0.16), 1);
+    ck_assert_int_eq(sample_pick(logits, 4, 1, 0.57), 1);
+    ck_assert_int_eq(sample_pick(logits, 4, 1, 0.58), 3);
+    ck_assert_int_eq(sample_pick(logits, 4, 1, 1 - 0x1p-53), 3);
+    ck_assert_int_eq(sample_pick(logits, 4, 0.01, 0.001), 1); /* cold: the likeliest two */
+    ck_assert_int_eq(sample_pick(logits, 4, 1e6, 0.74), 2);   /* hot: all alike */
+    const float broken[] = {NAN, NAN};
+    ck_assert_int_eq(sample_pick(broken, 2, 1, 0.5), 0);
+}
+END_TEST
+
+START_TEST(print)
+{
+    char *out = NULL;
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+    sample_print((const unsigned char *)"a\tb\n\x1b[2J\xff~\x7f", 11, f);
+    fclose(f);
+    ck_assert_str_eq(out, "  | a\tb\n  | \\x1b[2J\\xff~\\x7f\n");
+    free(out);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("text");
+    TCase *files = tcase_create("files"), *sequences = tcase_create("sequences");
+    tcase_add_checked_fixture(files, setup, teardown);
+    tcase_add_test(files, order);
+    tcase_add_test(files, several_paths);
+    tcase_add_test(files, links);
+    tcase_add_test(files, nul);
+    tcase_add_test(files, held_out);
+    tcase_add_test(files, held_tail);
+    tcase_add_test(files, too_little);
+    tcase_add_test(files, hash);
+    suite_add_tcase(suite, files);
+    tcase_add_test(sequences, starts);
+    tcase_add_test(sequences, batches);
+    tcase_add_test(sequences, pick);
+    tcase_add_test(sequences, print);
+    suite_add_tcase(suite, sequences);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,233 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What users do wrong, and what happens to them: tests/wrong_use.sh GPT2 | --self-test
+# Each case must end by itself, with its status, with one sentence "rank r: ..."
+# of every rank that speaks and nothing else on standard error, no digest, no
+# file and no process left. make check runs it: make check ONLY=wrong_use.sh.
+# --self-test puts programs in gpt2's place that break each of these rules.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+limit=60 # seconds for a case: a hang is longer
+read -ra launcher <<<"${MPIRUN-mpirun}"
+command -v "${launcher[0]-}" >/dev/null || launcher=()
+
+scratch=$(mktemp -d) || exit 1
+mounted=
+trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$scratch"' EXIT
+mkdir "$scratch/files" "$scratch/empty" "$scratch/shared"
+: "${OMPI_MCA_btl_vader_backing_directory:=$scratch/shared}"
+export OMPI_MCA_btl_vader_backing_directory
+checks=0 failures=0
+
+# status | ranks | environment | options, with @ for a folder of ours | the sentence
+cases() {
+    cat <<'LIST'
+2|3||--unknown 3|There is no option --unknown\.
+2|1||--stage 4|--stage is given '4', .* 0 to 3\.
+2|1||--steps|--steps stands without a value\.
+2|1||--quiet=1|--quiet takes no value
+2|1||--dtype fp16|--dtype is given 'fp16', .* bf16 or fp32\.
+2|1||--chunk 100|--chunk 100 is not a multiple of 64\.
+2|1||--chunk 0|--chunk is given '0'
+2|1||--stage 2 --offload-param nvme|--offload-param nvme contradicts --stage 2
+2|1||--host-bytes 1M|--host-bytes 1048576 is for optimizer state on nvme
+2|1||--channels 70 --heads 4|--channels 70 cannot be divided among 4 heads\.
+2|1||--model d4|--model d4 and --layers contradict each other\.
+2|1||--offload nvme --nvme-path=|--nvme-path is given ''
+1|1||--data @/nothing|'@/nothing' cannot be read: No such file
+1|1||--seq 60000|one sequence of 60000 tokens needs 60002\.
+1|1||--seq 1000 --eval-every 1|--eval-every 1 needs 1002 for one sequence\.
+1|1||--offload nvme --nvme-path LICENSE|Cannot create a file in LICENSE: Not a dir
+1|2||--offload nvme --nvme-path @/nothing|Cannot create a file in @/nothing: No such file
+1|1|ZERO_DEVICE_MEMORY=1000||bytes of device memory are needed, 1000 of 1000 are free
+1|1|ZERO_ISA=sse||There is no instruction set .sse.\.
+1|2||--log @/nothing/run.csv|'@/nothing/run\.csv' cannot be written: No such file
+1|1||--log /dev/full|'/dev/full' could not be written to its end\.
+1|1||--lr 1e30 --steps 50|10 steps in a row were skipped
+LIST
+}
+
+model=(--layers 1 --channels 16 --seq 16 --batch 1 --steps 2 --quiet)
+model+=(--nvme-path "$scratch/files")
+text=(--data LICENSE)
+
+# The ids of processes that we started and that are still there.
+left_running() {
+    # shellcheck disable=SC2062 # these are files
+    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$scratch/files" | sed 's/[^0-9]//g'
+}
+
+# Whether standard error is one sentence of each of some ranks; of none will do
+# without a pattern.
+sentences() { # ranks, pattern
+    [ -s "$scratch/err" ] || [ -z "$2" ] || { echo "no sentence" && return; }
+    [ -z "$(tail -c 1 "$scratch/err")" ] || echo "a sentence without an end of line"
+    grep -vE "^rank [0-9]+: .*$2" "$scratch/err" | sed 's/^/not the sentence: /'
+    cut -d: -f1 "$scratch/err" | sort | uniq -d | sed 's/^/twice: /'
+    awk -v ranks="$1" '$2 + 0 >= ranks { print "there is no " $1 " " $2 }' "$scratch/err"
+}
+
+# What is wrong with how the case ended, in lines; empty: nothing.
+faults() { # expected status, status, ranks, pattern
+    [ "$2" = "$1" ] || echo "exit status $2, expected $1"
+    sentences "$3" "$4"
+    grep '^digest' "$scratch/out"
+    ls -A "$scratch/files"
+    left_running | sed 's/^/still running: process /'
+}
+
+judge() { # name, then as faults
+    local wrong
+    wrong=$(faults "${@:2}")
+    checks=$((checks + 1))
+    [ -n "$wrong" ] || { echo "ok: $1" && return; }
+    failures=$((failures + 1))
+    echo "WRONG: $1"
+    echo "$wrong"
+    sed 's/^/  /' "$scratch/err"
+}
+
+have_ranks() { # ranks, name
+    [ "$1" = 1 ] || [ "${#launcher[@]}" != 0 ] || { echo "skipped: $2: needs mpirun" && false; }
+}
+
+run_case() { # as a line of cases, in five arguments
+    local options launch=() name="${3:+$3 }gpt2 $4"
+    have_ranks "$2" "$name" || return
+    read -ra options <<<"${4//@/$scratch}"
+    [ "$2" = 1 ] || launch=("${launcher[@]}" -q -n "$2")
+    timeout -k 5 "$limit" env ${3:+"$3"} "${launch[@]}" "$gpt2" "${model[@]}" "${text[@]}" \
+        "${options[@]}" >"$scratch/out" 2>"$scratch/err" </dev/null
+    judge "$name" "$1" $? "$2" "${5//@/$scratch}"
+}
+
+# Two ranks, each with options of its own.
+run_unlike() { # options of rank 0, of rank 1, pattern
+    local name="gpt2 $1 : gpt2 $2" first second
+    have_ranks 2 "$name" || return
+    read -ra first <<<"$1"
+    read -ra second <<<"$2"
+    timeout -k 5 "$limit" "${launcher[@]}" -q \
+        -n 1 "$gpt2" "${model[@]}" "${text[@]}" "${first[@]}" : \
+        -n 1 "$gpt2" "${model[@]}" "${text[@]}" "${second[@]}" \
+        >"$scratch/out" 2>"$scratch/err" </dev/null
+    judge "$name" 1 $? 2 "$3"
+}
+
+run_full_disk() {
+    if ! mount -t tmpfs -o size=64k tmpfs "$scratch/empty" 2>/dev/null; then
+        echo "skipped: a full disk: a tmpfs cannot be mounted (root can)"
+        return
+    fi
+    mounted=$scratch/empty
+    run_case 1 2 "" "--offload nvme --nvme-path @/empty" \
+        "@/empty .tmpfs. has not enough space: [0-9]* bytes are needed, 65536 are free"
+    umount "$mounted" && mounted=
+}
+
+run_full_output() {
+    timeout -k 5 "$limit" "$gpt2" "${model[@]}" "${text[@]}" >/dev/full 2>"$scratch/err" </dev/null
+    local status=$?
+    : >"$scratch/out"
+    judge "gpt2 >/dev/full" 1 $status 1 "Standard output could not be written\."
+}
+
+# The process of rank 1, once rank 0 has logged some steps.
+find_rank() {
+    local tries pid
+    for ((tries = 0; tries < 200; tries++)); do
+        sleep 0.05
+        [ "$(wc -l 2>/dev/null <"$scratch/log.csv")" -ge 3 ] 2>/dev/null || continue
+        for pid in $(left_running); do
+            grep -qsF OMPI_COMM_WORLD_RANK=1 "/proc/$pid/environ" && echo "$pid" && return
+        done
+    done
+}
+
+# One rank is hit while all of them train.
+run_signal() { # signal, expected status, pattern
+    local job name="gpt2 on 2 ranks, one is sent SIG$1" pid status
+    have_ranks 2 "$name" || return
+    rm -f "$scratch/log.csv"
+    timeout -k 5 "$limit" "${launcher[@]}" -q -n 2 "$gpt2" "${model[@]}" "${text[@]}" \
+        --steps 1000000 --stage 3 --offload nvme --deadline 1 --log "$scratch/log.csv" \
+        >"$scratch/out" 2>"$scratch/err" </dev/null &
+    job=$!
+    pid=$(find_rank)
+    [ -z "$pid" ] || kill -s "$1" "$pid"
+    wait "$job"
+    status=$?
+    # Open MPI speaks for itself when a peer's memory is gone.
+    sed -i '/^\[[^]]*:[0-9]*\] Read -1,/d' "$scratch/err"
+    judge "$name" "$2" $status 2 "$3"
+}
+
+run_all() {
+    local status ranks environment options pattern
+    while IFS='|' read -r status ranks environment options pattern; do
+        run_case "$status" "$ranks" "$environment" "$options" "$pattern"
+    done < <(cases)
+    text=(--data "$scratch/empty")
+    run_case 1 2 "" "" "No text was found: of 0 files"
+    text=(--data LICENSE)
+    run_unlike "--stage 1" "--stage 2" "has another configuration than rank [01]\."
+    run_unlike "--steps 3" "--steps 4" "The ranks were not given the same options or text"
+    run_full_disk
+    run_full_output
+    run_signal KILL 137 ""
+    run_signal STOP 1 "did not arrive at|gave up before"
+}
+
+# What stands in for gpt2 where a case asks for status 1 and "what, and why".
+broken() {
+    cat <<'LIST'
+ok|echo "rank 0: what, and why." >&2; exit 1
+WRONG|echo "rank 0: what, and why." >&2; exit 2
+WRONG|echo "rank 0: what, and why." >&2
+WRONG|exit 1
+WRONG|kill -SEGV $$
+WRONG|exec sleep 99
+WRONG|echo "what, and why." >&2; exit 1
+WRONG|echo "rank 0: what, and why not." >&2; exit 1
+WRONG|printf "rank 0: what, and why." >&2; exit 1
+WRONG|echo "rank 1: what, and why." >&2; exit 1
+WRONG|echo "rank 0: what, and why." >&2; echo "rank 0: what, and why." >&2; exit 1
+WRONG|echo "rank 0: what, and why." >&2; echo "core dumped" >&2; exit 1
+WRONG|echo "rank 0: what, and why." >&2; echo "digest"; exit 1
+WRONG|echo "rank 0: what, and why." >&2; touch "$TMPDIR/a"; exit 1
+WRONG|echo "rank 0: what, and why." >&2; (sleep 5; exit "$TMPDIR") & exit 1
+LIST
+}
+
+self_test() {
+    local verdict script output tested=0 missed=0
+    gpt2=$scratch/gpt2 limit=10
+    export TMPDIR=$scratch/files
+    while IFS='|' read -r verdict script; do
+        printf '#!/bin/bash\n%s\n' "$script" >"$gpt2"
+        chmod +x "$gpt2"
+        [[ $script != *99* ]] || limit=1
+        output=$(run_case 1 1 "" "" "what, and why\.$")
+        limit=10
+        rm -f "$scratch/files/"*
+        tested=$((tested + 1))
+        [ "${output%%:*}" = "$verdict" ] && continue
+        missed=$((missed + 1))
+        printf 'expected %s of: %s\n%s\n' "$verdict" "$script" "$output"
+    done < <(broken)
+    checks=$tested failures=$missed
+}
+
+closing() {
+    echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
+    [ "$failures" = 0 ]
+}
+
+if [ "${1-}" = --self-test ]; then
+    self_test
+else
+    gpt2=${1:?"give gpt2: tests/wrong_use.sh GPT2 | --self-test"}
+    run_all
+fi
+closing
