@@ -50,7 +50,7 @@ AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 # ------------------------------------------------------------------ sources
 CORE := $(wildcard src/*.c src/device/*.c src/comm/*.c offload/*.c kernels/*.c)
 ifneq ($(MPI),1)
-CORE := $(filter-out src/comm/mpi.c,$(CORE))
+CORE := $(filter-out src/comm/mpi%,$(CORE))
 endif
 ifneq ($(URING),1)
 CORE := $(filter-out offload/uring.c,$(CORE))

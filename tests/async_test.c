@@ -30,6 +30,7 @@ enum moment {
     BEFORE_STEP,
     AFTER_STEP,
     AFTER_ACQUIRE, /* in forward */
+    BEFORE_DIGEST,
 };
 
 struct trial;
@@ -44,7 +45,7 @@ struct rank {
     pthread_mutex_t lock; /* of what follows, up to the outcome */
     pthread_cond_t changed;
     bool closed;
-    int64_t submitted, appended, gathers, watched;
+    int64_t submitted, completed, appended, gathers, watched, sums, walks;
 
     uint64_t text; /* of the schedule */
     struct zero_digest digest;
@@ -60,6 +61,7 @@ struct trial {
     bool (*withheld)(struct rank *r, const struct latch_op *op);
     void (*appended)(struct rank *r, const struct command *c);
     uint64_t random;
+    bool blind; /* gradients alone: no unit is acquired */
     struct rank rank[RANKS_MAX];
 };
 
@@ -91,6 +93,8 @@ static void moment(struct rank *r, enum moment when, int unit)
 
 static int forward_unit(struct rank *r, int unit)
 {
+    if (r->trial->blind)
+        return ZERO_OK;
     int status = zero_acquire(r->z, unit);
     moment(r, AFTER_ACQUIRE, unit);
     return status ? status : zero_release(r->z, unit);
@@ -98,13 +102,15 @@ static int forward_unit(struct rank *r, int unit)
 
 static int backward_unit(struct rank *r, int unit, int64_t batch)
 {
-    int status = zero_acquire(r->z, unit);
-    const void *w = status ? NULL : zero_param_data(r->z, unit);
-    void *g = w ? zero_grad_data(r->z, unit) : NULL;
-    if (!g)
+    bool blind = r->trial->blind;
+    int status = blind ? ZERO_OK : zero_acquire(r->z, unit);
+    void *g = status ? NULL : zero_grad_data(r->z, unit);
+    const void *w = blind || !g ? g : zero_param_data(r->z, unit); /* g is zeros */
+    if (!w)
         return r->z->error.status;
     add_gradient(unit, batch, r->trial->config.dtype, w, g);
-    status = zero_release(r->z, unit);
+    if (!blind)
+        status = zero_release(r->z, unit);
     moment(r, BEFORE_REDUCE, unit);
     if (!status)
         status = zero_reduce(r->z, unit);
@@ -142,6 +148,7 @@ static int train(struct rank *r)
         status = train_step(r, s);
     if (!status)
         status = forward_unit(r, 0); /* the last walk has a next forward, too */
+    moment(r, BEFORE_DIGEST, -1);
     return status ? status : zero_digest(r->z, &r->digest);
 }
 
@@ -201,6 +208,14 @@ static void see(void *arg, struct latch_op *op)
     pthread_mutex_unlock(&r->lock);
 }
 
+static void see_done(void *arg, const struct latch_op *op)
+{
+    struct rank *r = arg;
+    pthread_mutex_lock(&r->lock);
+    r->completed += op->kind == LATCH_COPY;
+    pthread_mutex_unlock(&r->lock);
+}
+
 static bool ask(void *arg, const struct latch_op *op)
 {
     struct rank *r = arg;
@@ -219,6 +234,7 @@ static void rank_body(int rank, struct zero_comm *comm, void *arg)
     *r = (struct rank){.trial = t};
     r->latch.submitted = see;
     r->latch.withheld = ask;
+    r->latch.completed = see_done;
     r->latch.arg = r;
     r->latch.seams.observe = observe;
     r->latch.seams.observe_arg = r;
@@ -254,7 +270,8 @@ static void run(struct trial *t)
  * all ranks. */
 static void run_both(struct trial *t)
 {
-    struct trial calm = {.config = t->config, .ranks = t->ranks, .accumulate = t->accumulate};
+    struct trial calm = {.config = t->config, .ranks = t->ranks, .accumulate = t->accumulate,
+                         .blind = t->blind};
     run(&calm);
     run(t);
     const struct rank *expected = &calm.rank[0];
@@ -576,6 +593,99 @@ START_TEST(state_is_read_during_backward)
 }
 END_TEST
 
+/* ------------------------------------------- a walk that the next step overtakes */
+
+static void count_walks(struct rank *r, const struct command *c)
+{
+    r->walks += c->kind == COMMAND_UPDATE && c->part == WALK_ADAM && c->chunk == 0;
+}
+
+static void number_walks(struct rank *r, struct latch_op *op)
+{
+    if (op->kind == LATCH_COMM && op->collective->header.kind == ZERO_COLLECTIVE_SUM)
+        r->sums++; /* one a step: the verdict */
+    if (op->kind == LATCH_COPY && op->stream == DEVICE_TO_DEVICE_MEMORY)
+        op->tag = r->walks;
+    r->submitted += op->tag > 0;
+}
+
+/* A walk's parameters are copied once the next step's verdict is on its way, and
+ * then slowly, so that its updates wait for slots. */
+static bool hold_to_next_verdict(struct rank *r, const struct latch_op *op)
+{
+    return op->tag && r->sums <= op->tag && r->closed;
+}
+
+static void closed_to_the_end(struct rank *r, enum moment when, int unit)
+{
+    (void)unit;
+    if (when == BEFORE_STEP)
+        close_latch(r);
+    if (when == BEFORE_DIGEST)
+        open_latch(r);
+}
+
+/* A caller that never waits for parameters: the walk still uses the constants of
+ * its own step. */
+START_TEST(constants_are_the_steps)
+{
+    for (int stage = 0; stage <= 2; stage++) {
+        struct trial t = {.config = {.stage = stage,
+                                     .offload = ZERO_HOST,
+                                     .chunk = 320,
+                                     .chunk_slots = 2,
+                                     .grad_slots = UNITS,
+                                     .dtype = ZERO_BF16},
+                          .ranks = 2,
+                          .accumulate = 1,
+                          .blind = true,
+                          .random = (uint64_t)stage + 1,
+                          .appended = count_walks,
+                          .moment = closed_to_the_end,
+                          .submitted = number_walks,
+                          .withheld = hold_to_next_verdict};
+        run_both(&t);
+        ck_assert_int_eq(t.rank[0].sums, STEPS + 1);
+        ck_assert_int_ge(t.rank[0].submitted, STEPS * t.rank[0].plan.chunks);
+    }
+}
+END_TEST
+
+/* ----------------------------------------------------- zero_write and its chunks */
+
+/* Unit 0's last chunk is unit 1's first, and unit 1 is in use: when zero_write
+ * returns, nobody copies parameters any more. */
+static void write_beside(struct rank *r, enum moment when, int unit)
+{
+    float values[ELEMENTS];
+    if (when != AFTER_ACQUIRE || unit != 1)
+        return;
+    for (int i = 0; i < ELEMENTS; i++)
+        values[i] = 0.25f * noise(1, 0, i);
+    int status = zero_write(r->z, 0, ZERO_MASTER, 0, ELEMENTS, values);
+    pthread_mutex_lock(&r->lock);
+    int64_t left = r->submitted - r->completed;
+    pthread_mutex_unlock(&r->lock);
+    if (status || left)
+        error_set(&r->error, ZERO_ERR_STATE, "%d, %lld copies under way: %s", status,
+                  (long long)left, zero_last_error(r->z));
+}
+
+START_TEST(write_returns_behind_its_copies)
+{
+    for (int stage = 0; stage <= 2; stage++) {
+        struct trial t = {.config = {.stage = stage, .offload_optimizer = ZERO_HOST, .chunk = 320},
+                          .ranks = 2,
+                          .accumulate = 1,
+                          .random = (uint64_t)stage + 1,
+                          .submitted = count_copies,
+                          .moment = write_beside};
+        run(&t);
+        ck_assert_int_gt(t.rank[0].submitted, 0);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------ random lateness */
 
 static void nothing_more(const struct trial *t)
@@ -615,6 +725,8 @@ int main(void)
     tcase_add_test(c, gathers_run_ahead);
     tcase_add_test(c, forward_waits_for_its_unit_alone);
     tcase_add_test(c, state_is_read_during_backward);
+    tcase_add_test(c, constants_are_the_steps);
+    tcase_add_test(c, write_returns_behind_its_copies);
     tcase_add_loop_test(c, lateness_changes_nothing, 0, 2);
     suite_add_tcase(s, c);
     return suite_run_all(s);

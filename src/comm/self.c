@@ -22,6 +22,7 @@ static void sum_pieces(const struct zero_collective *c)
 static int self_start(struct zero_comm *comm, struct zero_collective *c)
 {
     (void)comm;
+    assert(c->header.kind >= ZERO_COLLECTIVE_GATHER && c->header.kind < ZERO_COLLECTIVE_FAILED);
     assert(c->header.bytes >= 0);
     switch (c->header.kind) {
     case ZERO_COLLECTIVE_GATHER:
@@ -31,7 +32,7 @@ static int self_start(struct zero_comm *comm, struct zero_collective *c)
     case ZERO_COLLECTIVE_REDUCE: sum_pieces(c); break;
     case ZERO_COLLECTIVE_SUM: assert(c->header.bytes <= ZERO_SUM_BYTES_MAX); break;
     case ZERO_COLLECTIVE_BROADCAST: assert(c->root == 0); break;
-    default: assert(!"a kind that is started");
+    default: break;
     }
     return ZERO_OK;
 }

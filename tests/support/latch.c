@@ -42,6 +42,13 @@ static void drop(struct latch_op **link)
     free(op);
 }
 
+static void complete(struct latch *l, struct latch_op **link)
+{
+    if (l->completed)
+        l->completed(l->arg, *link);
+    drop(link);
+}
+
 static void drop_all(struct latch_op **list)
 {
     while (*list)
@@ -112,7 +119,7 @@ static bool device_copied(struct device *device, const struct device_copy *copy)
                refused(d->latch, &op->late_end)))
         return false;
     if (op)
-        drop(link);
+        complete(d->latch, link);
     return d->inner->ops->copied(d->inner, copy);
 }
 
@@ -177,7 +184,7 @@ static int ring_reap(struct ring *ring, struct ring_request **done, int max)
             continue;
         }
         done[n++] = op->request;
-        drop(link);
+        complete(r->latch, link);
     }
     return n;
 }
@@ -223,7 +230,7 @@ static int comm_test(struct zero_comm *comm, struct zero_collective *collective,
     if (status || !op->finished || withheld(c->latch, op) || refused(c->latch, &op->late_end))
         return comm_answer(c, status);
     *done = true;
-    drop(link);
+    complete(c->latch, link);
     return ZERO_OK;
 }
 

@@ -33,8 +33,9 @@ struct latch_op {
 };
 
 struct latch {
-    void (*submitted)(void *arg, struct latch_op *op); /* these two may be NULL */
+    void (*submitted)(void *arg, struct latch_op *op); /* these three may be NULL */
     bool (*withheld)(void *arg, const struct latch_op *op);
+    void (*completed)(void *arg, const struct latch_op *op); /* the engine learns of it next */
     void *arg;
     uint64_t random; /* state of the generator; 0: nothing is late */
 
