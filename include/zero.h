@@ -117,7 +117,8 @@ struct zero_comm; /* how ranks reach each other: end of this file */
  * Writes elements [first, first + count) of one tensor as fp32 into out.
  * Elements are numbered row-major from 0. Called once per element and rank
  * that needs it, within zero_create, from one library thread at a time, in
- * pieces: so a model is initialised that no rank could hold. Returns 0, or
+ * pieces: so a model is initialised that no rank could hold. Values must be
+ * finite. Returns 0, or
  * anything else to end zero_create with ZERO_ERR_ARGUMENT.
  */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
@@ -221,14 +222,17 @@ ZERO_API int zero_size(const struct zero *z);
 
 /* COLLECTIVE, between micro-steps. ZERO_EVAL: acquire and release only, in
  * any order. A new engine is in ZERO_TRAIN.
- *   ZERO_ERR_STATE  a micro-step is open, or a unit is acquired */
+ *   ZERO_ERR_STATE  a unit is acquired, holds gradients, or is reduced in this
+ *                   micro-step */
 ZERO_API int zero_phase(struct zero *z, enum zero_phase phase);
 
 /*
  * COLLECTIVE. Makes the parameters of a unit usable until its release, and
  * starts gathering the units that come next (as in the last micro-step).
  * Acquires nest. On the CPU device it returns when the parameters are there.
- *   ZERO_ERR_STATE  all gather slots hold acquired units
+ *   ZERO_ERR_STATE  every gather slot that is large enough holds an acquired
+ *                   unit. Slots have the sizes of the largest units: as many
+ *                   units as there are slots, acquired from none, always fit
  */
 ZERO_API int zero_acquire(struct zero *z, int unit);
 
@@ -244,12 +248,14 @@ ZERO_API const void *zero_param_data(struct zero *z, int param);
  * the unit's first call in a micro-step: add d(mean loss of this rank's
  * micro-batch) here until the unit's reduce. The engine divides by micro-steps
  * and ranks. NULL on failure: out of phase, unit already reduced, or all
- * gradient slots hold units that were not reduced yet. */
+ * gradient slots that are large enough hold units that were not reduced yet. */
 ZERO_API void *zero_grad_data(struct zero *z, int param);
 
 /* COLLECTIVE. The unit's gradients are complete: sum them over the ranks, in
  * rank order. Exactly once per unit and micro-step. A unit whose gradients
- * nobody asked for counts as zeros. Returns at once. */
+ * nobody asked for counts as zeros (and needs a slot as zero_grad_data does).
+ * Returns at once.
+ *   ZERO_ERR_STATE  out of phase, reduced already, or no slot */
 ZERO_API int zero_reduce(struct zero *z, int unit);
 
 struct zero_step_info {
@@ -277,8 +283,9 @@ struct zero_adam {
     double weight_decay; /* >= 0, per unit of lr; not for ZERO_NO_DECAY tensors */
 };
 
-/* COLLECTIVE, before the step's first reduce; holds until set again. Rank 0's
- * values count; the verdict checks that the others agree. */
+/* COLLECTIVE, before the step's first reduce (a group that was never set: before
+ * the step); holds until set again. Rank 0's
+ * values count; the next message between ranks checks that the others agree. */
 ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *adam);
 
 /* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are scaled to
@@ -304,7 +311,7 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
  * step). Elements [first, first + count) of tensor param as fp32, on every
  * rank, from wherever they rest. ZERO_GRAD is the mean gradient before
  * clipping; zero_write takes the other three only, uses every rank's own copy
- * of out (they must be equal), and rounds the new parameters from the master.
+ * of in (they must be equal), and rounds the new parameters from the master.
  */
 ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
                        float *out);
@@ -379,9 +386,11 @@ ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
  * test, for four collectives. include/zero_mpi.h makes one from an MPI
  * communicator; write your own to run over something else.
  *
- * All calls come from one engine thread. Collectives start in the same order
- * on all ranks, with increasing sequence; up to ZERO_COLLECTIVES are under way
- * at once, and one that was started stays where it is in memory until test
+ * All calls come from one thread at a time: the engine's, or at creation and
+ * destroy the caller's. One engine at a time uses a communicator. Collectives
+ * start in the same order on all ranks, with increasing sequence; up to
+ * ZERO_COLLECTIVES are under way at once, and one that was started stays where
+ * it is in memory until test
  * reports it done. A backend compares header on all ranks before it moves a
  * byte into data, and allocates nothing after its creation.
  */
@@ -428,7 +437,8 @@ struct zero_comm_ops {
     int (*test)(struct zero_comm *comm, struct zero_collective *c, bool *done);
     /* A rank that c still waits for, or -1: for the message at the deadline. */
     int (*missing)(struct zero_comm *comm, const struct zero_collective *c);
-    /* Tells the other ranks that this one starts no collective from sequence on. */
+    /* Tells the other ranks that this one starts no collective from sequence on, and
+     * gives up what is under way: no collective's memory is touched afterwards. */
     void (*abort)(struct zero_comm *comm, uint64_t sequence);
     /* Local and bounded in time, also with collectives under way. */
     void (*destroy)(struct zero_comm *comm);
@@ -438,6 +448,7 @@ struct zero_comm {
     const struct zero_comm_ops *ops;
     int rank, size;
     int local_rank, local_size; /* among the ranks of this node */
+    uint64_t sequence;          /* the engine's: of the last collective started */
     char error[256];            /* the sentence of the last failure */
 };
 

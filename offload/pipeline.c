@@ -50,8 +50,6 @@ void pipeline_poll(struct pipeline *p)
         assert(!t->done);
         t->done = true;
         p->outstanding--;
-        if (!t->request.error.status)
-            *(t->request.write ? &p->written_bytes : &p->read_bytes) += t->request.bytes;
     }
 }
 

@@ -43,7 +43,6 @@ struct pipeline {
     const struct spill *spill;
     int outstanding;          /* requests handed to the ring and not yet reaped */
     struct pipeline_slot *slots;
-    int64_t read_bytes, written_bytes; /* counted when reaped */
 };
 
 int pipeline_create(struct pipeline *p, int slots, struct error *error);

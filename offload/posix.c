@@ -153,7 +153,7 @@ int ring_posix_create(struct ring **ring, int event_fd, void *base, int64_t byte
             char text[64];
             error_set(error, ZERO_ERR_MEMORY,
                       "Only %d of %d I/O threads could be started: %s. Raise the limit on "
-                      "processes (ulimit -u).",
+                      "processes or memory (ulimit -u, ulimit -v).",
                       posix->threads, POSIX_THREADS, strerror_r(rc, text, sizeof(text)));
             posix_destroy(&posix->core.ring);
             return error->status;

@@ -28,7 +28,6 @@ struct ring_request {
     char *buffer; /* SPILL_ALIGN aligned, as are bytes and offset */
     int64_t bytes;
     int64_t offset;
-    uint64_t tag; /* the caller's own */
     struct error error; /* set by the ring: path-free sentence with offset, length, errno */
     /* the ring's own */
     int64_t submitted, completed;

@@ -237,11 +237,14 @@ int ring_uring_create(struct ring **ring, int event_fd, void *base, int64_t byte
     }
     if (rc != 0) {
         char text[64];
+        const char *why = rc == -EMFILE || rc == -ENFILE ? "raise the limit on files, ulimit -n"
+                          : rc == -ENOMEM                ? "raise the limit on memory, ulimit -l"
+                                                         : "sysctl kernel.io_uring_disabled, or a "
+                                                           "container's rules";
         free(uring);
         return error_set(error, ZERO_ERR_UNSUPPORTED,
-                         "This system refuses io_uring: %s (sysctl kernel.io_uring_disabled, or a "
-                         "container's rules). Use the ring posix.",
-                         strerror_r(-rc, text, sizeof(text)));
+                         "This system refuses io_uring: %s (%s). Use the ring posix.",
+                         strerror_r(-rc, text, sizeof(text)), why);
     }
     resources_register(uring, base, bytes, fd);
     *ring = &uring->core.ring;

@@ -22,10 +22,10 @@ const char *place_name(enum zero_place place)
 static int take_int(int value, int fallback, int least, int most, const char *name, int *out,
                     struct error *error)
 {
-    *out = value == 0 ? fallback : value;
-    if (*out < least || *out > most)
+    if (value != 0 && (value < least || value > most))
         return error_set(error, ZERO_ERR_ARGUMENT, "%s is %d. Use %d to %d, or 0 for the default.",
-                         name, value, least, most);
+                         name, value, least > 0 ? least : 1, most);
+    *out = value == 0 ? fallback : value;
     return ZERO_OK;
 }
 
@@ -80,11 +80,13 @@ static int take_path(struct settings *s, const char *path, struct error *error)
 int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
 {
     *s = (struct settings){0};
-    if (!c || c->size != sizeof(*c))
+    if (!c)
+        return error_set(error, ZERO_ERR_ARGUMENT, "config is NULL. Pass a struct zero_config.");
+    if (c->size != sizeof(*c))
         return error_set(error, ZERO_ERR_ARGUMENT,
                          "config.size is %zu where this library has %zu. Set it to sizeof(struct "
                          "zero_config) and compile with the header of this library.",
-                         c ? c->size : 0, sizeof(*c));
+                         c->size, sizeof(*c));
     if (c->stage < 0 || c->stage > 3)
         return error_set(error, ZERO_ERR_ARGUMENT, ".stage is %d. Use 0, 1, 2 or 3.", c->stage);
     if (c->dtype != ZERO_FP32 && c->dtype != ZERO_BF16)
@@ -95,6 +97,11 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
                          ".ring is %d. Use ZERO_RING_AUTO, "
                          "ZERO_RING_URING or ZERO_RING_POSIX.",
                          (int)c->ring);
+    if ((int)c->log_level < ZERO_LOG_WARNING || c->log_level > ZERO_LOG_SILENT)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".log_level is %d. Use ZERO_LOG_WARNING, ZERO_LOG_INFO or "
+                         "ZERO_LOG_SILENT.",
+                         (int)c->log_level);
     s->stage = c->stage;
     s->dtype = c->dtype;
     s->ring = c->ring;

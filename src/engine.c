@@ -42,7 +42,7 @@ void engine_log(const struct zero *z, enum zero_log_level level, const char *for
 /* What each rank tells the others at a door. */
 struct hello {
     int64_t status;
-    char text[256];
+    char text[496];
     uint64_t model, settings;
     uint64_t host;
     uint64_t cpus[16]; /* affinity mask */
@@ -95,11 +95,13 @@ static void judge(struct zero *z, const struct hello *all)
         if (all[r].model != me->model)
             error_set(&z->error, ZERO_ERR_MISMATCH,
                       "Rank %d describes another model than rank %d. Names, shapes, units, groups "
-                      "and flags must be equal on all ranks.", r, z->rank);
+                      "and flags must be equal on all ranks.",
+                      r, z->rank);
         else if (all[r].settings != me->settings)
             error_set(&z->error, ZERO_ERR_MISMATCH,
                       "Rank %d has another configuration than rank %d. Stage, dtype, places, "
-                      ".host_bytes, .chunk and slots must be equal on all ranks.", r, z->rank);
+                      ".host_bytes, .chunk and slots must be equal on all ranks.",
+                      r, z->rank);
     }
     if (!z->threads)
         z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
@@ -108,11 +110,18 @@ static void judge(struct zero *z, const struct hello *all)
 int engine_agree(struct zero *z, const char *what)
 {
     struct hello *all = calloc((size_t)z->size, sizeof(*all));
-    if (!all)
+    if (!all) {
+        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, ZERO_ERR_MEMORY, "No memory to hear %d ranks.", z->size);
+    }
     introduce(z, &all[z->rank]);
-    struct command c = {.kind = COMMAND_EXCHANGE, .unit = -1, .chunk = -1, .slot = -1,
-                        .bytes = sizeof(*all), .data = all, .name = what};
+    struct command c = {.kind = COMMAND_EXCHANGE,
+                        .unit = -1,
+                        .chunk = -1,
+                        .slot = -1,
+                        .bytes = sizeof(*all),
+                        .data = all,
+                        .name = what};
     struct error failure = {0};
     if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
         error_set(&z->error, failure.status, "%s", failure.text);
@@ -189,8 +198,8 @@ static int make_tables(struct zero *z)
     z->fetches = table(parts, sizeof(*z->fetches), e);
     z->segments = table(parts, sizeof(*z->segments), e);
     z->param_copies = table(parts, sizeof(*z->param_copies), e);
-    z->publish_copies = table((size_t)p->chunk_slots * (size_t)l->units,
-                              sizeof(*z->publish_copies), e);
+    z->publish_copies =
+        table((size_t)p->chunk_slots * (size_t)l->units, sizeof(*z->publish_copies), e);
     z->grad_copies = table((size_t)p->chunk_slots, sizeof(*z->grad_copies), e);
     z->sum_copies = table(2 * (size_t)p->grad_slots, sizeof(*z->sum_copies), e);
     if (e->status)
@@ -204,18 +213,26 @@ static int make_tables(struct zero *z)
 static int make_ring(struct zero *z)
 {
     int event = queues_event(z->queues), fd = z->spill.fd;
+    int64_t slots = z->plan.report.host.slots; /* the arena's end: all that is read and written */
+    char *base = z->arena.base + z->arena.bytes - slots;
     struct ring **ring = &z->pipeline.ring;
     struct error refused = {0};
     if (z->seams && z->seams->ring)
-        return z->seams->ring(ring, event, z->arena.base, z->arena.bytes, fd, &z->error);
-    if (z->set.ring != ZERO_RING_POSIX) {
-        if (!ring_uring_create(ring, event, z->arena.base, z->arena.bytes, fd, &refused))
-            return ZERO_OK;
-        if (z->set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
-            return error_set(&z->error, refused.status, "%s", refused.text);
-        engine_log(z, ZERO_LOG_WARNING, "%s Using pread and pwrite instead.", refused.text);
+        return z->seams->ring(ring, event, base, slots, fd, &z->error);
+    if (z->set.ring == ZERO_RING_POSIX)
+        return ring_posix_create(ring, event, base, slots, fd, &z->error);
+    if (!ring_uring_create(ring, event, base, slots, fd, &refused)) {
+        if (!(*ring)->registered)
+            engine_log(z, ZERO_LOG_WARNING,
+                       "io_uring could not register %lld bytes of buffers (ulimit -l). Transfers "
+                       "take a little more CPU time.",
+                       (long long)slots);
+        return ZERO_OK;
     }
-    return ring_posix_create(ring, event, z->arena.base, z->arena.bytes, fd, &z->error);
+    if (z->set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
+        return error_set(&z->error, refused.status, "%s", refused.text);
+    engine_log(z, ZERO_LOG_WARNING, "%s Using pread and pwrite instead.", refused.text);
+    return ring_posix_create(ring, event, base, slots, fd, &z->error);
 }
 
 static int make_places(struct zero *z)
@@ -240,8 +257,10 @@ static int make_places(struct zero *z)
                    z->spill.path, z->spill.type, z->spill.direct ? ", O_DIRECT" : "",
                    z->pipeline.ring->ops->name);
         if (!z->spill.direct)
-            engine_log(z, ZERO_LOG_WARNING, "%s (%s) refuses O_DIRECT: its page cache takes "
-                       "memory and bandwidth.", z->spill.path, z->spill.type);
+            engine_log(z, ZERO_LOG_WARNING,
+                       "%s (%s) refuses O_DIRECT: its page cache takes "
+                       "memory and bandwidth.",
+                       z->spill.path, z->spill.type);
     }
     return pool_create(&z->pool, z->threads, event, e);
 }
@@ -251,6 +270,8 @@ static int make_places(struct zero *z)
 int engine_create(struct zero **out, const struct zero_param *params, int count,
                   const struct zero_config *config, const struct engine_seams *seams)
 {
+    if (!out)
+        return ZERO_ERR_ARGUMENT;
     struct zero *z = *out = calloc(1, sizeof(*z));
     if (!z)
         return ZERO_ERR_MEMORY;
@@ -261,8 +282,10 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     int64_t chunks = z->error.status ? 0 : z->plan.chunks;
     struct error thread = {0};
     if (queues_create(&z->queues, chunks, &thread) ||
-        queues_start(z->queues, &engine_queue_ops, z, &thread))
+        queues_start(z->queues, &engine_queue_ops, z, &thread)) {
+        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, thread.status, "%s", thread.text);
+    }
     if (!z->set.deadline_seconds)
         z->set.deadline_seconds = 300;
     if (engine_agree(z, "zero_create"))
@@ -287,16 +310,16 @@ void zero_destroy(struct zero *z)
     if (!z)
         return;
     queues_stop(z->queues, z->created, z->set.deadline_seconds);
-    if (z->created && schedule_step_open(&z->schedule)) /* the others expect more of this rank */
-        z->comm->ops->abort(z->comm, z->sequence + 1);
+    bool busy = false;
+    for (int i = 0; i < ZERO_COLLECTIVES; i++)
+        busy |= z->operations[i].busy;
+    if (busy ||
+        (z->created && schedule_step_open(&z->schedule))) /* more is expected of this rank */
+        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
     pool_destroy(z->pool);
     if (z->pipeline.ring)
         z->pipeline.ring->ops->destroy(z->pipeline.ring);
     if (z->device) {
-        char *memory = z->device_memory;
-        int64_t bytes = z->plan.device.total;
-        if (memory)
-            z->device->ops->free(z->device, memory, bytes);
         z->device->ops->destroy(z->device);
     }
     if (z->owns_comm)
@@ -307,9 +330,9 @@ void zero_destroy(struct zero *z)
     spill_destroy(&z->spill);
     arena_destroy(&z->arena);
     layout_destroy(&z->layout);
-    void *tables[] = {z->runs, z->adam, z->adam_set, z->update.adam, z->verdict, z->parts,
-                      z->fetches, z->segments, z->param_copies, z->publish_copies, z->grad_copies,
-                      z->sum_copies};
+    void *tables[] = {z->runs,         z->adam,           z->adam_set,    z->update.adam,
+                      z->verdict,      z->parts,          z->fetches,     z->segments,
+                      z->param_copies, z->publish_copies, z->grad_copies, z->sum_copies};
     for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
         free(tables[i]);
     free(z);

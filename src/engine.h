@@ -77,7 +77,6 @@ struct zero {
     /* what the engine thread works with */
     struct zero_comm *comm;
     bool owns_comm;
-    uint64_t sequence; /* of the last collective started */
     struct operation operations[ZERO_COLLECTIVES];
     const void **parts; /* room for one pointer per rank */
     struct device *device;
@@ -108,6 +107,7 @@ struct zero {
     struct zero_adam *adam; /* per group */
     bool *adam_set;
     double clip;
+    int64_t grads_summed; /* micro-batches in the sums at rest */
     int64_t steps, skipped;
     int64_t *verdict; /* room for one */
     int64_t huge_bytes;
@@ -136,6 +136,12 @@ int engine_agree(struct zero *z, const char *what);
  * engine's stays. */
 int engine_enter(struct zero *z);
 
+/* What a call that failed returns. */
+static inline int engine_status(const struct zero *z)
+{
+    return z ? z->error.status : ZERO_ERR_ARGUMENT;
+}
+
 /* Waits for a command; the engine's first failure becomes z->error. */
 int engine_wait(struct zero *z, struct ref ref);
 
@@ -143,6 +149,20 @@ void engine_log(const struct zero *z, enum zero_log_level level, const char *for
     __attribute__((format(printf, 3, 4)));
 
 extern const struct queue_ops engine_queue_ops; /* src/execute.c */
+
+/* A chunk slot's gradients and new parameters, where Adam runs. */
+static inline float *slot_grads(const struct zero *z, int slot)
+{
+    return (float *)(z->plan.compute == ZERO_DEVICE
+                         ? z->device_memory + z->plan.device.chunk_grad[slot]
+                         : z->arena.base + z->plan.host.chunk_grad[slot]);
+}
+
+static inline char *slot_params(const struct zero *z, int slot)
+{
+    return z->plan.compute == ZERO_DEVICE ? z->device_memory + z->plan.device.chunk_param[slot]
+                                          : z->arena.base + z->plan.host.chunk_param[slot];
+}
 
 /* src/params.c: where parameters are, how they come and go. */
 char *params_at_rest(const struct zero *z, int unit,

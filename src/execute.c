@@ -61,7 +61,7 @@ static int start_collective(struct zero *z, struct command *c, struct error *err
     assert(o);
     *o = (struct operation){.busy = true, .engine = z};
     c->resource = (int)(o - z->operations);
-    o->collective.header.sequence = ++z->sequence;
+    o->collective.header.sequence = ++z->comm->sequence;
     o->collective.header.unit = c->unit;
     o->collective.header.arguments = c->arguments;
     snprintf(o->collective.header.name, sizeof(o->collective.header.name), "%s", c->name);
@@ -131,26 +131,30 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
     switch (c->kind) {
     case COMMAND_PARAM_READ:
         if (!pipeline_done(&z->pipeline, &z->fetches[c->slot * z->segments_max + c->part], done,
-                           "Reading parameters, chunk", c->chunk, error) && *done)
+                           "Reading parameters, chunk", c->chunk, error) &&
+            *done)
             count(&z->param_read_bytes, c->bytes);
         break;
     case COMMAND_STATE_READ:
         if (!pipeline_done(&z->pipeline, &slot->record, done, "Reading optimizer state, chunk",
-                           c->chunk, error) && *done) {
+                           c->chunk, error) &&
+            *done) {
             pipeline_was_read(slot);
             count(&z->state_read_bytes, c->bytes);
         }
         break;
     case COMMAND_STATE_WRITE:
         if (!pipeline_done(&z->pipeline, &slot->record, done, "Writing optimizer state, chunk",
-                           c->chunk, error) && *done) {
+                           c->chunk, error) &&
+            *done) {
             pipeline_was_written(slot);
             count(&z->state_written_bytes, c->bytes);
         }
         break;
     default:
         if (!pipeline_done(&z->pipeline, &slot->param, done, "Writing parameters, chunk", c->chunk,
-                           error) && *done) {
+                           error) &&
+            *done) {
             if (c->chunk >= z->plan.resident)
                 pipeline_was_written(slot);
             count(&z->param_written_bytes, c->bytes);
@@ -250,9 +254,15 @@ static void poll(void *arg)
 static void failed(void *arg)
 {
     struct zero *z = arg;
-    z->comm->ops->abort(z->comm, z->sequence + 1);
+    z->comm->ops->abort(z->comm, z->comm->sequence + 1);
+    if (z->pool)
+        pool_wait(z->pool);
 }
 
 const struct queue_ops engine_queue_ops = {
-    .ready = ready, .start = start, .test = test, .poll = poll, .failed = failed,
+    .ready = ready,
+    .start = start,
+    .test = test,
+    .poll = poll,
+    .failed = failed,
 };

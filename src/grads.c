@@ -82,8 +82,8 @@ void grads_copy_sum(struct zero *z, const struct command *c)
     int64_t offset = c->part ? 0 : own(z, c->unit);
     float *slot = sums(z, c) + offset;
     float *rest = grads_at_rest(z, plan_unit_begin(&z->plan, &z->layout, c->unit) + offset);
-    *copy = (struct device_copy){.to = in ? slot : rest, .from = in ? rest : slot,
-                                 .bytes = c->bytes};
+    *copy =
+        (struct device_copy){.to = in ? slot : rest, .from = in ? rest : slot, .bytes = c->bytes};
     count(in ? &z->to_device_bytes : &z->to_host_bytes, c->bytes);
     z->device->ops->copy(z->device, in ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copy);
 }
@@ -94,8 +94,7 @@ void grads_copy_chunk(struct zero *z, const struct command *c)
     bool device = p->compute == ZERO_DEVICE;
     struct device_copy *copy = &z->grad_copies[c->slot];
     *copy = (struct device_copy){
-        .to = device ? z->device_memory + p->device.chunk_grad[c->slot]
-                     : z->arena.base + p->host.chunk_grad[c->slot],
+        .to = slot_grads(z, c->slot),
         .from = grads_at_rest(z, c->chunk * p->chunk),
         .bytes = c->bytes,
     };

@@ -28,21 +28,25 @@ static bool overlap_with(const struct zero *z, int param, int64_t first, int64_t
     return from < to;
 }
 
-static int check_range(struct zero *z, const char *call, int param, enum zero_what what,
+/* Checks a call and makes it known to the other ranks. */
+static int enter_range(struct zero *z, const char *call, int param, enum zero_what what,
                        int64_t first, int64_t count, const void *memory)
 {
     if (engine_enter(z))
-        return z->error.status;
+        return engine_status(z);
     if (param < 0 || param >= z->layout.count)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "%s of tensor %d: the model has tensors 0 to %d.", call, param,
                          z->layout.count - 1);
     const struct tensor *t = &z->layout.tensors[param];
-    if (first < 0 || count < 0 || first > t->elements - count || !memory)
+    if (!memory)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "%s of tensor %s, elements %lld to %lld: it has elements 0 to %lld.", call,
-                         t->name, (long long)first, (long long)(first + count - 1),
-                         (long long)(t->elements - 1));
+                         "%s of tensor %s with NULL. Pass %lld floats.", call, t->name,
+                         (long long)count);
+    if (first < 0 || count < 0 || first > t->elements - count)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "%s of tensor %s, %lld elements from %lld on: it has %lld.", call, t->name,
+                         (long long)count, (long long)first, (long long)t->elements);
     if ((int)what < ZERO_MASTER || what > ZERO_GRAD)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "%s of %d: use ZERO_MASTER, ZERO_MOMENT1, "
@@ -59,6 +63,8 @@ static int check_range(struct zero *z, const char *call, int param, enum zero_wh
                          "%s of the gradient of tensor %s before the "
                          "first step. Reduce all units first.",
                          call, t->name);
+    schedule_call(&z->schedule, call, param, (int64_t)what);
+    schedule_call(&z->schedule, call, first, count);
     return ZERO_OK;
 }
 
@@ -83,9 +89,9 @@ static int load_grads(struct zero *z, const struct overlap *o, float *out)
 {
     if (engine_wait(z, queues_tail(z->queues, QUEUE_COMM)) ||
         engine_wait(z, queues_tail(z->queues, QUEUE_TO_HOST)))
-        return z->error.status;
+        return engine_status(z);
     const float *sum = grads_at_rest(z, o->position);
-    float scale = (float)(1 / ((double)z->size * z->schedule.accumulate));
+    float scale = (float)(1 / (double)z->grads_summed);
     for (int64_t i = 0; i < o->count; i++)
         out[i] = sum[i] * scale;
     return ZERO_OK;
@@ -94,8 +100,8 @@ static int load_grads(struct zero *z, const struct overlap *o, float *out)
 int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
               float *out)
 {
-    if (check_range(z, "zero_read", param, what, first, count, out))
-        return z->error.status;
+    if (enter_range(z, "zero_read", param, what, first, count, out))
+        return engine_status(z);
     for (int r = 0; r < z->size; r++) {
         struct overlap o;
         if (!overlap_with(z, param, first, count, r, &o))
@@ -104,11 +110,11 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
         if ((r == z->rank || z->plan.whole_state) &&
             (what == ZERO_GRAD ? load_grads(z, &o, to)
                                : walk_over(z, WALK_LOAD, param, what, &o, NULL, to)))
-            return z->error.status;
+            return engine_status(z);
         if (z->plan.whole_state)
             break; /* every rank has them all */
         if (engine_wait(z, schedule_broadcast(&z->schedule, r, to, o.count * 4)))
-            return z->error.status;
+            return engine_status(z);
     }
     return ZERO_OK;
 }
@@ -116,8 +122,8 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
 int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
                const float *in)
 {
-    if (check_range(z, "zero_write", param, what, first, count, in))
-        return z->error.status;
+    if (enter_range(z, "zero_write", param, what, first, count, in))
+        return engine_status(z);
     if (what == ZERO_GRAD)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_write of gradients: add them to "
@@ -131,10 +137,10 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
     struct overlap o;
     if (overlap_with(z, param, first, count, z->rank, &o) &&
         walk_over(z, WALK_ASSIGN, param, what, &o, in + o.first - first, NULL))
-        return z->error.status;
+        return engine_status(z);
     /* Whole chunks are published, with parameters of other units, which stay usable. */
     if (engine_wait(z, queues_tail(z->queues, QUEUE_TO_DEVICE)))
-        return z->error.status;
+        return engine_status(z);
     schedule_forget(&z->schedule, unit);
     return ZERO_OK;
 }
@@ -142,20 +148,25 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
 int zero_digest(struct zero *z, struct zero_digest *digest)
 {
     if (engine_enter(z))
-        return z->error.status;
+        return engine_status(z);
+    if (!digest)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT, "zero_digest has no struct to fill.");
     if (schedule_step_open(&z->schedule))
         return error_set(&z->error, ZERO_ERR_STATE,
                          "zero_digest within a step. Call it between "
                          "zero_step and the next zero_reduce.");
+    schedule_call(&z->schedule, "zero_digest", 0, 0);
     z->update.digest = (struct zero_digest){0};
     if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, 0, z->plan.chunks)))
-        return z->error.status;
+        return engine_status(z);
     *digest = z->update.digest;
-    return engine_wait(z, schedule_sum(&z->schedule, "zero_digest", 0, digest, sizeof(*digest)));
+    return engine_wait(z, schedule_sum(&z->schedule, "zero_digest", digest, sizeof(*digest)));
 }
 
 int zero_stats(const struct zero *z, struct zero_stats *stats)
 {
+    if (!z || !stats)
+        return ZERO_ERR_ARGUMENT;
     if (!z->created)
         return ZERO_ERR_STATE;
     const struct schedule *s = &z->schedule;

@@ -14,20 +14,22 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-static int check_shape(const struct zero_param *p, int i, int64_t *elements, struct error *error)
+static int take_shape(const struct zero_param *p, int i, struct tensor *t, struct error *error)
 {
     if (p->ndim < 0 || p->ndim > ZERO_MAX_DIMS)
         return error_set(error, ZERO_ERR_ARGUMENT, "params[%d] (%s) has ndim %d. Use 0 to %d.", i,
                          p->name, p->ndim, ZERO_MAX_DIMS);
-    *elements = 1;
+    t->elements = 1;
+    t->shape = (uint64_t)p->ndim;
     for (int d = 0; d < p->ndim; d++) {
         int64_t n = p->shape[d];
-        if (n < 1 || *elements > ELEMENTS_MAX / n)
+        if (n < 1 || t->elements > ELEMENTS_MAX / n)
             return error_set(error, ZERO_ERR_ARGUMENT,
                              "params[%d] (%s) has shape[%d] = %lld. Dimensions are 1 or more, and "
                              "a tensor has at most 2^48 elements.",
                              i, p->name, d, (long long)n);
-        *elements *= n;
+        t->elements *= n;
+        t->shape = random_mix(t->shape ^ (uint64_t)n);
     }
     return ZERO_OK;
 }
@@ -36,8 +38,16 @@ static int take_tensor(struct layout *l, const struct zero_param *p, int i, stru
 {
     struct tensor *t = &l->tensors[i];
     if (!p->name || !*p->name)
-        return error_set(error, ZERO_ERR_ARGUMENT, "params[%d] has no name. Give each tensor a "
-                         "unique one.", i);
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "params[%d] has no name. Give each tensor a "
+                         "unique one.",
+                         i);
+    for (const char *c = p->name; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            return error_set(error, ZERO_ERR_ARGUMENT,
+                             "params[%d]'s name has a control character, 0x%02x. Use printable "
+                             "ones.",
+                             i, (unsigned)(unsigned char)*c);
     if (p->unit < 0 || p->unit >= l->count)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          "params[%d] (%s) has unit %d. Units are numbered from 0 without holes.", i,
@@ -46,9 +56,12 @@ static int take_tensor(struct layout *l, const struct zero_param *p, int i, stru
         return error_set(error, ZERO_ERR_ARGUMENT,
                          "params[%d] (%s) has flags 0x%x. Use ZERO_NO_DECAY or 0.", i, p->name,
                          p->flags);
-    *t = (struct tensor){.unit = p->unit, .group = p->group, .decay = !(p->flags & ZERO_NO_DECAY),
-                         .fill = p->fill, .fill_arg = p->fill_arg};
-    if (check_shape(p, i, &t->elements, error))
+    *t = (struct tensor){.unit = p->unit,
+                         .group = p->group,
+                         .decay = !(p->flags & ZERO_NO_DECAY),
+                         .fill = p->fill,
+                         .fill_arg = p->fill_arg};
+    if (take_shape(p, i, t, error))
         return error->status;
     t->name = strdup(p->name);
     if (!t->name)
@@ -101,7 +114,8 @@ static int place_units(struct layout *l, struct error *error)
         if (unit->elements == 0)
             return error_set(error, ZERO_ERR_ARGUMENT,
                              "Unit %d has no tensor, but unit %d has. Number units from 0 without "
-                             "holes.", u, l->units - 1);
+                             "holes.",
+                             u, l->units - 1);
         unit->elements = round_up(unit->elements, (int64_t)LAYOUT_ALIGN * l->ranks);
         unit->shard = unit->elements / l->ranks;
         unit->begin = l->whole;
@@ -114,9 +128,11 @@ int layout_create(struct layout *l, const struct zero_param *params, int count, 
                   struct error *error)
 {
     *l = (struct layout){.ranks = ranks, .count = count};
-    if (!params || count < 1)
+    if (!params)
+        return error_set(error, ZERO_ERR_ARGUMENT, "params is NULL. Pass the model's tensors.");
+    if (count < 1)
         return error_set(error, ZERO_ERR_ARGUMENT,
-                         "A model of %d tensors was given. Pass at least one.", params ? count : 0);
+                         "A model of %d tensors was given. Pass at least one.", count);
     l->tensors = calloc((size_t)count, sizeof(*l->tensors));
     if (!l->tensors)
         return error_set(error, ZERO_ERR_MEMORY, "No memory for %d tensors.", count);
@@ -145,8 +161,9 @@ uint64_t layout_hash(const struct layout *l)
         const struct tensor *t = &l->tensors[i];
         for (const char *c = t->name; *c; c++)
             hash = random_mix(hash ^ (uint64_t)*c);
+        hash = random_mix(hash ^ 0xFFFF); /* the name's end */
         hash = random_mix(hash ^ (uint64_t)t->unit);
-        hash = random_mix(hash ^ (uint64_t)t->elements);
+        hash = random_mix(hash ^ t->shape);
         hash = random_mix(hash ^ (uint64_t)(t->group * 2 + t->decay));
     }
     return hash;
@@ -167,8 +184,8 @@ int layout_runs(const struct layout *l, int rank, bool whole, struct run *runs)
             int64_t a = t->offset > from ? t->offset : from;
             int64_t b = t->offset + t->elements < to ? t->offset + t->elements : to;
             if (a < b)
-                runs[n++] = (struct run){.begin = state + a - from, .count = b - a,
-                                         .first = a - t->offset, .tensor = i};
+                runs[n++] = (struct run){
+                    .begin = state + a - from, .count = b - a, .first = a - t->offset, .tensor = i};
         }
     }
     return n;

@@ -20,6 +20,7 @@ struct tensor {
     char *name;
     int unit;
     int64_t elements;
+    uint64_t shape; /* a mix of its dimensions */
     int64_t offset; /* in its unit */
     int64_t global; /* index of its first element in declaration order, without padding */
     uint8_t group;

@@ -10,10 +10,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define LIMB_BITS 32
-#define LIMB_MASK 0xFFFFFFFFu
-#define LOWEST (-320)  /* exponent of limb 0's lowest bit */
-#define HIGHEST 318    /* values reach up to 2^HIGHEST */
+#define LIMB_BITS   32
+#define LIMB_MASK   0xFFFFFFFFu
+#define LOWEST      (-320)             /* exponent of limb 0's lowest bit */
+#define HIGHEST     318                /* values reach up to 2^HIGHEST */
 #define PENDING_MAX ((int64_t)1 << 29) /* additions of < 2^32 each, on top of < 2^62 */
 
 static void limbs_add(struct wide *w, uint64_t magnitude, int position, bool negative)

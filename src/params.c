@@ -102,7 +102,7 @@ static void publish_to_device(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
     struct device_copy *copies = &z->publish_copies[c->slot * z->layout.units];
-    const char *from = z->arena.base + p->host.chunk_param[c->slot];
+    const char *from = slot_params(z, c->slot);
     int64_t begin = c->chunk * p->chunk, end = begin + plan_chunk_count(p, c->chunk);
     for (int u = 0; u < z->layout.units; u++) {
         int64_t a = plan_unit_begin(p, &z->layout, u);
@@ -127,5 +127,5 @@ void params_publish(struct zero *z, const struct command *c)
     char *to = p->slot_bounce ? z->arena.base + p->host.chunk_param[c->slot]
                               : params_at_rest(z, 0, c->chunk * p->chunk);
     copy(z, DEVICE_TO_HOST_MEMORY, &z->publish_copies[c->slot * z->layout.units], to,
-         z->device_memory + p->device.chunk_param[c->slot], c->bytes);
+         slot_params(z, c->slot), c->bytes);
 }

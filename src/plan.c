@@ -45,7 +45,7 @@ int64_t plan_record_bytes(const struct plan *p, int64_t c)
 int64_t plan_record_offset(const struct plan *p, int64_t c)
 {
     assert(c >= p->resident);
-    return p->file.state + (c - p->resident) * 3 * align_up(p->chunk * 4, SPILL_ALIGN);
+    return (c - p->resident) * 3 * align_up(p->chunk * 4, SPILL_ALIGN);
 }
 
 int64_t plan_param_offset(const struct plan *p, int64_t c)
@@ -303,6 +303,8 @@ int zero_plan_make(const struct zero_param *params, int count, const struct zero
     struct settings set;
     struct layout layout = {0};
     struct plan p;
+    if (!plan)
+        error_set(&error, ZERO_ERR_ARGUMENT, "zero_plan_make has no struct zero_plan to fill.");
     if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
         error_set(&error, ZERO_ERR_ARGUMENT,
                   "A plan for %d ranks, %d of them on this node, was asked for. Use at least one "

@@ -38,7 +38,7 @@ struct plan {
                                 the parameters in memory, else 3 */
     int64_t state;           /* elements in state order */
     int64_t chunk, chunks;
-    int64_t resident;        /* chunks [0, resident) rest in memory, the others in the file */
+    int64_t resident; /* chunks [0, resident) rest in memory, the others in the file */
 
     /* What passes through a chunk slot beside the state record. */
     bool slot_grad;   /* gradients rest elsewhere than Adam runs */
@@ -60,7 +60,7 @@ struct plan {
         int64_t record[PLAN_SLOTS_MAX], chunk_grad[PLAN_SLOTS_MAX], chunk_param[PLAN_SLOTS_MAX];
     } host;
     struct {
-        int64_t state, params, total;
+        int64_t params, total; /* records come first */
     } file;
 
     struct zero_plan report;

@@ -18,7 +18,7 @@
 
 struct pool {
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, ended;
     /* Written under lock while no worker is in the job, so workers that joined
      * under lock read them freely. */
     pool_task_fn *task;
@@ -73,6 +73,7 @@ static void *worker_run(void *arg)
         if (--pool->inside == 0) {
             assert(atomic_load(&pool->next) >= pool->tasks);
             pool->running = false;
+            pthread_cond_broadcast(&pool->ended);
             event_write(pool->event_fd);
         }
     }
@@ -89,6 +90,7 @@ int pool_create(struct pool **out, int threads, int event_fd, struct error *erro
         return error_set(error, ZERO_ERR_MEMORY, "No memory for a pool of %d threads.", threads);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
+    pthread_cond_init(&pool->ended, NULL);
     pool->event_fd = event_fd;
     while (pool->threads < threads) {
         int rc = thread_start(&pool->thread[pool->threads], worker_run, pool);
@@ -96,7 +98,7 @@ int pool_create(struct pool **out, int threads, int event_fd, struct error *erro
             char text[64];
             error_set(error, ZERO_ERR_MEMORY,
                       "Only %d of %d threads could be started: %s. Ask for fewer threads, or raise "
-                      "the limit on processes (ulimit -u).",
+                      "the limit on processes or memory (ulimit -u, ulimit -v).",
                       pool->threads, threads, strerror_r(rc, text, sizeof(text)));
             pool_destroy(pool);
             return error->status;
@@ -118,6 +120,7 @@ void pool_destroy(struct pool *pool)
     for (int i = 0; i < pool->threads; i++)
         pthread_join(pool->thread[i], NULL);
     pthread_cond_destroy(&pool->wake);
+    pthread_cond_destroy(&pool->ended);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
 }
@@ -137,6 +140,14 @@ void pool_start(struct pool *pool, pool_task_fn *task, void *arg, int64_t tasks)
         pthread_cond_broadcast(&pool->wake);
     else
         event_write(pool->event_fd);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_wait(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    while (pool->running)
+        pthread_cond_wait(&pool->ended, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
 }
 

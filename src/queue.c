@@ -18,10 +18,10 @@
 #include "kernels/kernels.h"
 #include "src/thread.h"
 
-#define EAGER_ROUNDS 64          /* rounds without progress before the thread sleeps */
-#define SLEEP_NS_MIN 20000L      /* while something must be polled, growing to */
+#define EAGER_ROUNDS 64     /* rounds without progress before the thread sleeps */
+#define SLEEP_NS_MIN 20000L /* while something must be polled, growing to */
 #define SLEEP_NS_MAX 500000L
-#define CHUNKS_MAX 10000 /* of a walk that is appended without waiting */
+#define CHUNKS_MAX   10000 /* of a walk that is appended without waiting */
 
 struct queue {
     struct command *ring;
@@ -36,7 +36,7 @@ struct queues {
     pthread_cond_t changed;
     struct queue queue[QUEUES];
     struct error error;
-    bool failed, told, stop, running, threaded;
+    bool failed, stop, running, threaded;
     int event;
     double waited;
     const struct queue_ops *ops;
@@ -241,22 +241,19 @@ static bool round_once(struct queues *s)
     for (int i = 0; i < QUEUES; i++) {
         if (s->queue[i].head < s->queue[i].started)
             progress |= test_some(s, &s->queue[i], &error);
-        if (!s->failed)
-            progress |= start_some(s, &s->queue[i], &error);
+        progress |= start_some(s, &s->queue[i], &error);
     }
-    if (error.status && !s->failed) {
+    if (error.status) {
+        /* Before anybody hears of it: what is under way lets go of the callers' memory. */
+        pthread_mutex_unlock(&s->lock);
+        s->ops->failed(s->arg);
+        pthread_mutex_lock(&s->lock);
         s->failed = true;
         s->error = error;
         progress = true;
     }
     if (progress)
         pthread_cond_broadcast(&s->changed);
-    if (s->failed && !s->told) {
-        s->told = true;
-        pthread_mutex_unlock(&s->lock);
-        s->ops->failed(s->arg);
-        pthread_mutex_lock(&s->lock);
-    }
     return progress;
 }
 
@@ -282,9 +279,9 @@ static void *engine_main(void *arg)
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
     int idle = 0;
     pthread_mutex_lock(&s->lock);
-    while (!s->stop) {
+    while (!s->stop && !s->failed) {
         idle = round_once(s) ? 0 : idle + 1;
-        if (!idle || s->stop)
+        if (!idle || s->stop || s->failed)
             continue;
         const struct queue *comm = &s->queue[QUEUE_COMM];
         bool polled = comm->head < comm->started;
@@ -305,8 +302,10 @@ int queues_start(struct queues *s, const struct queue_ops *ops, void *arg, struc
     s->arg = arg;
     int rc = thread_start(&s->thread, engine_main, s);
     if (rc)
-        return error_set(error, ZERO_ERR_MEMORY, "The engine's thread cannot be created: %s. "
-                         "Raise the limit on processes (ulimit -u).", strerror(rc));
+        return error_set(error, ZERO_ERR_MEMORY,
+                         "The engine's thread cannot be created: %s. "
+                         "Raise the limit on processes or memory (ulimit -u, ulimit -v).",
+                         strerror(rc));
     s->running = s->threaded = true;
     return ZERO_OK;
 }
@@ -391,17 +390,17 @@ void queues_dry_complete(struct queues *s, struct command *command)
 
 const char *queue_name(enum queue_id queue)
 {
-    static const char *const names[QUEUES] = {"comm", "param-disk", "state-disk",
-                                              "update", "to-device", "to-host"};
+    static const char *const names[QUEUES] = {"comm",   "param-disk", "state-disk",
+                                              "update", "to-device",  "to-host"};
     return names[queue];
 }
 
 const char *command_name(enum command_kind kind)
 {
     static const char *const names[] = {
-        "gather", "reduce", "gather-sums", "sum", "broadcast", "exchange", "param-read",
-        "state-read", "state-write", "param-write", "update", "copy-param", "copy-sum-in",
-        "copy-sum-out", "copy-grad", "copy-publish",
+        "gather",      "reduce",       "gather-sums", "sum",          "broadcast", "exchange",
+        "param-read",  "state-read",   "state-write", "param-write",  "update",    "copy-param",
+        "copy-sum-in", "copy-sum-out", "copy-grad",   "copy-publish",
     };
     return names[kind];
 }

@@ -11,8 +11,8 @@
  * way. Nothing else decides: not time, not which queue was faster.
  *
  * What shutdown does: queues_stop ends the thread between two commands; what
- * is under way is the owner's to wait for. After the first failure nothing is
- * started any more, and every wait returns that failure.
+ * is under way is the owner's to wait for. The first failure ends the thread
+ * too: nothing is started or looked at any more, and every wait returns it.
  */
 #ifndef SRC_QUEUE_H
 #define SRC_QUEUE_H
@@ -74,7 +74,8 @@ struct command {
     int64_t bytes; /* moved, as planned */
     /* What a kind needs beside these: */
     int part;         /* PARAM_READ: segment. REDUCE: bit 0 first, bit 1 last micro-step.
-                         UPDATE: enum walk_kind. BROADCAST: root */
+                         COPY_SUM_OUT: 1: the whole unit. UPDATE: enum walk_kind.
+                         BROADCAST: root */
     void *data;       /* SUM, BROADCAST, EXCHANGE: the caller's */
     const char *name; /* of the call, in messages */
     uint64_t arguments;
@@ -100,7 +101,8 @@ struct queue_ops {
     int (*test)(void *arg, struct command *c, bool *done, struct error *error);
     /* Called before commands are tested, while any is under way. */
     void (*poll)(void *arg);
-    /* Called once, after the first failure. */
+    /* Called once, by the engine thread, on the first failure and before waits
+     * return it: ends what touches memory that is not the engine's own. */
     void (*failed)(void *arg);
 };
 

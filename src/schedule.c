@@ -6,14 +6,17 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "src/random.h"
+
 static struct ref up_to(struct ref ref)
 {
     ref.all = true;
     return ref;
 }
 
-static struct ref append(struct schedule *s, enum queue_id queue, const struct command *c)
+static struct ref append(struct schedule *s, enum queue_id queue, struct command *c)
 {
+    c->arguments = s->calls;
     return queues_append(s->queues, queue, c);
 }
 
@@ -29,15 +32,15 @@ struct walk {
 static struct command command(enum command_kind kind, int unit, int64_t chunk, int slot,
                               int64_t bytes)
 {
-    return (struct command){.kind = kind, .unit = unit, .chunk = chunk, .slot = slot,
-                            .bytes = bytes};
+    return (struct command){
+        .kind = kind, .unit = unit, .chunk = chunk, .slot = slot, .bytes = bytes};
 }
 
 int schedule_create(struct schedule *s, const struct plan *plan, const struct layout *layout,
                     struct queues *queues, struct error *error)
 {
-    *s = (struct schedule){.plan = plan, .layout = layout, .queues = queues, .accumulate = 1,
-                           .early = plan->resident};
+    *s = (struct schedule){
+        .plan = plan, .layout = layout, .queues = queues, .accumulate = 1, .early = plan->resident};
     s->order_max = 8 * layout->units + 16;
     s->units = calloc((size_t)layout->units, sizeof(*s->units));
     s->published = calloc((size_t)plan->chunks, sizeof(*s->published));
@@ -68,6 +71,14 @@ void schedule_destroy(struct schedule *s)
     free(s->recorded);
     free(s->segments);
     *s = (struct schedule){0};
+}
+
+void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b)
+{
+    for (; *name; name++)
+        s->calls = random_mix(s->calls ^ (uint64_t)*name);
+    s->calls = random_mix(s->calls ^ (uint64_t)a);
+    s->calls = random_mix(s->calls ^ (uint64_t)b);
 }
 
 /* ------------------------------------------------------------- prediction */
@@ -145,14 +156,18 @@ static bool slot_acquired(const struct schedule *s, int slot)
     return unit >= 0 && s->units[unit].acquired > 0;
 }
 
-/* The slot whose content is needed last, and later than distance acquires from
- * now; among equals the smallest that fits. -1: none. */
+/* Of the smallest slots that fit and are not acquired, the one whose content is
+ * needed last, and later than distance acquires from now; -1: none. A larger
+ * slot is kept for the units that fit in no other. */
 static int choose_slot(const struct schedule *s, int unit, int distance)
 {
+    const int64_t *elements = s->plan->gather_elements;
     int best = -1, best_use = distance;
+    int64_t smallest = INT64_MAX;
     for (int i = s->plan->gather_slots - 1; i >= 0; i--) {
-        if (!slot_fits(s, i, unit) || slot_acquired(s, i))
+        if (!slot_fits(s, i, unit) || slot_acquired(s, i) || elements[i] > smallest)
             continue;
+        smallest = elements[i];
         int use = s->gather[i].unit < 0 ? INT32_MAX : next_use(s, s->gather[i].unit);
         if (use > best_use) {
             best = i;
@@ -328,8 +343,8 @@ struct ref schedule_reduce(struct schedule *s, int unit)
     if (last && s->reduces == 0)
         read_early(s);
 
-    struct command c = command(COMMAND_REDUCE, unit, -1, u->grad,
-                               shape->shard * (p->ranks - 1) * p->element);
+    struct command c =
+        command(COMMAND_REDUCE, unit, -1, u->grad, shape->shard * (p->ranks - 1) * p->element);
     c.name = "reduce";
     c.part = first + 2 * last;
     command_wait(&c, s->last_reduce); /* it owns the receive buffers */
@@ -347,8 +362,8 @@ struct ref schedule_reduce(struct schedule *s, int unit)
     struct ref ref = append(s, QUEUE_COMM, &c);
     s->last_reduce = g->reduced = ref;
     if (p->whole_state && last) {
-        struct command sums = command(COMMAND_GATHER_SUMS, unit, -1, u->grad,
-                                      shape->shard * (p->ranks - 1) * 4);
+        struct command sums =
+            command(COMMAND_GATHER_SUMS, unit, -1, u->grad, shape->shard * (p->ranks - 1) * 4);
         sums.name = "gather of gradient sums";
         command_wait(&sums, ref);
         ref = append(s, QUEUE_COMM, &sums);
@@ -390,12 +405,10 @@ void schedule_next_step(struct schedule *s)
 
 /* ------------------------------------------------------------- small calls */
 
-struct ref schedule_sum(struct schedule *s, const char *name, uint64_t arguments, void *data,
-                        int64_t bytes)
+struct ref schedule_sum(struct schedule *s, const char *name, void *data, int64_t bytes)
 {
     struct command c = command(COMMAND_SUM, -1, -1, -1, bytes);
     c.name = name;
-    c.arguments = arguments;
     c.data = data;
     return append(s, QUEUE_COMM, &c);
 }
@@ -428,8 +441,8 @@ static int slot_of(const struct plan *p, int64_t c)
 
 static void read_chunk(struct schedule *s, int64_t c)
 {
-    struct command read = command(COMMAND_STATE_READ, -1, c, slot_of(s->plan, c),
-                                  plan_record_bytes(s->plan, c));
+    struct command read =
+        command(COMMAND_STATE_READ, -1, c, slot_of(s->plan, c), plan_record_bytes(s->plan, c));
     struct chunk_slot *slot = &s->chunk[read.slot];
     command_wait(&read, slot->read);    /* in vain: the step was skipped */
     command_wait(&read, slot->update);  /* the last record was used, */
@@ -496,7 +509,7 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
     const struct chunk_slot none = {0};
     int slot = slot_of(s->plan, c);
     struct command update = command(COMMAND_UPDATE, -1, c, slot, plan_chunk_count(s->plan, c) * 4);
-    update.part = w->kind;
+    update.part = (int)w->kind;
     if (!w->last.sequence) { /* the queue is in order: the first waits for all */
         command_wait(&update, w->reduced);
         command_wait(&update, w->summed);
@@ -512,7 +525,8 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
         command_wait(&update, copy_grad(s, c, slot, w));
     w->last = append(s, QUEUE_UPDATE, &update);
     if (own) /* a chunk in memory leaves alone the record that was read ahead */
-        *own = (struct chunk_slot){.update = w->last, .read = file ? none.read : before.read,
+        *own = (struct chunk_slot){.update = w->last,
+                                   .read = file ? none.read : before.read,
                                    .write = file ? none.write : before.write};
     if (walk_writes(w->kind))
         write_chunk(s, c, slot, w->last);

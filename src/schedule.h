@@ -45,15 +45,15 @@ struct chunk_slot {
 };
 
 struct unit_state {
-    int acquired;         /* how often, now */
-    int slot;             /* gather slot that holds it, or -1 */
-    bool used;            /* acquired since it was gathered */
-    bool fresh;           /* whole parameters (stages 0-2) are those after the last update */
-    struct ref gather;    /* stages 1-2: the last gather */
-    bool reduced;         /* in this micro-step */
-    int grad;             /* gradient slot held, or -1 */
-    struct ref consumed;  /* its gradient sums were read by the last update */
-    struct ref sum_out;   /* its sums so far arrived in host memory */
+    int acquired;        /* how often, now */
+    int slot;            /* gather slot that holds it, or -1 */
+    bool used;           /* acquired since it was gathered */
+    bool fresh;          /* whole parameters (stages 0-2) are those after the last update */
+    struct ref gather;   /* stages 1-2: the last gather */
+    bool reduced;        /* in this micro-step */
+    int grad;            /* gradient slot held, or -1 */
+    struct ref consumed; /* its gradient sums were read by the last update */
+    struct ref sum_out;  /* its sums so far arrived in host memory */
 };
 
 struct schedule {
@@ -65,15 +65,16 @@ struct schedule {
     struct gather_slot gather[PLAN_SLOTS_MAX];
     struct grad_slot grad[PLAN_SLOTS_MAX];
     struct chunk_slot chunk[PLAN_SLOTS_MAX];
-    struct ref *published; /* per chunk: what made its parameters readable */
+    struct ref *published;    /* per chunk: what made its parameters readable */
     struct segment *segments; /* room for a unit's */
     uint64_t turn;
     struct ref last_reduce; /* owner of the receive buffers */
 
+    uint64_t calls; /* a hash of all collective calls so far */
     enum zero_phase phase;
-    int accumulate, micro;  /* micro-steps a step, done */
-    int reduces;            /* in this micro-step */
-    int64_t early;          /* chunks [resident, early) were read ahead of the verdict */
+    int accumulate, micro; /* micro-steps a step, done */
+    int reduces;           /* in this micro-step */
+    int64_t early;         /* chunks [resident, early) were read ahead of the verdict */
 
     /* The acquires of the last micro-step predict those of this one. */
     int *predicted, *recorded;
@@ -86,6 +87,10 @@ struct schedule {
 int schedule_create(struct schedule *s, const struct plan *plan, const struct layout *layout,
                     struct queues *queues, struct error *error);
 void schedule_destroy(struct schedule *s);
+
+/* Mixes a public call and what its ranks must agree on into the hash that all
+ * further messages carry. */
+void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b);
 
 /* Each schedule_ call has been checked by its caller in zero.c. */
 void schedule_phase(struct schedule *s, enum zero_phase phase);
@@ -104,9 +109,8 @@ struct ref schedule_reduce(struct schedule *s, int unit);
 bool schedule_step_open(const struct schedule *s);     /* between first reduce and step */
 bool schedule_step_complete(const struct schedule *s); /* all micro-steps are reduced */
 
-/* Integers over all ranks; name and arguments go into the header. */
-struct ref schedule_sum(struct schedule *s, const char *name, uint64_t arguments, void *data,
-                        int64_t bytes);
+/* Integers over all ranks. */
+struct ref schedule_sum(struct schedule *s, const char *name, void *data, int64_t bytes);
 struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t bytes);
 
 /* Passes chunks [first, last) through the update; returns the last update. ADAM

@@ -10,11 +10,10 @@
 #include <string.h>
 
 #include "src/engine.h"
-#include "src/random.h"
 
 #define WORD_NONFINITE WIDE_LIMBS
-#define WORD_GROUPS (WIDE_LIMBS + 1)
-#define GROUP_WORDS 4 /* the constants from decay to eps: eight floats */
+#define WORD_GROUPS    (WIDE_LIMBS + 1)
+#define GROUP_WORDS    4 /* the constants from decay to eps: eight floats */
 
 static_assert(sizeof(struct adam) - offsetof(struct adam, decay) == GROUP_WORDS * 8,
               "the verdict carries all constants but grad_scale");
@@ -48,22 +47,6 @@ static struct adam constants(const struct zero_adam *a, int64_t t)
     };
 }
 
-static uint64_t arguments_hash(const struct zero *z)
-{
-    uint64_t hash = random_mix((uint64_t)z->schedule.accumulate), bits;
-    memcpy(&bits, &z->clip, sizeof(bits));
-    hash = random_mix(hash ^ bits);
-    for (int g = 0; g < z->layout.groups; g++) {
-        const double fields[] = {z->adam[g].lr, z->adam[g].beta1, z->adam[g].beta2,
-                                 z->adam[g].eps, z->adam[g].weight_decay};
-        for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
-            memcpy(&bits, &fields[i], sizeof(bits));
-            hash = random_mix(hash ^ bits);
-        }
-    }
-    return hash;
-}
-
 /* Hands this rank's share to the verdict and waits for it. */
 static int verdict(struct zero *z)
 {
@@ -80,8 +63,8 @@ static int verdict(struct zero *z)
         memcpy(&word[WORD_GROUPS + GROUP_WORDS * g], &k.decay, GROUP_WORDS * 8);
     }
     z->norm = (struct wide){0};
-    return engine_wait(z, schedule_sum(&z->schedule, "verdict", arguments_hash(z), word,
-                                       words * (int64_t)sizeof(*word)));
+    return engine_wait(z,
+                       schedule_sum(&z->schedule, "verdict", word, words * (int64_t)sizeof(*word)));
 }
 
 int step_finish(struct zero *z, struct zero_step_info *info)
@@ -96,9 +79,6 @@ int step_finish(struct zero *z, struct zero_step_info *info)
     double norm = skipped ? NAN : sqrt(wide_value(&sum)) / count;
     double factor = z->clip > 0 && norm > z->clip ? z->clip / (norm + 1e-6) : 1;
     if (!skipped) {
-        /* Units that were not acquired since: the last walk may still use its constants. */
-        if (engine_wait(z, queues_tail(z->queues, QUEUE_UPDATE)))
-            return z->error.status;
         for (int g = 0; g < z->layout.groups; g++) {
             struct adam *k = &z->update.adam[g];
             memcpy(&k->decay, &z->verdict[WORD_GROUPS + GROUP_WORDS * g], GROUP_WORDS * 8);
@@ -110,7 +90,7 @@ int step_finish(struct zero *z, struct zero_step_info *info)
     z->skipped += skipped;
     schedule_next_step(&z->schedule);
     if (info)
-        *info = (struct zero_step_info){.step = z->steps, .norm = norm, .factor = factor,
-                                        .skipped = skipped};
+        *info = (struct zero_step_info){
+            .step = z->steps, .norm = norm, .factor = factor, .skipped = skipped};
     return queues_status(z->queues, &z->error);
 }

@@ -38,7 +38,7 @@ struct piece {
     int64_t first;    /* element of the tensor */
     int64_t position; /* in state order */
     float *master, *m, *v;
-    char *param;      /* where the new parameters go; NULL: the master is the parameter */
+    char *param; /* where the new parameters go; NULL: the master is the parameter */
 };
 
 static struct piece make_piece(const struct zero *z, const struct run *run, int64_t from,
@@ -47,8 +47,10 @@ static struct piece make_piece(const struct zero *z, const struct run *run, int6
     const struct plan *p = &z->plan;
     const struct update *u = &z->update;
     int64_t inside = from - u->chunk * p->chunk;
-    struct piece piece = {.count = to - from, .tensor = &z->layout.tensors[run->tensor],
-                          .first = run->first + from - run->begin, .position = from};
+    struct piece piece = {.count = to - from,
+                          .tensor = &z->layout.tensors[run->tensor],
+                          .first = run->first + from - run->begin,
+                          .position = from};
     char *record = update_record(z, u->chunk, u->slot) + inside * 4;
     int64_t array = update_array_bytes(z, u->chunk);
     char *rest = NULL;
@@ -63,9 +65,7 @@ static struct piece make_piece(const struct zero *z, const struct run *run, int6
     piece.m = (float *)record;
     piece.v = (float *)(record + array);
     if (p->slot_param)
-        rest = (p->compute == ZERO_DEVICE ? z->device_memory + p->device.chunk_param[u->slot]
-                                          : z->arena.base + p->host.chunk_param[u->slot]) +
-               inside * p->element;
+        rest = slot_params(z, u->slot) + inside * p->element;
     piece.param = p->shared ? NULL : rest;
     return piece;
 }
@@ -76,9 +76,7 @@ static const float *chunk_grads(const struct zero *z, int64_t position)
     const struct update *u = &z->update;
     if (!p->slot_grad)
         return grads_at_rest(z, position);
-    char *slot = p->compute == ZERO_DEVICE ? z->device_memory + p->device.chunk_grad[u->slot]
-                                           : z->arena.base + p->host.chunk_grad[u->slot];
-    return (const float *)slot + position - u->chunk * p->chunk;
+    return slot_grads(z, u->slot) + position - u->chunk * p->chunk;
 }
 
 /* ------------------------------------------------------------- the walks */
@@ -109,6 +107,8 @@ static int fill_piece(const struct zero *z, const struct piece *piece, struct er
 {
     const struct tensor *t = piece->tensor;
     size_t bytes = (size_t)piece->count * 4;
+    if (error->status)
+        return error->status;
     memset(piece->master, 0, bytes);
     memset(piece->m, 0, bytes);
     memset(piece->v, 0, bytes);
@@ -121,8 +121,8 @@ static int fill_piece(const struct zero *z, const struct piece *piece, struct er
         if (!isfinite(piece->master[i]))
             return error_set(error, ZERO_ERR_ARGUMENT,
                              "The fill of tensor %s wrote %g to element %lld. Initial values must "
-                             "be finite.", t->name, (double)piece->master[i],
-                             (long long)(piece->first + i));
+                             "be finite.",
+                             t->name, (double)piece->master[i], (long long)(piece->first + i));
     round_params(z, piece);
     return ZERO_OK;
 }
@@ -206,11 +206,11 @@ static void clear_gap(const struct zero *z, int64_t from, int64_t to)
     if (u->kind == WALK_FILL && u->chunk >= p->resident)
         for (int a = 0; a < 3; a++)
             memset(update_record(z, u->chunk, u->slot) + a * update_array_bytes(z, u->chunk) +
-                       inside * 4, 0, (size_t)(to - from) * 4);
+                       inside * 4,
+                   0, (size_t)(to - from) * 4);
     if (p->slot_param && u->kind != WALK_LOAD && u->kind != WALK_DIGEST)
-        memset((p->compute == ZERO_DEVICE ? z->device_memory + p->device.chunk_param[u->slot]
-                                          : z->arena.base + p->host.chunk_param[u->slot]) +
-                   inside * p->element, 0, (size_t)((to - from) * p->element));
+        memset(slot_params(z, u->slot) + inside * p->element, 0,
+               (size_t)((to - from) * p->element));
 }
 
 static void task(void *arg, int64_t index)

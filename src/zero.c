@@ -20,18 +20,20 @@ const char *zero_last_error(const struct zero *z)
 
 int zero_rank(const struct zero *z)
 {
-    return z->rank;
+    return z ? z->rank : 0;
 }
 
 int zero_size(const struct zero *z)
 {
-    return z->size;
+    return z ? z->size : 0;
 }
 
 /* Every call comes in here: a failed engine stays failed, any other error was
  * the last call's. */
 int engine_enter(struct zero *z)
 {
+    if (!z)
+        return ZERO_ERR_ARGUMENT;
     if (!z->created)
         return error_set(&z->error, ZERO_ERR_STATE, "This engine was not created. Destroy it.");
     z->error = (struct error){0};
@@ -41,7 +43,7 @@ int engine_enter(struct zero *z)
 static int enter_unit(struct zero *z, int unit, const char *call)
 {
     if (engine_enter(z))
-        return z->error.status;
+        return engine_status(z);
     if (unit < 0 || unit >= z->layout.units)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "%s of unit %d: the model has units 0 to %d.", call, unit,
@@ -52,7 +54,7 @@ static int enter_unit(struct zero *z, int unit, const char *call)
 static int enter_param(struct zero *z, int param, const char *call)
 {
     if (engine_enter(z))
-        return z->error.status;
+        return engine_status(z);
     if (param < 0 || param >= z->layout.count)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "%s of tensor %d: the model has tensors 0 to %d.", call, param,
@@ -73,7 +75,7 @@ static int acquired_unit(const struct zero *z)
 int zero_phase(struct zero *z, enum zero_phase phase)
 {
     if (engine_enter(z))
-        return z->error.status;
+        return engine_status(z);
     if (phase != ZERO_TRAIN && phase != ZERO_EVAL)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_phase got %d. Use ZERO_TRAIN or ZERO_EVAL.", (int)phase);
@@ -91,6 +93,7 @@ int zero_phase(struct zero *z, enum zero_phase phase)
                          "zero_phase within a micro-step: %d of %d units are reduced. Reduce the "
                          "others first.",
                          z->schedule.reduces, z->layout.units);
+    schedule_call(&z->schedule, "zero_phase", (int64_t)phase, 0);
     schedule_phase(&z->schedule, phase);
     return ZERO_OK;
 }
@@ -98,24 +101,26 @@ int zero_phase(struct zero *z, enum zero_phase phase)
 int zero_acquire(struct zero *z, int unit)
 {
     if (enter_unit(z, unit, "zero_acquire"))
-        return z->error.status;
+        return engine_status(z);
     if (!schedule_can_acquire(&z->schedule, unit))
         return error_set(&z->error, ZERO_ERR_STATE,
                          "zero_acquire of unit %d: every gather slot it fits in (of %d) holds an "
                          "acquired unit. Release one first, or raise .gather_slots.",
                          unit, z->plan.gather_slots);
+    schedule_call(&z->schedule, "zero_acquire", unit, 0);
     return engine_wait(z, schedule_acquire(&z->schedule, unit));
 }
 
 int zero_release(struct zero *z, int unit)
 {
     if (enter_unit(z, unit, "zero_release"))
-        return z->error.status;
+        return engine_status(z);
     if (!z->schedule.units[unit].acquired)
         return error_set(&z->error, ZERO_ERR_STATE,
                          "zero_release of unit %d, which is not "
                          "acquired.",
                          unit);
+    schedule_call(&z->schedule, "zero_release", unit, 0);
     schedule_release(&z->schedule, unit);
     return ZERO_OK;
 }
@@ -173,7 +178,7 @@ static int hold_grads(struct zero *z, int unit)
     if (!fresh)
         return ZERO_OK;
     if (engine_wait(z, ready))
-        return z->error.status;
+        return engine_status(z);
     memset(grads_slot(z, slot), 0, (size_t)(z->layout.unit[unit].elements * z->plan.element));
     return ZERO_OK;
 }
@@ -192,7 +197,9 @@ int zero_reduce(struct zero *z, int unit)
 {
     if (enter_unit(z, unit, "zero_reduce") || check_micro_step(z, unit, "zero_reduce") ||
         hold_grads(z, unit))
-        return z->error.status;
+        return engine_status(z);
+    schedule_call(&z->schedule, "zero_reduce", unit, 0);
+    z->grads_summed = z->size * z->schedule.accumulate;
     schedule_reduce(&z->schedule, unit);
     return ZERO_OK;
 }
@@ -202,7 +209,7 @@ int zero_reduce(struct zero *z, int unit)
 int zero_step(struct zero *z, struct zero_step_info *info)
 {
     if (engine_enter(z))
-        return z->error.status;
+        return engine_status(z);
     const struct schedule *s = &z->schedule;
     if (!schedule_step_complete(s))
         return error_set(&z->error, ZERO_ERR_STATE,
@@ -221,13 +228,21 @@ int zero_step(struct zero *z, struct zero_step_info *info)
                              "zero_step: group %d (tensor %s) has no hyper-parameters. Call "
                              "zero_set_adam first.",
                              z->layout.tensors[i].group, z->layout.tensors[i].name);
+    schedule_call(&z->schedule, "zero_step", 0, 0);
     return step_finish(z, info);
+}
+
+static int64_t double_bits(double x)
+{
+    int64_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
 }
 
 static int enter_between_steps(struct zero *z, const char *call)
 {
     if (engine_enter(z))
-        return z->error.status;
+        return engine_status(z);
     if (schedule_step_open(&z->schedule))
         return error_set(&z->error, ZERO_ERR_STATE,
                          "%s within a step: some of its gradients are "
@@ -236,24 +251,36 @@ static int enter_between_steps(struct zero *z, const char *call)
     return ZERO_OK;
 }
 
-int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
+static int check_adam(struct zero *z, int group, const struct zero_adam *a)
 {
-    if (enter_between_steps(z, "zero_set_adam"))
-        return z->error.status;
     if (group < 0 || group >= z->layout.groups)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_set_adam of group %d: the model has groups 0 to %d.", group,
                          z->layout.groups - 1);
-    bool good = a && isfinite(a->lr) && a->lr >= 0 && a->beta1 >= 0 && a->beta1 < 1 &&
-                a->beta2 >= 0 && a->beta2 < 1 && isfinite(a->eps) && a->eps > 0 &&
-                isfinite(a->weight_decay) && a->weight_decay >= 0;
-    if (!good)
-        return error_set(
-            &z->error, ZERO_ERR_ARGUMENT,
-            "zero_set_adam: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g. lr and "
-            "weight_decay are 0 or more, betas in [0, 1), eps above 0.",
-            a ? a->lr : NAN, a ? a->beta1 : NAN, a ? a->beta2 : NAN, a ? a->eps : NAN,
-            a ? a->weight_decay : NAN);
+    if (!a)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_set_adam of group %d with NULL. Pass a struct zero_adam.", group);
+    bool good = isfinite(a->lr) && a->lr >= 0 && a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 &&
+                a->beta2 < 1 && isfinite(a->eps) && a->eps > 0 && isfinite(a->weight_decay) &&
+                a->weight_decay >= 0;
+    if (good)
+        return ZERO_OK;
+    return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                     "zero_set_adam: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g. lr and "
+                     "weight_decay are 0 or more, betas in [0, 1), eps above 0.",
+                     a->lr, a->beta1, a->beta2, a->eps, a->weight_decay);
+}
+
+int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
+{
+    if (engine_enter(z) || check_adam(z, group, a))
+        return engine_status(z);
+    /* A group that was forgotten may still be set: zero_step has asked for it. */
+    if (z->adam_set[group] && enter_between_steps(z, "zero_set_adam"))
+        return engine_status(z);
+    const double fields[] = {a->lr, a->beta1, a->beta2, a->eps, a->weight_decay};
+    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+        schedule_call(&z->schedule, "zero_set_adam", group, double_bits(fields[i]));
     z->adam[group] = *a;
     z->adam_set[group] = true;
     return ZERO_OK;
@@ -262,11 +289,12 @@ int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
 int zero_set_clip(struct zero *z, double max_norm)
 {
     if (enter_between_steps(z, "zero_set_clip"))
-        return z->error.status;
+        return engine_status(z);
     if (!isfinite(max_norm) || max_norm < 0)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_set_clip to %g. Use a norm above 0, or 0 for no clipping.",
                          max_norm);
+    schedule_call(&z->schedule, "zero_set_clip", double_bits(max_norm), 0);
     z->clip = max_norm;
     return ZERO_OK;
 }
@@ -274,12 +302,13 @@ int zero_set_clip(struct zero *z, double max_norm)
 int zero_set_accumulate(struct zero *z, int micro_steps)
 {
     if (enter_between_steps(z, "zero_set_accumulate"))
-        return z->error.status;
+        return engine_status(z);
     if (micro_steps < 1)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_set_accumulate to %d micro-steps. Use "
                          "1 or more.",
                          micro_steps);
+    schedule_call(&z->schedule, "zero_set_accumulate", micro_steps, 0);
     z->schedule.accumulate = micro_steps;
     return ZERO_OK;
 }
@@ -287,10 +316,13 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
 int zero_mean(struct zero *z, const double *values, int count, double *mean)
 {
     if (engine_enter(z))
-        return z->error.status;
+        return engine_status(z);
     if (count < 0 || (count > 0 && !values) || !mean)
-        return error_set(&z->error, ZERO_ERR_ARGUMENT, "zero_mean of %d values at %p into %p.",
-                         count, (const void *)values, (void *)mean);
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_mean of %d values%s%s. Pass 0 or more values, and where the mean "
+                         "goes.",
+                         count, values ? "" : " at NULL", mean ? "" : " into NULL");
+    schedule_call(&z->schedule, "zero_mean", 0, 0);
     struct wide sum = {0};
     int64_t words[WIDE_LIMBS + 2];
     for (int i = 0; i < count; i++)
@@ -299,8 +331,8 @@ int zero_mean(struct zero *z, const double *values, int count, double *mean)
     memcpy(words, sum.limb, sizeof(sum.limb));
     words[WIDE_LIMBS] = sum.nonfinite;
     words[WIDE_LIMBS + 1] = count;
-    if (engine_wait(z, schedule_sum(&z->schedule, "zero_mean", 0, words, sizeof(words))))
-        return z->error.status;
+    if (engine_wait(z, schedule_sum(&z->schedule, "zero_mean", words, sizeof(words))))
+        return engine_status(z);
     memcpy(sum.limb, words, sizeof(sum.limb));
     bool good = words[WIDE_LIMBS] == 0 && words[WIDE_LIMBS + 1] > 0;
     *mean = good ? wide_value(&sum) / (double)words[WIDE_LIMBS + 1] : NAN;

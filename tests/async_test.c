@@ -270,8 +270,8 @@ static void run(struct trial *t)
  * all ranks. */
 static void run_both(struct trial *t)
 {
-    struct trial calm = {.config = t->config, .ranks = t->ranks, .accumulate = t->accumulate,
-                         .blind = t->blind};
+    struct trial calm = {
+        .config = t->config, .ranks = t->ranks, .accumulate = t->accumulate, .blind = t->blind};
     run(&calm);
     run(t);
     const struct rank *expected = &calm.rank[0];
@@ -369,13 +369,20 @@ END_TEST
 
 /* ------------------------------------- (b) as many transfers as there are slots */
 
+/* Where in the arena a request's buffer lies: the ring is given the slots, its end. */
+static int64_t arena_offset(const struct rank *r, const struct latch_op *op)
+{
+    int64_t slots = r->plan.host.total - r->plan.report.host.slots;
+    return slots + (op->request->buffer - (char *)r->latch.base);
+}
+
 /* The chunk whose record a request moves; -1: it moves parameters. */
 static int64_t record_chunk(const struct rank *r, const struct latch_op *op)
 {
-    int64_t at = op->request->buffer - (char *)r->latch.base;
+    int64_t at = arena_offset(r, op);
     for (int i = 0; i < r->plan.chunk_slots; i++)
         if (at == r->plan.host.record[i])
-            return r->plan.resident + (op->request->offset - r->plan.file.state) / r->window;
+            return r->plan.resident + op->request->offset / r->window;
     return -1;
 }
 
@@ -480,7 +487,6 @@ static bool hold_gather(struct rank *r, const struct latch_op *op)
     int64_t a_step = r->plan.whole_params ? UNITS : UNITS + 2;
     int64_t place = (op->tag - 1) % a_step;
     bool ahead = op->tag <= STEPS * a_step && place != UNITS - 1 && place != a_step - 1;
-    r->watched += ahead && r->appended <= op->tag;
     return ahead && r->appended <= op->tag;
 }
 
@@ -510,7 +516,7 @@ END_TEST
 static int64_t walk_chunk(const struct rank *r, const struct latch_op *op)
 {
     const struct plan *p = &r->plan;
-    int64_t at = op->request->buffer - (char *)r->latch.base, chunk = record_chunk(r, op);
+    int64_t at = arena_offset(r, op), chunk = record_chunk(r, op);
     for (int i = 0; chunk < 0 && i < p->chunk_slots && p->set.param == ZERO_NVME; i++)
         if (!p->shared && op->request->write && at == p->host.chunk_param[i])
             chunk = (op->request->offset - p->file.params) / plan_param_bytes(p, 0);

@@ -163,8 +163,9 @@ START_TEST(differing_headers_name_both_calls)
     h = base;
     h.arguments++;
     expect_sentence(h, ZERO_ERR_MISMATCH,
-                    "rank 1 called reduce of unit 2 with other arguments than this rank (0) "
-                    "(message 17). All ranks must make the same calls in the same order.");
+                    "rank 1 called reduce of unit 2 with other arguments than this rank (0), or "
+                    "made other calls before it (message 17). All ranks must make the same "
+                    "calls in the same order.");
     h = base;
     h.sequence++;
     expect_sentence(h, ZERO_ERR_MISMATCH,

@@ -52,6 +52,7 @@ struct report {
     pthread_mutex_t lock;
     char text[256];
     int named; /* ranks that named a mismatch */
+    int how;   /* which case */
 };
 
 static void complain(struct report *r, const char *text)
@@ -161,6 +162,7 @@ static void read_gradient(int rank, struct zero_comm *comm, void *arg)
     EXPECT(!zero_step(z, &info));
     EXPECT(info.step == 1 && !info.skipped && info.factor == 1);
     EXPECT(fabs(info.norm - sum * sqrt(14)) < 1e-4);
+    EXPECT(!zero_set_accumulate(z, 1)); /* not of the sums that are there */
     EXPECT(!zero_read(z, 5, ZERO_GRAD, 0, 3, after));
     EXPECT(!memcmp(before, after, sizeof(after)));
     zero_destroy(z);
@@ -310,15 +312,18 @@ END_TEST
 
 static void expect_tensors_refused(int i, struct zero_param wrong, const char *says)
 {
-    struct zero_param params[TOY_TENSORS];
-    struct zero_config c = {.size = sizeof(c), .threads = 1};
-    struct zero *z;
-    toy_describe(params);
-    params[i] = wrong;
-    ck_assert_int_eq(zero_create(&z, params, TOY_TENSORS, &c), ZERO_ERR_ARGUMENT);
-    ck_assert_msg(strstr(zero_last_error(z), says) != NULL, "'%s' does not say '%s'",
-                  zero_last_error(z), says);
-    zero_destroy(z);
+    for (int offload = ZERO_DEVICE; offload <= ZERO_NVME; offload++) {
+        struct zero_param params[TOY_TENSORS];
+        struct zero_config c = {.size = sizeof(c), .threads = 1, .chunk = 64};
+        struct zero *z;
+        toy_describe(params);
+        params[i] = wrong;
+        c.offload = (enum zero_place)offload;
+        ck_assert_int_eq(zero_create(&z, params, TOY_TENSORS, &c), ZERO_ERR_ARGUMENT);
+        ck_assert_msg(strstr(zero_last_error(z), says) != NULL, "'%s' does not say '%s'",
+                      zero_last_error(z), says);
+        zero_destroy(z);
+    }
 }
 
 static int fill_nan(void *arg, int64_t first, int64_t count, float *out)
@@ -428,6 +433,66 @@ START_TEST(slots_run_out)
 }
 END_TEST
 
+/* NULL where something is needed is an argument like any other. */
+START_TEST(null_arguments)
+{
+    struct zero_param params[TOY_TENSORS];
+    struct zero_config c = {.size = sizeof(c)};
+    struct zero *z = NULL;
+    float x;
+    toy_describe(params);
+    ck_assert_int_eq(zero_create(NULL, params, TOY_TENSORS, &c), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_create(&z, NULL, TOY_TENSORS, &c), ZERO_ERR_ARGUMENT);
+    zero_destroy(z);
+    ck_assert_int_eq(zero_create(&z, params, TOY_TENSORS, NULL), ZERO_ERR_ARGUMENT);
+    zero_destroy(z);
+    ck_assert_int_eq(zero_plan_make(params, TOY_TENSORS, &c, 1, 1, NULL, NULL, 0),
+                     ZERO_ERR_ARGUMENT);
+    for (int engine = 0; engine <= 1; engine++) {
+        z = engine ? alone(c) : NULL;
+        ck_assert_int_eq(zero_stats(z, NULL), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_digest(z, NULL), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_mean(z, NULL, 1, NULL), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_set_adam(z, 0, NULL), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_read(z, 0, ZERO_MASTER, 0, 1, NULL), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_read(z, 0, ZERO_MASTER, INT64_MAX, 1, &x), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_acquire(z, -1), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_phase(z, (enum zero_phase)7), ZERO_ERR_ARGUMENT);
+        ck_assert_ptr_null(zero_param_data(z, -1));
+        ck_assert_ptr_null(zero_grad_data(z, -1));
+        ck_assert_int_eq(zero_rank(z), 0);
+        zero_destroy(z);
+    }
+}
+END_TEST
+
+/* As many units as there are slots, acquired from none, fit in any order,
+ * whatever the slots held before. */
+START_TEST(any_units_fit)
+{
+    enum { UNITS = 6, SLOTS = 3 };
+    const int64_t sizes[UNITS] = {5000, 700, 700, 700, 300, 64};
+    struct zero_param params[UNITS];
+    char names[UNITS][16];
+    struct zero *z;
+    for (int u = 0; u < UNITS; u++) {
+        snprintf(names[u], sizeof(names[u]), "%d", u);
+        params[u] =
+            (struct zero_param){.name = names[u], .unit = u, .ndim = 1, .shape = {sizes[u]}};
+    }
+    ck_assert_int_eq(zero_init(&z, params, UNITS, .stage = 3, .gather_slots = SLOTS), ZERO_OK);
+    for (int i = 0; i < UNITS * UNITS * UNITS; i++) {
+        int units[SLOTS] = {i % UNITS, i / UNITS % UNITS, i / UNITS / UNITS};
+        for (int k = 0; k < SLOTS; k++)
+            ck_assert_msg(!zero_acquire(z, units[k]), "%d %d %d: %s", units[0], units[1], units[2],
+                          zero_last_error(z));
+        for (int k = 0; k < SLOTS; k++)
+            ck_assert_int_eq(zero_release(z, units[(k + i) % SLOTS]), ZERO_OK);
+    }
+    zero_destroy(z);
+}
+END_TEST
+
 /* A group without hyper-parameters is found before anything is updated. */
 START_TEST(adam_not_set)
 {
@@ -440,6 +505,9 @@ START_TEST(adam_not_set)
     ck_assert_int_eq(toy_micro_step(z, 0, false, &loss), ZERO_OK);
     ck_assert_int_eq(zero_step(z, NULL), ZERO_ERR_STATE);
     ck_assert_ptr_nonnull(strstr(zero_last_error(z), "group 1"));
+    ck_assert_int_eq(zero_set_adam(z, 0, &adam), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_set_adam(z, 1, &adam), ZERO_OK); /* not too late for this one */
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_OK);
     zero_destroy(z);
 }
 END_TEST
@@ -487,42 +555,44 @@ END_TEST
 
 /* ------------------------------------------------------- ranks that differ */
 
-/* Rank 1 does something else; every rank must learn of it, and destroy. */
+/* What rank 1 does differently after both ranks have created their engines. */
+enum difference {
+    OTHER_CALL,
+    OTHER_CLIP,
+    OTHER_PHASE,
+    OTHER_TENSOR_READ,
+    OTHER_WRITE,
+    DIFFERENCES
+};
+
+static int differ_in(struct zero *z, enum difference how, bool odd)
+{
+    double loss = 0;
+    float x[4] = {0};
+    int status = ZERO_OK;
+    switch (how) {
+    case OTHER_CALL: status = odd ? ZERO_OK : zero_reduce(z, 2); break;
+    case OTHER_CLIP: status = zero_set_clip(z, odd ? 1 : 2); break;
+    case OTHER_PHASE: status = odd ? zero_phase(z, ZERO_EVAL) : ZERO_OK; break;
+    case OTHER_TENSOR_READ: status = zero_read(z, odd ? 1 : 0, ZERO_MASTER, 0, 4, x); break;
+    default: status = zero_write(z, 0, ZERO_MASTER, odd ? 4 : 0, 4, x);
+    }
+    return status ? status : zero_mean(z, &loss, 1, &loss);
+}
+
+/* Every rank learns of it at the next message, stays failed, and can destroy. */
 static void differ(int rank, struct zero_comm *comm, void *arg)
 {
     struct report *r = arg;
     struct zero *z;
-    struct zero_config c = r->config;
-    double loss = 0;
-    int how = (int)c.host_bytes, status;
-    c.host_bytes = 0;
-    if (how == 0 && rank == 1)
-        c.chunk = 64;
-    status = create(&z, comm, c);
-    if (how == 0) {
-        EXPECT(status == ZERO_ERR_MISMATCH && strstr(zero_last_error(z), "configuration"));
-        zero_destroy(z);
-        return;
-    }
-    EXPECT(!status);
-    if (how == 1) { /* another call */
-        if (rank != 1)
-            zero_reduce(z, 2);
-        status = zero_mean(z, &loss, 1, &loss);
-        /* A rank that has seen it gives up, which the other may hear first. */
-        EXPECT(status == ZERO_ERR_MISMATCH || strstr(zero_last_error(z), "rank 0 gave up") ||
-               strstr(zero_last_error(z), "rank 1 gave up"));
-        EXPECT(status == ZERO_ERR_COMM || (strstr(zero_last_error(z), "zero_mean") &&
-                                           strstr(zero_last_error(z), "reduce of unit 2")));
-    } else { /* other arguments */
-        EXPECT(!zero_set_clip(z, rank == 1 ? 1 : 2));
-        EXPECT(!toy_micro_step(z, rank, false, &loss));
-        status = zero_step(z, NULL);
-        EXPECT(status == ZERO_ERR_COMM ||
-               strstr(zero_last_error(z), "verdict with other arguments"));
-    }
-    EXPECT(status == ZERO_ERR_MISMATCH || status == ZERO_ERR_COMM);
-    EXPECT(zero_acquire(z, 0) == status); /* a failed engine stays failed */
+    EXPECT(!create(&z, comm, r->config));
+    int status = differ_in(z, (enum difference)r->how, rank == 1);
+    /* A rank that has seen it gives up, which the other may hear first. */
+    EXPECT(status == ZERO_ERR_MISMATCH || strstr(zero_last_error(z), "gave up"));
+    if (status == ZERO_ERR_MISMATCH && r->how == OTHER_CALL)
+        EXPECT(strstr(zero_last_error(z), "zero_mean") &&
+               strstr(zero_last_error(z), "reduce of unit 2"));
+    EXPECT(zero_acquire(z, 0) == status);
     pthread_mutex_lock(&r->lock);
     r->named += status == ZERO_ERR_MISMATCH;
     pthread_mutex_unlock(&r->lock);
@@ -531,10 +601,50 @@ static void differ(int rank, struct zero_comm *comm, void *arg)
 
 START_TEST(ranks_that_differ)
 {
-    struct report r = {.config = place(_i ? 2 : 3, ZERO_HOST, ZERO_FP32)};
-    r.config.host_bytes = _i; /* which difference */
-    run_ranks(2, &r, differ);
-    ck_assert(_i == 0 || r.named >= 1); /* one rank at least names both calls */
+    for (int stage = 0; stage <= 3; stage++) {
+        struct report r = {.config = place(stage, ZERO_NVME, ZERO_FP32), .how = _i};
+        run_ranks(2, &r, differ);
+        ck_assert_int_ge(r.named, 1); /* one rank at least names both calls */
+    }
+}
+END_TEST
+
+/* Ranks with other models or configurations learn it at creation; a second
+ * engine on the same communicator works. */
+static void create_twice(int rank, struct zero_comm *comm, void *arg)
+{
+    struct report *r = arg;
+    struct zero_param params[TOY_TENSORS];
+    struct zero_config c = r->config;
+    struct zero *z;
+    double loss = 0;
+    toy_describe(params);
+    if (r->how == 0 && rank == 1)
+        c.chunk = 64;
+    if (r->how == 1 && rank == 1) { /* as many elements in another shape */
+        params[0].shape[0] = 40;
+        params[0].shape[1] = 37;
+    }
+    if (r->how == 2 && rank == 1)
+        c.stage = 7;
+    c.size = sizeof(c);
+    c.comm = comm;
+    c.threads = 1;
+    int status = zero_create(&z, params, TOY_TENSORS, &c);
+    EXPECT(r->how == 2 ? status == ZERO_ERR_ARGUMENT : status == ZERO_ERR_MISMATCH);
+    EXPECT(strstr(zero_last_error(z), r->how == 0   ? "another configuration"
+                                      : r->how == 1 ? "another model"
+                                                    : ".stage is 7"));
+    zero_destroy(z);
+    EXPECT(!create(&z, comm, r->config));
+    EXPECT(!toy_micro_step(z, rank, false, &loss) && !zero_step(z, NULL));
+    zero_destroy(z);
+}
+
+START_TEST(creation_is_agreed)
+{
+    struct report r = {.config = place(3, ZERO_NVME, ZERO_BF16), .how = _i};
+    run_ranks(3, &r, create_twice);
 }
 END_TEST
 
@@ -555,7 +665,10 @@ int main(void)
     tcase_add_test(c, slots_run_out);
     tcase_add_test(c, adam_not_set);
     tcase_add_test(c, no_io_uring);
-    tcase_add_loop_test(c, ranks_that_differ, 0, 3);
+    tcase_add_loop_test(c, ranks_that_differ, 0, DIFFERENCES);
+    tcase_add_loop_test(c, creation_is_agreed, 0, 3);
+    tcase_add_test(c, any_units_fit);
+    tcase_add_test(c, null_arguments);
     suite_add_tcase(s, c);
     return suite_run_all(s);
 }

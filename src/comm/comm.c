@@ -65,8 +65,8 @@ static void mismatch_print(struct zero_comm *comm, const struct zero_collective 
                  (long long)h->bytes, message, advice);
     else
         snprintf(comm->error, sizeof(comm->error),
-                 "rank %d called %s with other arguments than this rank (%d) (message %llu). %s",
-                 peer, here, comm->rank, message, advice);
+                 "rank %d called %s with other arguments than this rank (%d), or made other calls "
+                 "before it (message %llu). %s", peer, here, comm->rank, message, advice);
 }
 
 int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mine, int peer,

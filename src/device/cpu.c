@@ -214,7 +214,7 @@ int device_cpu_create(struct device **device, int event_fd, struct error *error)
             char text[64];
             error_set(error, ZERO_ERR_MEMORY,
                       "A copy thread could not be started: %s. Raise the limit on processes "
-                      "(ulimit -u).",
+                      "or memory (ulimit -u, ulimit -v).",
                       strerror_r(rc, text, sizeof(text)));
             cpu_destroy(&cpu->device);
             return error->status;

@@ -42,8 +42,8 @@ struct dry_task {
 /* What a command means, taken down when it is appended. */
 struct dry_note {
     bool done;
-    int64_t micro;     /* micro-steps completed before it */
-    int64_t constants; /* of Adam */
+    int64_t micro;                                         /* micro-steps completed before it */
+    int64_t constants;                                     /* of Adam */
     int32_t before[DRY_UNITS_MAX], version[DRY_UNITS_MAX]; /* of units, before and after the walk */
 };
 
@@ -84,8 +84,7 @@ struct dry {
     /* what was seen */
     uint64_t text;        /* hash of all commands as text */
     uint64_t collectives; /* of kind, unit and bytes of those in QUEUE_COMM */
-    int64_t commands[COMMAND_COPY_PUBLISH + 1], bytes[COMMAND_COPY_PUBLISH + 1];
-    FILE *log; /* the text, if wanted */
+    int64_t bytes[COMMAND_COPY_PUBLISH + 1];
     char fault[600]; /* the first; "": none */
 };
 
@@ -110,5 +109,21 @@ void dry_finish(struct dry *d);
 
 /* A number below n. */
 int dry_random(struct dry *d, int n);
+
+/* ------------------------------------ between dry.c and dry_means.c, its other half */
+
+#define DRY_CELL 128 /* bytes under one tag: 64 elements of 2 bytes */
+
+/* Keeps the first. c may be NULL. */
+void dry_fault(struct dry *d, const struct command *c, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+struct dry_note *dry_note_of(struct dry *d, const struct command *c);
+
+/* Carries out c, or the caller's use of a unit's parameters or gradient slot; or,
+ * unless d->acting, adds to d->asked what that touches. */
+void dry_carry_out(struct dry *d, const struct command *c);
+void dry_carry_params(struct dry *d, int unit);
+void dry_carry_grads(struct dry *d, int unit, int slot);
 
 #endif

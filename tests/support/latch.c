@@ -115,8 +115,8 @@ static bool device_copied(struct device *device, const struct device_copy *copy)
     while (*link && (*link)->copy != copy)
         link = &(*link)->next;
     struct latch_op *op = *link;
-    if (op && (!op->begun || !d->inner->ops->copied(d->inner, copy) ||
-               refused(d->latch, &op->late_end)))
+    if (op &&
+        (!op->begun || !d->inner->ops->copied(d->inner, copy) || refused(d->latch, &op->late_end)))
         return false;
     if (op)
         complete(d->latch, link);
@@ -131,8 +131,12 @@ static void device_destroy(struct device *device)
 }
 
 static const struct device_ops device_ops = {
-    .name = "latch", .alloc = device_alloc, .free = device_free, .copy = device_copy,
-    .copied = device_copied, .destroy = device_destroy,
+    .name = "latch",
+    .alloc = device_alloc,
+    .free = device_free,
+    .copy = device_copy,
+    .copied = device_copied,
+    .destroy = device_destroy,
 };
 
 /* ----------------------------------------------------------------- the ring */
@@ -197,7 +201,10 @@ static void ring_destroy(struct ring *ring)
 }
 
 static const struct ring_ops ring_ops = {
-    .name = "latch", .queue = ring_queue, .submit = ring_submit, .reap = ring_reap,
+    .name = "latch",
+    .queue = ring_queue,
+    .submit = ring_submit,
+    .reap = ring_reap,
     .destroy = ring_destroy,
 };
 
@@ -252,7 +259,10 @@ static void comm_destroy(struct zero_comm *comm)
 }
 
 static const struct zero_comm_ops comm_ops = {
-    .start = comm_start, .test = comm_test, .missing = comm_missing, .abort = comm_abort,
+    .start = comm_start,
+    .test = comm_test,
+    .missing = comm_missing,
+    .abort = comm_abort,
     .destroy = comm_destroy,
 };
 
