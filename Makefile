@@ -25,7 +25,7 @@ BUILD ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 Q := $(if $(V),,@)
 say = @$(if $(V),:,printf '  %-7s %s\n' $(1) $(2))
 
-DEMO ?= --stage 3 --offload nvme --data /usr/include --steps 900 --lr 4e-3 --sample 1000
+DEMO ?= --stage 3 --offload nvme --data /usr/include --steps 900 --lr 4e-3 --sample 2000
 DEMO_RANKS ?= 2
 
 # ------------------------------------------------------------------- probes
