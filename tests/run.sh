@@ -8,7 +8,7 @@
 # TIMEOUT seconds, or ran no check.
 # ONLY='NAME...' picks suites by the name of their file.
 set -u
-limit=${TIMEOUT:-120}
+limit=${TIMEOUT:-300}
 only=${ONLY:-}
 
 # Tests are stopped for hanging, not for being slow. A race is reported where
