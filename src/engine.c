@@ -140,12 +140,16 @@ int engine_wait(struct zero *z, struct ref ref)
 
 static int begin(struct zero *z, const struct zero_config *config)
 {
-    z->log = config && config->size == sizeof(*config) && config->log ? config->log : log_to_stderr;
-    z->log_arg = config && config->size == sizeof(*config) ? config->log_arg : NULL;
-    z->log_level = config && config->size == sizeof(*config) ? config->log_level : 0;
+    /* Of a config that settings_resolve will refuse nothing is read. */
+    const struct zero_config nothing = {0};
+    if (!config || config->size != sizeof(*config))
+        config = &nothing;
+    z->log = config->log ? config->log : log_to_stderr;
+    z->log_arg = config->log_arg;
+    z->log_level = config->log_level;
     z->spill.fd = -1;
     z->size = 1;
-    if (config && config->size == sizeof(*config) && config->comm)
+    if (config->comm)
         z->comm = config->comm;
     else if (comm_default_create(&z->comm, &z->error))
         return z->error.status;
@@ -313,15 +317,14 @@ void zero_destroy(struct zero *z)
     bool busy = false;
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
         busy |= z->operations[i].busy;
-    if (busy ||
-        (z->created && schedule_step_open(&z->schedule))) /* more is expected of this rank */
+    busy |= z->created && schedule_step_open(&z->schedule);
+    if (busy) /* the other ranks expect more of this one */
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
     pool_destroy(z->pool);
     if (z->pipeline.ring)
         z->pipeline.ring->ops->destroy(z->pipeline.ring);
-    if (z->device) {
+    if (z->device)
         z->device->ops->destroy(z->device);
-    }
     if (z->owns_comm)
         z->comm->ops->destroy(z->comm);
     schedule_destroy(&z->schedule);

@@ -135,6 +135,9 @@ int engine_agree(struct zero *z, const char *what);
 /* The start of every public call: forgets the last call's error; a failed
  * engine's stays. */
 int engine_enter(struct zero *z);
+/* The same for a call on one tensor, and for one that needs no step to be open. */
+int engine_enter_param(struct zero *z, int param, const char *call);
+int engine_enter_between_steps(struct zero *z, const char *call);
 
 /* What a call that failed returns. */
 static inline int engine_status(const struct zero *z)

@@ -32,12 +32,8 @@ static bool overlap_with(const struct zero *z, int param, int64_t first, int64_t
 static int enter_range(struct zero *z, const char *call, int param, enum zero_what what,
                        int64_t first, int64_t count, const void *memory)
 {
-    if (engine_enter(z))
+    if (engine_enter_param(z, param, call))
         return engine_status(z);
-    if (param < 0 || param >= z->layout.count)
-        return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "%s of tensor %d: the model has tensors 0 to %d.", call, param,
-                         z->layout.count - 1);
     const struct tensor *t = &z->layout.tensors[param];
     if (!memory)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
@@ -147,14 +143,10 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
 
 int zero_digest(struct zero *z, struct zero_digest *digest)
 {
-    if (engine_enter(z))
+    if (engine_enter_between_steps(z, "zero_digest"))
         return engine_status(z);
     if (!digest)
         return error_set(&z->error, ZERO_ERR_ARGUMENT, "zero_digest has no struct to fill.");
-    if (schedule_step_open(&z->schedule))
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_digest within a step. Call it between "
-                         "zero_step and the next zero_reduce.");
     schedule_call(&z->schedule, "zero_digest", 0, 0);
     z->update.digest = (struct zero_digest){0};
     if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, 0, z->plan.chunks)))

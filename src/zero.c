@@ -51,7 +51,7 @@ static int enter_unit(struct zero *z, int unit, const char *call)
     return ZERO_OK;
 }
 
-static int enter_param(struct zero *z, int param, const char *call)
+int engine_enter_param(struct zero *z, int param, const char *call)
 {
     if (engine_enter(z))
         return engine_status(z);
@@ -127,7 +127,7 @@ int zero_release(struct zero *z, int unit)
 
 const void *zero_param_data(struct zero *z, int param)
 {
-    if (enter_param(z, param, "zero_param_data"))
+    if (engine_enter_param(z, param, "zero_param_data"))
         return NULL;
     const struct tensor *t = &z->layout.tensors[param];
     if (!z->schedule.units[t->unit].acquired) {
@@ -185,7 +185,7 @@ static int hold_grads(struct zero *z, int unit)
 
 void *zero_grad_data(struct zero *z, int param)
 {
-    if (enter_param(z, param, "zero_grad_data"))
+    if (engine_enter_param(z, param, "zero_grad_data"))
         return NULL;
     const struct tensor *t = &z->layout.tensors[param];
     if (check_micro_step(z, t->unit, "zero_grad_data") || hold_grads(z, t->unit))
@@ -239,7 +239,7 @@ static int64_t double_bits(double x)
     return bits;
 }
 
-static int enter_between_steps(struct zero *z, const char *call)
+int engine_enter_between_steps(struct zero *z, const char *call)
 {
     if (engine_enter(z))
         return engine_status(z);
@@ -276,7 +276,7 @@ int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
     if (engine_enter(z) || check_adam(z, group, a))
         return engine_status(z);
     /* A group that was forgotten may still be set: zero_step has asked for it. */
-    if (z->adam_set[group] && enter_between_steps(z, "zero_set_adam"))
+    if (z->adam_set[group] && engine_enter_between_steps(z, "zero_set_adam"))
         return engine_status(z);
     const double fields[] = {a->lr, a->beta1, a->beta2, a->eps, a->weight_decay};
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
@@ -288,7 +288,7 @@ int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
 
 int zero_set_clip(struct zero *z, double max_norm)
 {
-    if (enter_between_steps(z, "zero_set_clip"))
+    if (engine_enter_between_steps(z, "zero_set_clip"))
         return engine_status(z);
     if (!isfinite(max_norm) || max_norm < 0)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
@@ -301,7 +301,7 @@ int zero_set_clip(struct zero *z, double max_norm)
 
 int zero_set_accumulate(struct zero *z, int micro_steps)
 {
-    if (enter_between_steps(z, "zero_set_accumulate"))
+    if (engine_enter_between_steps(z, "zero_set_accumulate"))
         return engine_status(z);
     if (micro_steps < 1)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,

@@ -13,6 +13,7 @@
 #include "src/comm/comm.h"
 #include "tests/support/comm_suite.h"
 #include "tests/support/comm_threads.h"
+#include "tests/support/suite.h"
 
 /* ---------------------------------------------------- the suite on threads */
 
@@ -303,9 +304,5 @@ int main(void)
     tcase_add_test(details, threads_refuse_a_broken_contract);
     tcase_add_test(details, threads_abort_waits_for_readers);
     suite_add_tcase(suite, details);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

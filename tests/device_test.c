@@ -16,6 +16,7 @@
 #include "src/device/device.h"
 #include "src/pool.h"
 #include "tests/support/deny.h"
+#include "tests/support/suite.h"
 
 #define MIB ((int64_t)1 << 20)
 
@@ -336,11 +337,5 @@ int main(void)
     tcase_add_test(device, device_copy_reused);
     tcase_add_loop_test(device, threads_refused, 0, 3);
     suite_add_tcase(suite, device);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK); /* the environment stays in its test */
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/kernels.h"
 #include "src/random.h"
+#include "tests/support/suite.h"
 
 static const char *const isas[] = {"scalar", "avx2", "avx512"};
 #define ISAS 3
@@ -552,9 +553,5 @@ int main(void)
 #endif
     suite_add_tcase(suite, each);
     suite_add_tcase(suite, choice);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

@@ -12,6 +12,7 @@
 #include "kernels/kernels.h"
 #include "src/norm.h"
 #include "src/random.h"
+#include "tests/support/suite.h"
 
 /* ---- long arithmetic: one integer per binary digit, as slow as it is plain */
 
@@ -299,9 +300,5 @@ int main(void)
     tcase_add_test(core, carries);
     tcase_add_test(core, norm);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

@@ -22,6 +22,7 @@
 #include "offload/memory.h"
 #include "offload/spill.h"
 #include "tests/support/deny.h"
+#include "tests/support/suite.h"
 
 #define MIB ((int64_t)1 << 20)
 
@@ -494,11 +495,5 @@ int main(void)
     tcase_add_test(spill, spill_interrupted);
     tcase_add_test(spill, spill_direct_pretended);
     suite_add_tcase(suite, spill);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK); /* limits and refusals stay in their test */
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "examples/common/options.h"
 #include "examples/gpt2/arguments.h"
+#include "tests/support/suite.h"
 
 /* ------------------------------------------------------------ a small table */
 
@@ -398,9 +399,5 @@ int main(void)
     tcase_add_test(trainer, learning_rate);
     tcase_add_test(trainer, hash);
     suite_add_tcase(suite, trainer);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "include/zero.h"
 #include "src/random.h"
+#include "tests/support/suite.h"
 
 START_TEST(golden)
 {
@@ -189,9 +190,5 @@ int main(void)
     tcase_add_test(core, fills);
     tcase_add_test(core, fill_constant);
     suite_add_tcase(suite, core);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

@@ -24,6 +24,7 @@
 #include "offload/spill.h"
 #include "src/random.h"
 #include "tests/support/deny.h"
+#include "tests/support/suite.h"
 
 #define MIB ((int64_t)1 << 20)
 #define FOLDER "/var/tmp"
@@ -626,11 +627,5 @@ int main(void)
     tcase_add_test(uring, uring_busy);
 #endif
     suite_add_tcase(suite, uring);
-
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK); /* limits and refusals stay in their test */
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

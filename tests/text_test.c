@@ -15,6 +15,7 @@
 
 #include "examples/common/text.h"
 #include "examples/gpt2/sample.h"
+#include "tests/support/suite.h"
 
 static char folder[64];
 static struct text text;
@@ -325,9 +326,5 @@ int main(void)
     tcase_add_test(sequences, pick);
     tcase_add_test(sequences, print);
     suite_add_tcase(suite, sequences);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run_all(suite);
 }

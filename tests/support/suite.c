@@ -7,6 +7,7 @@
 int suite_run_all(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_FORK);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner), ran = srunner_ntests_run(runner);
     srunner_free(runner);
