@@ -34,8 +34,8 @@
  *
  * The law of equal bits: for a given model, initialisation and global batch
  * the parameters after any number of steps are the same bits whatever the
- * stage, the places, chunk and slot sizes, engine threads, instruction set,
- * I/O ring and number of ranks. Deal micro-batches round-robin (micro-step a
+ * stage, the places, the format of the optimizer state, chunk and slot sizes,
+ * engine threads, instruction set, I/O ring and number of ranks. Deal micro-batches round-robin (micro-step a
  * of rank r takes micro-batch a * ranks + r) and debug a large run with a
  * small one.
  *
@@ -82,10 +82,24 @@ enum zero_status {
     ZERO_ERR_COMM,        /* the communication layer failed, or a peer did */
     ZERO_ERR_MISMATCH,    /* ranks made different calls */
     ZERO_ERR_DEADLINE,    /* a peer did not answer within .deadline_seconds */
+    ZERO_ERR_OVERFLOW,    /* gradients overflow although the loss is not scaled any more */
 };
 
-/* Type of parameters and gradients; optimizer state is always fp32. */
-enum zero_dtype { ZERO_FP32 = 0, ZERO_BF16 };
+/* Type of parameters and gradients; optimizer state is always fp32. FP16 is
+ * IEEE binary16, and its gradients need a loss scale: see zero_loss_scale. */
+enum zero_dtype { ZERO_FP32 = 0, ZERO_BF16, ZERO_FP16 };
+
+/* How the fp32 master is kept. SPLIT (bf16 models only): as the bf16 weight,
+ * which is there anyway, and a 16-bit remainder. 10 bytes of optimizer state an
+ * element instead of 12, and the same bits. */
+enum zero_state { ZERO_STATE_FP32 = 0, ZERO_STATE_SPLIT };
+
+/* Where gradients accumulate over the micro-steps of a step. SHARD: each
+ * micro-step is reduced as it comes. LOCAL (stages 0 and 1): each rank keeps
+ * whole fp32 sums on its device and reduces them once, in the last micro-step:
+ * less is sent, more is stored, and the law of equal bits holds only with one
+ * micro-step or one rank. */
+enum zero_accumulate { ZERO_SHARD = 0, ZERO_LOCAL };
 
 /* Where bytes rest. */
 enum zero_place {
@@ -112,6 +126,7 @@ struct zero_comm; /* how ranks reach each other: end of this file */
 
 /* Flags of a tensor. */
 #define ZERO_NO_DECAY 1u /* weight decay does not apply (biases, norms) */
+#define ZERO_FROZEN   2u /* never updated: no gradient, no optimizer state, no part in the norm */
 
 /*
  * Writes elements [first, first + count) of one tensor as fp32 into out.
@@ -127,9 +142,9 @@ struct zero_param {
     const char *name;             /* unique; copied */
     int unit;                     /* 0 .. units-1, in forward order, each used at least once */
     int ndim;                     /* 0 (a scalar) .. ZERO_MAX_DIMS */
-    int64_t shape[ZERO_MAX_DIMS]; /* elements per dimension, >= 1 */
+    int64_t shape[ZERO_MAX_DIMS]; /* elements per dimension, >= 0 */
     uint8_t group;                /* hyper-parameter group, 0 unless you use several */
-    uint32_t flags;               /* ZERO_NO_DECAY or 0 */
+    uint32_t flags;               /* ZERO_NO_DECAY, ZERO_FROZEN, both or 0 */
     zero_fill_fn *fill;           /* initial values; NULL: zeros */
     void *fill_arg;
 };
@@ -146,6 +161,35 @@ ZERO_API int zero_fill_constant(void *f32, int64_t first, int64_t count, float *
 
 typedef void zero_log_fn(void *arg, enum zero_log_level level, const char *line);
 
+/* The engine's lines of work: each starts what it is given in order. */
+enum zero_lane {
+    ZERO_LANE_COMM,       /* between ranks */
+    ZERO_LANE_PARAM_DISK, /* parameters from files, to be gathered */
+    ZERO_LANE_STATE_DISK, /* optimizer state from and to files, new parameters to files */
+    ZERO_LANE_UPDATE,     /* Adam */
+    ZERO_LANE_TO_DEVICE,  /* copies from host to device memory */
+    ZERO_LANE_TO_HOST,
+    ZERO_LANES,
+};
+
+/* One piece of work that is done. Spans of a lane may overlap: several can be
+ * under way. */
+struct zero_span {
+    enum zero_lane lane;
+    const char *name;  /* "gather", "state-read", ...: constant strings */
+    int unit;          /* -1: none */
+    int64_t chunk;     /* -1: none */
+    int64_t bytes;     /* moved */
+    int64_t step;      /* it belongs to: the number of zero_step calls made before it was asked for */
+    double begin, end; /* seconds of CLOCK_MONOTONIC */
+};
+
+/* Called on an engine thread as each piece of work ends: return soon, and call
+ * nothing of this header. */
+typedef void zero_trace_fn(void *arg, const struct zero_span *span);
+
+ZERO_API const char *zero_lane_name(int lane); /* "comm", "state-disk", ... */
+
 /* Every field has a default, chosen by 0 (or NULL). */
 struct zero_config {
     size_t size;           /* sizeof(struct zero_config); zero_init sets it */
@@ -160,7 +204,19 @@ struct zero_config {
     enum zero_place offload_param;     /* other than ZERO_DEVICE needs stage 3 */
     enum zero_place offload_grad;      /* ZERO_DEVICE or ZERO_HOST */
 
-    const char *nvme_path; /* a folder. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first one set */
+    enum zero_state state; /* default ZERO_STATE_FP32 */
+    /* Gradient sums at rest. ZERO_BF16: rounded once, when the last micro-step's sum is complete;
+     * the norm is taken before that. Default ZERO_FP32 */
+    enum zero_dtype grad_dtype;
+    enum zero_accumulate accumulate_in; /* default ZERO_SHARD */
+    int accumulate;    /* micro-steps per step until zero_set_accumulate. With .grad_dtype =
+                          ZERO_BF16, 1 plans 2 bytes an element for gradients and more plans 4,
+                          because sums are fp32 while they grow. Default 1 */
+    double loss_scale; /* a fixed loss scale, > 0. Default: dynamic with ZERO_FP16, else 1 */
+
+    const char *nvme_path; /* a folder, or several separated by ':', which share the bytes by
+                              their bandwidth. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first
+                              one set */
     int64_t host_bytes;    /* per rank: how much optimizer state whose place is ZERO_NVME may stay
                               in host memory. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64.
@@ -175,6 +231,9 @@ struct zero_config {
     int deadline_seconds;   /* how long a rank waits for another. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone */
+
+    zero_trace_fn *trace; /* default: none */
+    void *trace_arg;
 
     zero_log_fn *log; /* default: rank 0 prints to standard error */
     void *log_arg;
@@ -246,15 +305,17 @@ ZERO_API const void *zero_param_data(struct zero *z, int param);
 
 /* Local. Tensor i's gradients, shaped and typed as its parameters, zeroed at
  * the unit's first call in a micro-step: add d(mean loss of this rank's
- * micro-batch) here until the unit's reduce. The engine divides by micro-steps
- * and ranks. NULL on failure: out of phase, unit already reduced, or all
- * gradient slots that are large enough hold units that were not reduced yet. */
+ * micro-batch * zero_loss_scale) here until the unit's reduce. The engine
+ * divides by micro-steps, ranks and scale. A tensor that a rank never asks for
+ * adds zeros. NULL on failure: the tensor is frozen, out of phase, unit already
+ * reduced, or all gradient slots that are large enough hold units that were not
+ * reduced yet. */
 ZERO_API void *zero_grad_data(struct zero *z, int param);
 
 /* COLLECTIVE. The unit's gradients are complete: sum them over the ranks, in
  * rank order. Exactly once per unit and micro-step. A unit whose gradients
- * nobody asked for counts as zeros (and needs a slot as zero_grad_data does).
- * Returns at once.
+ * nobody asked for counts as zeros (and needs a slot as zero_grad_data does);
+ * one of frozen tensors alone moves nothing. Returns at once.
  *   ZERO_ERR_STATE  out of phase, reduced already, or no slot */
 ZERO_API int zero_reduce(struct zero *z, int unit);
 
@@ -263,16 +324,36 @@ struct zero_step_info {
     double norm;   /* of the mean gradient, before clipping */
     double factor; /* the clip factor applied to it: 1 when not clipped */
     bool skipped;  /* a gradient was not finite: nothing was updated, on any rank */
+    double loss_scale; /* of this step's gradients */
+    uint32_t votes;    /* bits that any rank voted for since the last step */
 };
 
 /*
  * COLLECTIVE. After the last micro-step's reduces: agrees on norm and health
  * (the verdict), then updates all parameters with Adam. Returns with the
  * verdict; the update goes on behind the next forward pass. info may be NULL.
- *   ZERO_ERR_STATE  a unit was not reduced, is still acquired, or a group's
- *                   hyper-parameters were never set
+ *   ZERO_ERR_STATE     a unit was not reduced, is still acquired, or a group's
+ *                      hyper-parameters were never set
+ *   ZERO_ERR_OVERFLOW  a gradient was not finite, and a dynamic loss scale was
+ *                      down to 1 already
  */
 ZERO_API int zero_step(struct zero *z, struct zero_step_info *info);
+
+/* Local. What to multiply the loss by before the next backward pass: 1 unless
+ * the dtype is ZERO_FP16 or .loss_scale says so. Dynamic (DeepSpeed's rules): 2^16
+ * at first; a skipped step halves it, but the first one after a rise or the start is
+ * forgiven; 1000 steps without a skip double it. Constant within a step. */
+ZERO_API double zero_loss_scale(const struct zero *z);
+
+/* COLLECTIVE. Drops what was reduced since the last step: the next micro-step
+ * is a step's first. For a batch that went wrong.
+ *   ZERO_ERR_STATE  a unit is acquired */
+ZERO_API int zero_discard(struct zero *z);
+
+/* Local. Votes for bit 0 to 31: the next zero_step tells all ranks which bits
+ * anyone voted for (info.votes). How ranks that see different things, such as a
+ * signal, act in the same step. */
+ZERO_API int zero_vote(struct zero *z, int bit);
 
 /* AdamW as in Loshchilov and Hutter, arXiv 1711.05101: decoupled decay.
  * No field has a default. */
@@ -281,6 +362,7 @@ struct zero_adam {
     double beta1, beta2; /* in [0, 1) */
     double eps;          /* > 0 */
     double weight_decay; /* >= 0, per unit of lr; not for ZERO_NO_DECAY tensors */
+    bool l2; /* Adam with L2 instead (Kingma and Ba, arXiv 1412.6980): decay joins the gradient */
 };
 
 /* COLLECTIVE, before the step's first reduce (a group that was never set: before
@@ -292,7 +374,9 @@ ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *ad
  * it; 0: no clipping (the default). */
 ZERO_API int zero_set_clip(struct zero *z, double max_norm);
 
-/* COLLECTIVE, likewise. Micro-steps per step, >= 1 (the default). */
+/* COLLECTIVE, likewise. Micro-steps per step, >= 1.
+ *   ZERO_ERR_UNSUPPORTED  more than one, where .grad_dtype = ZERO_BF16 was
+ *                         planned for one (.accumulate) */
 ZERO_API int zero_set_accumulate(struct zero *z, int micro_steps);
 
 /* COLLECTIVE. The mean over all ranks' values (each rank may bring another
@@ -311,7 +395,8 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
  * step). Elements [first, first + count) of tensor param as fp32, on every
  * rank, from wherever they rest. ZERO_GRAD is the mean gradient before
  * clipping; zero_write takes the other three only, uses every rank's own copy
- * of in (they must be equal), and rounds the new parameters from the master.
+ * of in (they must be equal), and rounds the new parameters from the master. A
+ * frozen tensor's master is its parameter; moments it has none.
  */
 ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
                        float *out);
@@ -330,20 +415,22 @@ ZERO_API int zero_digest(struct zero *z, struct zero_digest *digest);
 /* Bytes of one rank in one place. */
 struct zero_bytes {
     int64_t params; /* the model's own weights at rest */
-    int64_t grads;  /* gradient sums at rest, fp32 */
-    int64_t state;  /* fp32 master, first and second moment (optimizer state) */
+    int64_t grads;  /* gradient sums at rest */
+    int64_t state;  /* optimizer state: master or its remainder, first and second moment */
     int64_t slots;  /* reusable buffers */
     int64_t total;
 };
 
 struct zero_plan {
     int64_t params;   /* elements of the model */
-    int64_t elements; /* the same padded to shards */
+    int64_t frozen;   /* of them in ZERO_FROZEN tensors */
+    int64_t elements; /* all, padded to shards */
     int units, chunks, chunks_in_ram;
     struct zero_bytes device, host, nvme;      /* this rank's */
     int64_t node_device, node_host, node_nvme; /* totals of the node's ranks */
-    int64_t read_bytes, written_bytes; /* from and to files, per step and rank: optimizer state
-                                          and published parameters */
+    int64_t read_bytes, written_bytes; /* from and to files, per step and rank: optimizer state,
+                                          published parameters, with ZERO_STATE_SPLIT the
+                                          parameters that an update reads */
     int64_t param_read_bytes;          /* from files, to gather each unit once */
     int64_t gather_bytes;              /* sent and received by this rank to gather each unit once */
     int64_t reduce_bytes;              /* likewise to reduce each unit once */
@@ -356,14 +443,29 @@ ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
                             struct zero_plan *plan, char *error, size_t error_size);
 
+/* Bytes from and to files. */
+struct zero_io {
+    int64_t state_read, state_written, param_read, param_written;
+};
+
+/* What a lane has done. */
+struct zero_lane_stats {
+    int64_t bytes;
+    double busy_seconds; /* something was under way */
+};
+
 struct zero_stats {
     struct zero_plan plan;
     int64_t steps, skipped;    /* performed, skipped */
     int64_t acquires, gathers; /* of units */
     int64_t served, missed;    /* acquires served from a slot; prefetched in vain */
     int64_t sent_bytes;        /* to other ranks */
-    int64_t state_read_bytes, state_written_bytes; /* counted at the ring, as are the next */
-    int64_t param_read_bytes, param_written_bytes;
+    struct zero_io io;      /* counted at the ring */
+    /* What one step asked for, from the end of the zero_step before it to its own: [0] of the
+     * last step but one, complete to its last write; [1] of the last step, complete once the
+     * engine has waited for its update (zero_digest does). */
+    struct zero_io step_io[2];
+    struct zero_lane_stats lanes[ZERO_LANES];
     int64_t to_device_bytes, to_host_bytes; /* copies between host and device memory */
     double wait_seconds;                    /* the caller waited for the engine */
     double update_seconds;                  /* the update kernels ran */

@@ -25,6 +25,7 @@ struct adam {
     float step_size;  /* lr / (1 - beta1^t) */
     float root_scale; /* 1 / sqrt(1 - beta2^t) */
     float eps;
+    float l2; /* weight decay that joins the gradient; 0 for decoupled decay */
 };
 
 #define KERNELS_BLOCK 64 /* gradients per block of the norm */
@@ -38,19 +39,35 @@ struct kernels {
     void (*adam)(int64_t n, const struct adam *k, const float *grad, float *master, float *m,
                  float *v, uint16_t *bf16);
 
+    /* The same where the master is kept as the bf16 weight and a 16-bit remainder:
+     * bits of master = (weight << 16) + (int16_t)remainder, weight = the master
+     * rounded as below. A bijection for all that is not NaN; NaN becomes weight
+     * 0x7FC0, remainder 0. */
+    void (*adam_split)(int64_t n, const struct adam *k, const float *grad, uint16_t *weight,
+                       int16_t *remainder, float *m, float *v);
+    void (*split)(int64_t n, const float *master, uint16_t *weight, int16_t *remainder);
+    void (*join)(int64_t n, const uint16_t *weight, const int16_t *remainder, float *master);
+
     /* bf16 is fp32 rounded to nearest, ties away from zero: (bits + 0x8000) >> 16,
      * NaN becomes 0x7FC0 (any sign). */
     void (*to_bf16)(int64_t n, const float *in, uint16_t *out);
     void (*from_bf16)(int64_t n, const uint16_t *in, float *out);
 
+    /* fp16 is IEEE binary16, rounded to nearest, ties to even, denormals kept. */
+    void (*to_fp16)(int64_t n, const float *in, uint16_t *out);
+    void (*from_fp16)(int64_t n, const uint16_t *in, float *out);
+
     /* The ordered reduction of ranks parts into acc: ((acc + p_0) + p_1) + ... in
-     * fp32, starting from +0 when fresh. n is a multiple of KERNELS_BLOCK. When
+     * fp32, starting from +0 when fresh. acc may be one of the
+     * parts. n is a multiple of KERNELS_BLOCK. When
      * squares is not NULL, squares[b] takes the sum of the squares of block b's 64
      * final sums: widened to double, squared, lane j = elements j, j+8, ... j+56
      * added in that order, lanes joined ((0+4)+(2+6))+((1+5)+(3+7)). */
     void (*sum_f32)(int64_t n, int ranks, const float *const *parts, bool fresh, float *acc,
                     double *squares);
     void (*sum_bf16)(int64_t n, int ranks, const uint16_t *const *parts, bool fresh, float *acc,
+                     double *squares);
+    void (*sum_fp16)(int64_t n, int ranks, const uint16_t *const *parts, bool fresh, float *acc,
                      double *squares);
 };
 

@@ -13,10 +13,8 @@
 
 #define WORD_NONFINITE WIDE_LIMBS
 #define WORD_GROUPS    (WIDE_LIMBS + 1)
-#define GROUP_WORDS    4 /* the constants from decay to eps: eight floats */
-
-static_assert(sizeof(struct adam) - offsetof(struct adam, decay) == GROUP_WORDS * 8,
-              "the verdict carries all constants but grad_scale");
+#define CONSTANTS_BYTES (sizeof(struct adam) - offsetof(struct adam, decay)) /* all but grad_scale */
+#define GROUP_WORDS     ((int64_t)(CONSTANTS_BYTES + 7) / 8)
 
 int64_t step_verdict_words(const struct layout *l)
 {
@@ -36,7 +34,8 @@ static double power(double b, int64_t n)
 static struct adam constants(const struct zero_adam *a, int64_t t)
 {
     return (struct adam){
-        .decay = (float)(1 - a->lr * a->weight_decay),
+        .decay = a->l2 ? 1 : (float)(1 - a->lr * a->weight_decay),
+        .l2 = a->l2 ? (float)a->weight_decay : 0,
         .beta1 = (float)a->beta1,
         .one_minus_beta1 = (float)(1 - a->beta1),
         .beta2 = (float)a->beta2,
@@ -60,7 +59,7 @@ static int verdict(struct zero *z)
     word[WORD_NONFINITE] = z->norm.nonfinite;
     for (int g = 0; z->rank == 0 && g < z->layout.groups; g++) {
         struct adam k = constants(&z->adam[g], z->steps + 1);
-        memcpy(&word[WORD_GROUPS + GROUP_WORDS * g], &k.decay, GROUP_WORDS * 8);
+        memcpy(&word[WORD_GROUPS + GROUP_WORDS * g], &k.decay, CONSTANTS_BYTES);
     }
     z->norm = (struct wide){0};
     return engine_wait(z,
@@ -81,7 +80,7 @@ int step_finish(struct zero *z, struct zero_step_info *info)
     if (!skipped) {
         for (int g = 0; g < z->layout.groups; g++) {
             struct adam *k = &z->update.adam[g];
-            memcpy(&k->decay, &z->verdict[WORD_GROUPS + GROUP_WORDS * g], GROUP_WORDS * 8);
+            memcpy(&k->decay, &z->verdict[WORD_GROUPS + GROUP_WORDS * g], CONSTANTS_BYTES);
             k->grad_scale = (float)(factor / count);
         }
         z->steps++;

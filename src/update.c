@@ -95,7 +95,7 @@ static void adam_piece(const struct zero *z, const struct piece *piece)
 {
     struct adam k = z->update.adam[piece->tensor->group];
     if (!piece->tensor->decay)
-        k.decay = 1;
+        k.decay = 1, k.l2 = 0;
     bool bf16 = z->plan.set.dtype == ZERO_BF16;
     z->kernels->adam(piece->count, &k, chunk_grads(z, piece->position), piece->master, piece->m,
                      piece->v, bf16 ? (uint16_t *)piece->param : NULL);

@@ -278,7 +278,7 @@ int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
     /* A group that was forgotten may still be set: zero_step has asked for it. */
     if (z->adam_set[group] && engine_enter_between_steps(z, "zero_set_adam"))
         return engine_status(z);
-    const double fields[] = {a->lr, a->beta1, a->beta2, a->eps, a->weight_decay};
+    const double fields[] = {a->lr, a->beta1, a->beta2, a->eps, a->weight_decay, a->l2};
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         schedule_call(&z->schedule, "zero_set_adam", group, double_bits(fields[i]));
     z->adam[group] = *a;

@@ -329,10 +329,10 @@ static int report_io(struct run *r, const struct zero_stats *s)
         const char *name;
         int64_t bytes, planned;
     } kinds[] = {
-        {"updates read from files", s->state_read_bytes, walks * s->plan.read_bytes},
-        {"updates wrote to files", s->state_written_bytes + s->param_written_bytes,
+        {"updates read from files", s->io.state_read, walks * s->plan.read_bytes},
+        {"updates wrote to files", s->io.state_written + s->io.param_written,
          walks * s->plan.written_bytes},
-        {"gathers read from files", s->param_read_bytes, -1},
+        {"gathers read from files", s->io.param_read, -1},
         {"copied host to device", s->to_device_bytes, -1},
         {"copied device to host", s->to_host_bytes, -1},
         {"sent to other ranks", s->sent_bytes, -1},

@@ -222,12 +222,12 @@ static int micro_steps(struct run *r, int64_t step, struct gpt_times *times)
 
 static int64_t bytes_read(const struct zero_stats *s)
 {
-    return s->state_read_bytes + s->param_read_bytes;
+    return s->io.state_read + s->io.param_read;
 }
 
 static int64_t bytes_written(const struct zero_stats *s)
 {
-    return s->state_written_bytes + s->param_written_bytes;
+    return s->io.state_written + s->io.param_written;
 }
 
 /* What the engine counted between the last step's return and this one's. The
@@ -282,7 +282,7 @@ static int evaluate_apart(struct run *r, struct zero_stats *last, double *loss)
         run_check(r, zero_stats(r->z, &after)))
         return -1;
     last->wait_seconds += after.wait_seconds - before.wait_seconds;
-    last->param_read_bytes += after.param_read_bytes - before.param_read_bytes;
+    last->io.param_read += after.io.param_read - before.io.param_read;
     return 0;
 }
 
