@@ -16,8 +16,8 @@
 /* Constants of one Adam step for one group, each computed in double and
  * rounded once. grad_scale is common to all groups of a step. */
 struct adam {
-    float grad_scale;      /* clip factor / (ranks * micro-steps) */
-    float decay;           /* 1 - lr * weight_decay; 1 for tensors without decay */
+    float grad_scale; /* clip factor / (ranks * micro-steps) */
+    float decay;      /* 1 - lr * weight_decay; 1 for tensors without decay */
     float beta1;
     float one_minus_beta1;
     float beta2;
@@ -53,7 +53,9 @@ struct kernels {
     void (*to_bf16)(int64_t n, const float *in, uint16_t *out);
     void (*from_bf16)(int64_t n, const uint16_t *in, float *out);
 
-    /* fp16 is IEEE binary16, rounded to nearest, ties to even, denormals kept. */
+    /* fp16 is IEEE binary16: fp32 rounded to nearest, ties to even, denormals
+     * kept, infinity from 65520 up, NaN becomes 0x7E00 (any sign). Widened, a NaN
+     * keeps sign and payload and is quiet. */
     void (*to_fp16)(int64_t n, const float *in, uint16_t *out);
     void (*from_fp16)(int64_t n, const uint16_t *in, float *out);
 

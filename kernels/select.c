@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -16,7 +17,7 @@
 
 struct isa {
     const char *name;
-    unsigned needs; /* CPU_ bits */
+    unsigned needs;                /* CPU_ bits */
     const struct kernels *kernels; /* NULL: not in this build */
 };
 
@@ -56,7 +57,8 @@ const struct kernels *kernels_choose(const char *isa, unsigned cpu, struct error
     if (!known)
         error_set(error, ZERO_ERR_ARGUMENT,
                   "There is no instruction set \"%s\". Set ZERO_ISA to scalar, avx2 or avx512, "
-                  "or unset it to get the best one.", isa);
+                  "or unset it to get the best one.",
+                  isa);
     else
         error_set(error, ZERO_ERR_UNSUPPORTED,
                   "The kernels for %s do not run on this CPU; the best that do are %s. Unset "
@@ -65,13 +67,22 @@ const struct kernels *kernels_choose(const char *isa, unsigned cpu, struct error
     return NULL;
 }
 
+#ifdef __x86_64__
+/* Asked of the CPU, because not every compiler's __builtin_cpu_supports knows f16c. */
+static bool cpu_has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 /* What is reported includes that the operating system saves the registers. */
 static unsigned cpu_features(void)
 {
     unsigned cpu = 0;
 #ifdef __x86_64__
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2"))
+    if (__builtin_cpu_supports("avx2") && cpu_has_f16c())
         cpu |= CPU_AVX2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))

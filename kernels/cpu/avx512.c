@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/bf16.h"
+#include "kernels/fp16.h"
 #include "kernels/kernels.h"
 
 #define VECTOR __m512
@@ -32,19 +33,54 @@ static inline VECTOR vector_sqrt(VECTOR x)
     return _mm512_sqrt_ps(x);
 }
 
+static inline __mmask16 vector_nans(VECTOR x)
+{
+    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+}
+
+static inline void store16(void *out, __m512i x)
+{
+    _mm256_storeu_si256(out, _mm512_cvtepi32_epi16(x));
+}
+
 static inline void bf16_store(uint16_t *out, VECTOR x)
 {
     __m512i bits = _mm512_castps_si512(x);
     __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x8000)), 16);
-    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    rounded = _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(BF16_NAN));
-    _mm256_storeu_si256((__m256i *)(void *)out, _mm512_cvtepi32_epi16(rounded));
+    store16(out, _mm512_mask_mov_epi32(rounded, vector_nans(x), _mm512_set1_epi32(BF16_NAN)));
 }
 
 static inline VECTOR bf16_widen(const uint16_t *in)
 {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)in));
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)in));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+static inline void split_store(uint16_t *weight, int16_t *remainder, VECTOR x)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    bf16_store(weight, x);
+    store16(remainder, _mm512_mask_mov_epi32(bits, vector_nans(x), _mm512_setzero_si512()));
+}
+
+static inline VECTOR split_load(const uint16_t *weight, const int16_t *remainder)
+{
+    __m512i upper = _mm512_castps_si512(bf16_widen(weight));
+    __m512i lower = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)remainder));
+    return _mm512_castsi512_ps(_mm512_add_epi32(upper, lower));
+}
+
+/* Unlike the CPU's bf16 conversion these keep denormals. */
+static inline void fp16_store(uint16_t *out, VECTOR x)
+{
+    __m256i rounded = _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    rounded = _mm256_mask_mov_epi16(rounded, vector_nans(x), _mm256_set1_epi16(FP16_NAN));
+    _mm256_storeu_si256((void *)out, rounded);
+}
+
+static inline VECTOR fp16_widen(const uint16_t *in)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)in));
 }
 
 static inline double block_square(const VECTOR *sum)

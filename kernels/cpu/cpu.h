@@ -17,7 +17,7 @@ extern const struct kernels kernels_avx512;
 
 /* Bits of an argument below: what CPU and operating system can run. Scalar
  * code always runs. */
-#define CPU_AVX2 1u
+#define CPU_AVX2   1u /* and F16C */
 #define CPU_AVX512 2u
 
 /* The table named, or the best of cpu when isa is NULL. NULL with error set:

@@ -7,21 +7,68 @@
 #include "kernels/adam.h"
 #include "kernels/bf16.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/fp16.h"
+#include "kernels/split.h"
 
-static void scalar_adam(int64_t n, const struct adam *constants, const float *restrict grad,
-                        float *restrict master, float *restrict m, float *restrict v,
-                        uint16_t *restrict bf16)
+static inline void adam_loop(int64_t n, const struct adam *k, bool l2, const float *restrict grad,
+                             float *restrict master, float *restrict m, float *restrict v,
+                             uint16_t *restrict bf16)
 {
-    const struct adam k = *constants;
     if (!bf16) {
         for (int64_t i = 0; i < n; i++)
-            adam_element(&k, grad[i], &master[i], &m[i], &v[i]);
+            adam_element(k, l2, grad[i], &master[i], &m[i], &v[i]);
         return;
     }
     for (int64_t i = 0; i < n; i++) {
-        adam_element(&k, grad[i], &master[i], &m[i], &v[i]);
+        adam_element(k, l2, grad[i], &master[i], &m[i], &v[i]);
         bf16[i] = bf16_from_float(master[i]);
     }
+}
+
+static void scalar_adam(int64_t n, const struct adam *constants, const float *grad, float *master,
+                        float *m, float *v, uint16_t *bf16)
+{
+    const struct adam k = *constants;
+    if (k.l2 != 0)
+        adam_loop(n, &k, true, grad, master, m, v, bf16);
+    else
+        adam_loop(n, &k, false, grad, master, m, v, bf16);
+}
+
+static inline void adam_split_loop(int64_t n, const struct adam *k, bool l2,
+                                   const float *restrict grad, uint16_t *restrict weight,
+                                   int16_t *restrict remainder, float *restrict m,
+                                   float *restrict v)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float master = join_element(weight[i], remainder[i]);
+        adam_element(k, l2, grad[i], &master, &m[i], &v[i]);
+        split_element(master, &weight[i], &remainder[i]);
+    }
+}
+
+static void scalar_adam_split(int64_t n, const struct adam *constants, const float *grad,
+                              uint16_t *weight, int16_t *remainder, float *m, float *v)
+{
+    const struct adam k = *constants;
+    if (k.l2 != 0)
+        adam_split_loop(n, &k, true, grad, weight, remainder, m, v);
+    else
+        adam_split_loop(n, &k, false, grad, weight, remainder, m, v);
+}
+
+static void scalar_split(int64_t n, const float *restrict master, uint16_t *restrict weight,
+                         int16_t *restrict remainder)
+{
+    for (int64_t i = 0; i < n; i++)
+        split_element(master[i], &weight[i], &remainder[i]);
+}
+
+static void scalar_join(int64_t n, const uint16_t *restrict weight,
+                        const int16_t *restrict remainder, float *restrict master)
+{
+    for (int64_t i = 0; i < n; i++)
+        master[i] = join_element(weight[i], remainder[i]);
 }
 
 static void scalar_to_bf16(int64_t n, const float *restrict in, uint16_t *restrict out)
@@ -34,6 +81,18 @@ static void scalar_from_bf16(int64_t n, const uint16_t *restrict in, float *rest
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = bf16_to_float(in[i]);
+}
+
+static void scalar_to_fp16(int64_t n, const float *restrict in, uint16_t *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = fp16_from_float(in[i]);
+}
+
+static void scalar_from_fp16(int64_t n, const uint16_t *restrict in, float *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = fp16_to_float(in[i]);
 }
 
 /* Eight lanes, because that is what one AVX-512 register of doubles adds at a
@@ -61,39 +120,42 @@ static void block_end(const float *sum, float *acc, double *square)
         *square = block_square(sum);
 }
 
-static void scalar_sum_f32(int64_t n, int ranks, const float *const *parts, bool fresh, float *acc,
-                           double *squares)
+static inline float f32_to_float(float x)
 {
-    for (int64_t at = 0; at < n; at += KERNELS_BLOCK) {
-        float sum[KERNELS_BLOCK];
-        block_begin(sum, acc + at, fresh);
-        for (int r = 0; r < ranks; r++) {
-            for (int i = 0; i < KERNELS_BLOCK; i++)
-                sum[i] += parts[r][at + i];
-        }
-        block_end(sum, acc + at, squares ? squares + at / KERNELS_BLOCK : NULL);
-    }
+    return x;
 }
 
-static void scalar_sum_bf16(int64_t n, int ranks, const uint16_t *const *parts, bool fresh,
-                            float *acc, double *squares)
-{
-    for (int64_t at = 0; at < n; at += KERNELS_BLOCK) {
-        float sum[KERNELS_BLOCK];
-        block_begin(sum, acc + at, fresh);
-        for (int r = 0; r < ranks; r++) {
-            for (int i = 0; i < KERNELS_BLOCK; i++)
-                sum[i] += bf16_to_float(parts[r][at + i]);
-        }
-        block_end(sum, acc + at, squares ? squares + at / KERNELS_BLOCK : NULL);
+/* A block is read to its end before it is written: acc may be one of the parts. */
+#define SUM(name, type, to_float)                                                                  \
+    static void name(int64_t n, int ranks, const type *const *parts, bool fresh, float *acc,       \
+                     double *squares)                                                              \
+    {                                                                                              \
+        for (int64_t at = 0; at < n; at += KERNELS_BLOCK) {                                        \
+            float sum[KERNELS_BLOCK];                                                              \
+            block_begin(sum, acc + at, fresh);                                                     \
+            for (int r = 0; r < ranks; r++) {                                                      \
+                for (int i = 0; i < KERNELS_BLOCK; i++)                                            \
+                    sum[i] += to_float(parts[r][at + i]);                                          \
+            }                                                                                      \
+            block_end(sum, acc + at, squares ? squares + at / KERNELS_BLOCK : NULL);               \
+        }                                                                                          \
     }
-}
+
+SUM(scalar_sum_f32, float, f32_to_float)
+SUM(scalar_sum_bf16, uint16_t, bf16_to_float)
+SUM(scalar_sum_fp16, uint16_t, fp16_to_float)
 
 const struct kernels kernels_scalar = {
     .isa = "scalar",
     .adam = scalar_adam,
+    .adam_split = scalar_adam_split,
+    .split = scalar_split,
+    .join = scalar_join,
     .to_bf16 = scalar_to_bf16,
     .from_bf16 = scalar_from_bf16,
+    .to_fp16 = scalar_to_fp16,
+    .from_fp16 = scalar_from_fp16,
     .sum_f32 = scalar_sum_f32,
     .sum_bf16 = scalar_sum_bf16,
+    .sum_fp16 = scalar_sum_fp16,
 };
