@@ -44,7 +44,7 @@ INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -pthread
-AVX2 := -mavx2
+AVX2 := -mavx2 -mf16c
 AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 
 # ------------------------------------------------------------------ sources

@@ -3,8 +3,11 @@
  * the machine nothing but the environment's default folders. */
 #include "src/config.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/random.h"
 
@@ -16,6 +19,11 @@ const char *place_name(enum zero_place place)
     case ZERO_NVME: return "nvme";
     default: return "auto";
     }
+}
+
+const char *dtype_name(enum zero_dtype dtype)
+{
+    return dtype == ZERO_FP32 ? "fp32" : dtype == ZERO_BF16 ? "bf16" : "fp16";
 }
 
 /* Integers with a default for 0 and a range. */
@@ -51,7 +59,9 @@ static int take_places(struct settings *s, const struct zero_config *c, struct e
     enum zero_place all = c->offload ? c->offload : ZERO_DEVICE;
     s->state = c->offload_optimizer ? c->offload_optimizer : all;
     s->param = s->stage < 3 ? ZERO_DEVICE : c->offload_param ? c->offload_param : all;
-    s->grad = c->offload_grad ? c->offload_grad : all == ZERO_DEVICE ? ZERO_DEVICE : ZERO_HOST;
+    s->grad = c->offload_grad                  ? c->offload_grad
+              : all == ZERO_DEVICE || s->local ? ZERO_DEVICE
+                                               : ZERO_HOST;
     if (c->host_bytes < 0)
         return error_set(error, ZERO_ERR_ARGUMENT, ".host_bytes is %lld. Use 0 or more.",
                          (long long)c->host_bytes);
@@ -62,6 +72,44 @@ static int take_places(struct settings *s, const struct zero_config *c, struct e
                          (long long)c->host_bytes, place_name(s->state));
     s->host_bytes = c->host_bytes;
     return ZERO_OK;
+}
+
+/* How state and gradients are kept. */
+static int take_formats(struct settings *s, const struct zero_config *c, struct error *error)
+{
+    if ((int)c->state < ZERO_STATE_FP32 || c->state > ZERO_STATE_SPLIT)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".state is %d. Use ZERO_STATE_FP32 or ZERO_STATE_SPLIT.", (int)c->state);
+    if (c->state == ZERO_STATE_SPLIT && c->dtype != ZERO_BF16)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".state is ZERO_STATE_SPLIT with %s parameters, but only a bf16 weight is "
+                         "half of its master. Use .dtype = ZERO_BF16, or ZERO_STATE_FP32.",
+                         dtype_name(c->dtype));
+    if (c->grad_dtype != ZERO_FP32 && c->grad_dtype != ZERO_BF16)
+        return error_set(error, ZERO_ERR_ARGUMENT, ".grad_dtype is %d. Use ZERO_FP32 or ZERO_BF16.",
+                         (int)c->grad_dtype);
+    if ((int)c->accumulate_in < ZERO_SHARD || c->accumulate_in > ZERO_LOCAL)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".accumulate_in is %d. Use ZERO_SHARD or ZERO_LOCAL.",
+                         (int)c->accumulate_in);
+    if (c->accumulate_in == ZERO_LOCAL && c->stage > 1)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".accumulate_in is ZERO_LOCAL at stage %d, which shards the gradients it "
+                         "would keep whole. Use stage 0 or 1, or ZERO_SHARD.",
+                         c->stage);
+    if (c->accumulate_in == ZERO_LOCAL && c->offload_grad == ZERO_HOST)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".accumulate_in is ZERO_LOCAL, which keeps whole gradients on the device, "
+                         "and .offload_grad is ZERO_HOST. Leave one of them out.");
+    if (!isfinite(c->loss_scale) || c->loss_scale < 0)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".loss_scale is %g. Use a number above 0, or 0 for the default.",
+                         c->loss_scale);
+    s->split = c->state == ZERO_STATE_SPLIT;
+    s->round_grads = c->grad_dtype == ZERO_BF16;
+    s->local = c->accumulate_in == ZERO_LOCAL;
+    s->loss_scale = c->loss_scale > 0 ? c->loss_scale : c->dtype == ZERO_FP16 ? 0 : 1;
+    return take_int(c->accumulate, 1, 1, INT_MAX, ".accumulate", &s->accumulate, error);
 }
 
 static int take_path(struct settings *s, const char *path, struct error *error)
@@ -89,9 +137,9 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
                          c->size, sizeof(*c));
     if (c->stage < 0 || c->stage > 3)
         return error_set(error, ZERO_ERR_ARGUMENT, ".stage is %d. Use 0, 1, 2 or 3.", c->stage);
-    if (c->dtype != ZERO_FP32 && c->dtype != ZERO_BF16)
-        return error_set(error, ZERO_ERR_ARGUMENT, ".dtype is %d. Use ZERO_FP32 or ZERO_BF16.",
-                         (int)c->dtype);
+    if ((int)c->dtype < ZERO_FP32 || c->dtype > ZERO_FP16)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".dtype is %d. Use ZERO_FP32, ZERO_BF16 or ZERO_FP16.", (int)c->dtype);
     if ((int)c->ring < ZERO_RING_AUTO || c->ring > ZERO_RING_POSIX)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".ring is %d. Use ZERO_RING_AUTO, "
@@ -110,7 +158,8 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".chunk is %lld elements. Use a multiple of 64 up to 2^30.",
                          (long long)c->chunk);
-    if (take_places(s, c, error) || take_path(s, c->nvme_path, error) ||
+    if (take_formats(s, c, error) || take_places(s, c, error) ||
+        take_path(s, c->nvme_path, error) ||
         take_int(c->chunk_slots, 4, 2, 64, ".chunk_slots", &s->chunk_slots, error) ||
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
@@ -123,9 +172,12 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
 
 uint64_t settings_hash(const struct settings *s)
 {
-    const int64_t fields[] = {s->stage,        s->dtype,      s->state, s->param,
-                              s->grad,         s->host_bytes, s->chunk, s->chunk_slots,
-                              s->gather_slots, s->grad_slots};
+    int64_t scale;
+    memcpy(&scale, &s->loss_scale, sizeof(scale));
+    const int64_t fields[] = {s->stage,       s->dtype,        s->state,      s->param,
+                              s->grad,        s->split,        s->local,      s->round_grads,
+                              s->accumulate,  scale,           s->host_bytes, s->chunk,
+                              s->chunk_slots, s->gather_slots, s->grad_slots};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         hash = random_mix(hash + (uint64_t)fields[i] + 0x9E3779B97F4A7C15u);

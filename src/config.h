@@ -11,6 +11,11 @@ struct settings {
     int stage;
     enum zero_dtype dtype;
     enum zero_place state, param, grad; /* never ZERO_AUTO */
+    bool split;          /* the master is the bf16 weight and a remainder */
+    bool local;          /* gradients accumulate on each rank */
+    bool round_grads;    /* gradient sums are rounded to bf16 */
+    int accumulate;      /* micro-steps a step, to begin with */
+    double loss_scale;   /* 0: dynamic */
     char nvme_path[256];
     int64_t host_bytes;
     int64_t chunk;
@@ -27,9 +32,10 @@ uint64_t settings_hash(const struct settings *s);
 
 static inline int64_t dtype_bytes(enum zero_dtype dtype)
 {
-    return dtype == ZERO_BF16 ? 2 : 4;
+    return dtype == ZERO_FP32 ? 4 : 2;
 }
 
 const char *place_name(enum zero_place place);
+const char *dtype_name(enum zero_dtype dtype);
 
 #endif

@@ -147,6 +147,8 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->log = config->log ? config->log : log_to_stderr;
     z->log_arg = config->log_arg;
     z->log_level = config->log_level;
+    z->trace = config->trace;
+    z->trace_arg = config->trace_arg;
     z->spill.fd = -1;
     z->size = 1;
     if (config->comm)
@@ -191,7 +193,7 @@ static int make_tables(struct zero *z)
     const struct plan *p = &z->plan;
     const struct layout *l = &z->layout;
     struct error *e = &z->error;
-    z->segments_max = p->set.param == ZERO_NVME ? plan_segments_max(p, l) : 1;
+    z->segments_max = p->set.param == ZERO_NVME ? plan_segments_max(p, l) : PARTS;
     size_t parts = (size_t)p->gather_slots * (size_t)z->segments_max;
     z->runs = table((size_t)l->count, sizeof(*z->runs), e);
     z->adam = table((size_t)l->groups, sizeof(*z->adam), e);
@@ -202,15 +204,16 @@ static int make_tables(struct zero *z)
     z->fetches = table(parts, sizeof(*z->fetches), e);
     z->segments = table(parts, sizeof(*z->segments), e);
     z->param_copies = table(parts, sizeof(*z->param_copies), e);
-    z->publish_copies =
-        table((size_t)p->chunk_slots * (size_t)l->units, sizeof(*z->publish_copies), e);
-    z->grad_copies = table((size_t)p->chunk_slots, sizeof(*z->grad_copies), e);
+    size_t chunk_parts = (size_t)p->chunk_slots * (size_t)l->units;
+    z->chunk_param_copies = table(chunk_parts, sizeof(*z->chunk_param_copies), e);
+    z->chunk_grad_copies = table(chunk_parts, sizeof(*z->chunk_grad_copies), e);
     z->sum_copies = table(2 * (size_t)p->grad_slots, sizeof(*z->sum_copies), e);
     if (e->status)
         return e->status;
     for (int i = 0; i < PLAN_SLOTS_MAX; i++)
         z->segments_unit[i] = -1;
-    z->run_count = layout_runs(l, z->rank, p->whole_state, z->runs);
+    z->scaler = scaler_make(z->set.loss_scale);
+    z->run_count = layout_runs(l, z->rank, p->whole_state, p->frozen_begin, z->runs);
     return schedule_create(&z->schedule, p, l, z->queues, e);
 }
 
@@ -333,9 +336,18 @@ void zero_destroy(struct zero *z)
     spill_destroy(&z->spill);
     arena_destroy(&z->arena);
     layout_destroy(&z->layout);
-    void *tables[] = {z->runs,         z->adam,           z->adam_set,    z->update.adam,
-                      z->verdict,      z->parts,          z->fetches,     z->segments,
-                      z->param_copies, z->publish_copies, z->grad_copies, z->sum_copies};
+    void *tables[] = {z->runs,
+                      z->adam,
+                      z->adam_set,
+                      z->update.adam,
+                      z->verdict,
+                      z->parts,
+                      z->fetches,
+                      z->segments,
+                      z->param_copies,
+                      z->chunk_param_copies,
+                      z->chunk_grad_copies,
+                      z->sum_copies};
     for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
         free(tables[i]);
     free(z);

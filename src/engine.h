@@ -24,6 +24,7 @@
 #include "src/norm.h"
 #include "src/plan.h"
 #include "src/pool.h"
+#include "src/scaler.h"
 #include "src/schedule.h"
 
 /* Replacements for what the engine makes itself, for tests. NULL: the real one. */
@@ -54,17 +55,27 @@ struct update {
     double started;
 };
 
+#define STEPS_KEPT 4 /* steps whose bytes are told apart: at most three are under way or asked for */
+
+/* What a queue has done. */
+struct lane {
+    int under_way; /* the engine thread's, as is the next */
+    double since;
+    int64_t bytes, busy_ns;
+};
+
 /* A collective under way and what its sums go to. */
 struct operation {
     struct zero_collective collective;
     bool busy;
     struct zero *engine;
-    float *sum;
+    char *sum;
     bool fresh, last;
 };
 
 struct zero {
     struct error error;
+    struct error failure; /* for good, found by the caller's thread */
     struct settings set;
     struct layout layout;
     struct plan plan;
@@ -88,9 +99,9 @@ struct zero {
     struct segment *segments; /* of the unit in each gather slot */
     int segments_max, segments_unit[PLAN_SLOTS_MAX], segments_count[PLAN_SLOTS_MAX];
     struct device_copy *param_copies;   /* per gather slot and segment */
-    struct device_copy *publish_copies; /* per chunk slot and unit */
-    struct device_copy *grad_copies;    /* per chunk slot */
-    struct device_copy *sum_copies;     /* per gradient slot: in, out */
+    struct device_copy *chunk_param_copies; /* per chunk slot and unit */
+    struct device_copy *chunk_grad_copies;  /* likewise */
+    struct device_copy *sum_copies;         /* per gradient slot: in, out */
     struct pool *pool;
     struct run *runs;
     int run_count;
@@ -98,7 +109,10 @@ struct zero {
     struct update update;
     /* counters, read by zero_stats at any time */
     int64_t sent_bytes, to_device_bytes, to_host_bytes, update_ns;
-    int64_t param_read_bytes, param_written_bytes, state_read_bytes, state_written_bytes;
+    struct zero_io io, step_io[STEPS_KEPT]; /* the latter by step */
+    struct lane lanes[QUEUES];
+    zero_trace_fn *trace;
+    void *trace_arg;
 
     /* the caller's */
     zero_log_fn *log;
@@ -107,7 +121,10 @@ struct zero {
     struct zero_adam *adam; /* per group */
     bool *adam_set;
     double clip;
-    int64_t grads_summed; /* micro-batches in the sums at rest */
+    struct scaler scaler;
+    uint32_t votes;
+    int64_t grads_summed; /* micro-batches in the sums at rest, and their loss scale */
+    double grads_scale;
     int64_t steps, skipped;
     int64_t *verdict; /* room for one */
     int64_t huge_bytes;
@@ -154,11 +171,10 @@ void engine_log(const struct zero *z, enum zero_log_level level, const char *for
 extern const struct queue_ops engine_queue_ops; /* src/execute.c */
 
 /* A chunk slot's gradients and new parameters, where Adam runs. */
-static inline float *slot_grads(const struct zero *z, int slot)
+static inline char *slot_grads(const struct zero *z, int slot)
 {
-    return (float *)(z->plan.compute == ZERO_DEVICE
-                         ? z->device_memory + z->plan.device.chunk_grad[slot]
-                         : z->arena.base + z->plan.host.chunk_grad[slot]);
+    return z->plan.compute == ZERO_DEVICE ? z->device_memory + z->plan.device.chunk_grad[slot]
+                                          : z->arena.base + z->plan.host.chunk_grad[slot];
 }
 
 static inline char *slot_params(const struct zero *z, int slot)
@@ -168,17 +184,18 @@ static inline char *slot_params(const struct zero *z, int slot)
 }
 
 /* src/params.c: where parameters are, how they come and go. */
-char *params_at_rest(const struct zero *z, int unit,
+char *params_at_rest(const struct zero *z, int unit, enum part_kind kind,
                      int64_t position);              /* by state order; not NVMe */
 char *params_usable(const struct zero *z, int unit); /* whole, in the slot or in place; or NULL */
 void params_gather(struct zero *z, const struct command *c, struct zero_collective *o);
 int params_fetch(struct zero *z, struct command *c, struct error *error); /* file to staging */
 void params_copy(struct zero *z, const struct command *c);                /* staging to slot */
-void params_publish(struct zero *z, const struct command *c);             /* after an update */
+void params_copy_chunk(struct zero *z, const struct command *c); /* before or after an update */
 
 /* src/grads.c: gradient slots, ordered sums, where sums rest. */
 char *grads_slot(const struct zero *z, int slot);
-float *grads_at_rest(const struct zero *z, int64_t position); /* by state order */
+char *grads_at_rest(const struct zero *z, int unit, int64_t position); /* by state order */
+void grads_accumulate(struct zero *z, const struct command *c);
 void grads_reduce(struct zero *z, const struct command *c, struct operation *o);
 void grads_gather_sums(struct zero *z, const struct command *c, struct zero_collective *o);
 void grads_copy_sum(struct zero *z, const struct command *c);
@@ -188,10 +205,17 @@ void grads_copy_chunk(struct zero *z, const struct command *c);
 void update_start(struct zero *z, const struct command *c);
 int update_finish(struct zero *z, const struct command *c, struct error *error);
 char *update_record(const struct zero *z, int64_t chunk, int slot); /* its arrays */
-int64_t update_array_bytes(const struct zero *z, int64_t chunk);    /* from one to the next */
+
+/* Copies between a chunk's slot and where the units' own parts of it rest, one a
+ * unit: src/params.c. The part's address at a position of state order, and bytes
+ * an element. */
+typedef char *rest_fn(const struct zero *z, int unit, enum part_kind kind, int64_t position);
+void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
+                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element);
 
 /* src/step.c: the verdict. */
 int step_finish(struct zero *z, struct zero_step_info *info);
 int64_t step_verdict_words(const struct layout *l);
+double step_divisor(const struct zero *z); /* sums at rest, divided by this, are mean gradients */
 
 #endif

@@ -25,17 +25,18 @@ static void describe(struct zero *z, struct command *c, struct operation *o)
     switch (c->kind) {
     case COMMAND_GATHER:
         op->header.kind = ZERO_COLLECTIVE_GATHER;
-        op->header.bytes = z->layout.unit[c->unit].shard * z->plan.element;
+        op->header.bytes = z->layout.unit[c->unit].part[c->part].shard * z->plan.element;
         params_gather(z, c, op);
         break;
     case COMMAND_REDUCE:
         op->header.kind = ZERO_COLLECTIVE_REDUCE;
-        op->header.bytes = z->layout.unit[c->unit].shard * z->plan.element;
+        op->header.bytes = z->layout.unit[c->unit].part[PART_LIVE].shard *
+                           (z->plan.set.local ? 4 : z->plan.element);
         grads_reduce(z, c, o);
         break;
     case COMMAND_GATHER_SUMS:
         op->header.kind = ZERO_COLLECTIVE_GATHER;
-        op->header.bytes = z->layout.unit[c->unit].shard * 4;
+        op->header.bytes = z->layout.unit[c->unit].part[PART_LIVE].shard * z->plan.grad;
         grads_gather_sums(z, c, op);
         break;
     case COMMAND_SUM:
@@ -102,6 +103,20 @@ static int test_collective(struct zero *z, struct command *c, bool *done, struct
 
 /* ------------------------------------------------------------- the disk */
 
+/* Bytes that were moved, for all time and for the step that asked for them. */
+static void account_io(struct zero *z, const struct command *c, int64_t bytes)
+{
+    struct zero_io *of[] = {&z->io, &z->step_io[c->step % STEPS_KEPT]};
+    for (int i = 0; i < 2; i++) {
+        switch (c->kind) {
+        case COMMAND_PARAM_READ: count(&of[i]->param_read, bytes); break;
+        case COMMAND_PARAM_WRITE: count(&of[i]->param_written, bytes); break;
+        case COMMAND_STATE_WRITE: count(&of[i]->state_written, bytes); break;
+        default: count(&of[i]->state_read, bytes); break; /* what an update reads */
+        }
+    }
+}
+
 static int start_record(struct zero *z, struct command *c, struct error *error)
 {
     bool write = c->kind == COMMAND_STATE_WRITE;
@@ -115,52 +130,41 @@ static int start_record(struct zero *z, struct command *c, struct error *error)
                              plan_record_offset(&z->plan, c->chunk), error);
 }
 
-static int start_param_write(struct zero *z, struct command *c, struct error *error)
+/* A chunk's parameters, to the file or from it. */
+static int start_params(struct zero *z, struct command *c, struct error *error)
 {
     struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
-    if (c->chunk >= z->plan.resident)
+    bool write = c->kind == COMMAND_PARAM_WRITE;
+    if (write && plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_writing(slot);
-    return pipeline_transfer(&z->pipeline, &slot->param, true,
+    return pipeline_transfer(&z->pipeline, &slot->param, write,
                              z->arena.base + z->plan.host.chunk_param[c->slot], c->bytes,
                              plan_param_offset(&z->plan, c->chunk), error);
 }
 
 static int test_disk(struct zero *z, struct command *c, bool *done, struct error *error)
 {
+    static const char *const what[COMMANDS] = {
+        [COMMAND_PARAM_READ] = "Reading parameters, chunk",
+        [COMMAND_PARAM_FETCH] = "Reading parameters for an update, chunk",
+        [COMMAND_PARAM_WRITE] = "Writing parameters, chunk",
+        [COMMAND_STATE_READ] = "Reading optimizer state, chunk",
+        [COMMAND_STATE_WRITE] = "Writing optimizer state, chunk",
+    };
     struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
-    switch (c->kind) {
-    case COMMAND_PARAM_READ:
-        if (!pipeline_done(&z->pipeline, &z->fetches[c->slot * z->segments_max + c->part], done,
-                           "Reading parameters, chunk", c->chunk, error) &&
-            *done)
-            count(&z->param_read_bytes, c->bytes);
-        break;
-    case COMMAND_STATE_READ:
-        if (!pipeline_done(&z->pipeline, &slot->record, done, "Reading optimizer state, chunk",
-                           c->chunk, error) &&
-            *done) {
-            pipeline_was_read(slot);
-            count(&z->state_read_bytes, c->bytes);
-        }
-        break;
-    case COMMAND_STATE_WRITE:
-        if (!pipeline_done(&z->pipeline, &slot->record, done, "Writing optimizer state, chunk",
-                           c->chunk, error) &&
-            *done) {
-            pipeline_was_written(slot);
-            count(&z->state_written_bytes, c->bytes);
-        }
-        break;
-    default:
-        if (!pipeline_done(&z->pipeline, &slot->param, done, "Writing parameters, chunk", c->chunk,
-                           error) &&
-            *done) {
-            if (c->chunk >= z->plan.resident)
-                pipeline_was_written(slot);
-            count(&z->param_written_bytes, c->bytes);
-        }
-    }
-    return error->status;
+    bool record = c->kind == COMMAND_STATE_READ || c->kind == COMMAND_STATE_WRITE;
+    struct transfer *t = record ? &slot->record : &slot->param;
+    if (c->kind == COMMAND_PARAM_READ)
+        t = &z->fetches[c->slot * z->segments_max + c->part];
+    if (pipeline_done(&z->pipeline, t, done, what[c->kind], c->chunk, error) || !*done)
+        return error->status;
+    if (c->kind == COMMAND_STATE_READ)
+        pipeline_was_read(slot);
+    else if (c->kind == COMMAND_STATE_WRITE ||
+             (c->kind == COMMAND_PARAM_WRITE && plan_chunk_in_file(&z->plan, c->chunk)))
+        pipeline_was_written(slot);
+    account_io(z, c, t->request.completed);
+    return ZERO_OK;
 }
 
 /* ---------------------------------------------------------------- copies */
@@ -170,14 +174,15 @@ static struct device_copy *copies_of(struct zero *z, const struct command *c, in
     *n = 1;
     switch (c->kind) {
     case COMMAND_COPY_PARAM:
-        if (z->plan.set.param == ZERO_NVME)
-            *n = z->segments_count[c->slot];
+        *n = z->plan.set.param == ZERO_NVME ? z->segments_count[c->slot] : PARTS;
         return &z->param_copies[c->slot * z->segments_max];
+    case COMMAND_COPY_FETCH:
     case COMMAND_COPY_PUBLISH:
-        if (z->plan.compute == ZERO_HOST)
-            *n = z->layout.units;
-        return &z->publish_copies[c->slot * z->layout.units];
-    case COMMAND_COPY_GRAD: return &z->grad_copies[c->slot];
+        *n = z->plan.compute == ZERO_HOST ? z->layout.units : 1;
+        return &z->chunk_param_copies[c->slot * z->layout.units];
+    case COMMAND_COPY_GRAD:
+        *n = z->plan.set.local ? z->layout.units : 1;
+        return &z->chunk_grad_copies[c->slot * z->layout.units];
     case COMMAND_COPY_SUM_IN: return &z->sum_copies[2 * c->slot];
     default: return &z->sum_copies[2 * c->slot + 1];
     }
@@ -195,6 +200,9 @@ static bool copied(struct zero *z, const struct command *c)
 
 /* ------------------------------------------------------------ the switches */
 
+static_assert((int)QUEUES == (int)ZERO_LANES && (int)QUEUE_TO_HOST == (int)ZERO_LANE_TO_HOST,
+              "a queue is what the public interface calls a lane");
+
 static bool ready(void *arg, const struct command *c)
 {
     struct zero *z = arg;
@@ -207,9 +215,8 @@ static bool ready(void *arg, const struct command *c)
     }
 }
 
-static int start(void *arg, struct command *c, struct error *error)
+static int begin(struct zero *z, struct command *c, struct error *error)
 {
-    struct zero *z = arg;
     switch (c->kind) {
     case COMMAND_GATHER:
     case COMMAND_REDUCE:
@@ -217,25 +224,60 @@ static int start(void *arg, struct command *c, struct error *error)
     case COMMAND_SUM:
     case COMMAND_BROADCAST:
     case COMMAND_EXCHANGE: return start_collective(z, c, error);
+    case COMMAND_ACCUMULATE: grads_accumulate(z, c); break;
     case COMMAND_PARAM_READ: return params_fetch(z, c, error);
     case COMMAND_STATE_READ:
     case COMMAND_STATE_WRITE: return start_record(z, c, error);
-    case COMMAND_PARAM_WRITE: return start_param_write(z, c, error);
+    case COMMAND_PARAM_FETCH:
+    case COMMAND_PARAM_WRITE: return start_params(z, c, error);
     case COMMAND_UPDATE: update_start(z, c); break;
     case COMMAND_COPY_PARAM: params_copy(z, c); break;
-    case COMMAND_COPY_PUBLISH: params_publish(z, c); break;
+    case COMMAND_COPY_FETCH:
+    case COMMAND_COPY_PUBLISH: params_copy_chunk(z, c); break;
     case COMMAND_COPY_GRAD: grads_copy_chunk(z, c); break;
     case COMMAND_COPY_SUM_IN:
     case COMMAND_COPY_SUM_OUT: grads_copy_sum(z, c); break;
+    case COMMANDS: assert(false);
     }
     return error->status;
 }
 
-static int test(void *arg, struct command *c, bool *done, struct error *error)
+static int start(void *arg, struct command *c, struct error *error)
 {
     struct zero *z = arg;
+    struct lane *lane = &z->lanes[c->queue];
+    if (lane->under_way++ == 0)
+        lane->since = c->started;
+    return begin(z, c, error);
+}
+
+/* c is done: what its lane has to tell. */
+static void account(struct zero *z, const struct command *c)
+{
+    struct lane *lane = &z->lanes[c->queue];
+    double now = queue_seconds();
+    count(&lane->bytes, c->bytes);
+    if (--lane->under_way == 0)
+        count(&lane->busy_ns, (int64_t)(1e9 * (now - lane->since)));
+    if (!z->trace)
+        return;
+    struct zero_span span = {.lane = (enum zero_lane)c->queue,
+                             .name = command_name(c->kind),
+                             .unit = c->unit,
+                             .chunk = c->chunk,
+                             .bytes = c->bytes,
+                             .step = c->step,
+                             .begin = c->started,
+                             .end = now};
+    z->trace(z->trace_arg, &span);
+}
+
+static int look(struct zero *z, struct command *c, bool *done, struct error *error)
+{
     switch (c->queue) {
-    case QUEUE_COMM: return test_collective(z, c, done, error);
+    case QUEUE_COMM:
+        *done = c->kind == COMMAND_ACCUMULATE; /* was done when it was begun */
+        return *done ? ZERO_OK : test_collective(z, c, done, error);
     case QUEUE_PARAM_DISK:
     case QUEUE_STATE_DISK: return test_disk(z, c, done, error);
     case QUEUE_UPDATE:
@@ -243,6 +285,15 @@ static int test(void *arg, struct command *c, bool *done, struct error *error)
         return *done ? update_finish(z, c, error) : ZERO_OK;
     default: *done = copied(z, c); return ZERO_OK;
     }
+}
+
+static int test(void *arg, struct command *c, bool *done, struct error *error)
+{
+    struct zero *z = arg;
+    int status = look(z, c, done, error);
+    if (!status && *done)
+        account(z, c);
+    return status;
 }
 
 static void poll(void *arg)

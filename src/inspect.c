@@ -15,16 +15,18 @@ static bool overlap_with(const struct zero *z, int param, int64_t first, int64_t
                          struct overlap *o)
 {
     const struct tensor *t = &z->layout.tensors[param];
-    const struct unit *u = &z->layout.unit[t->unit];
+    enum part_kind kind = t->frozen ? PART_FROZEN : PART_LIVE;
+    const struct part *part = &z->layout.unit[t->unit].part[kind];
     bool whole = z->plan.whole_state;
-    int64_t begin = whole ? 0 : rank * u->shard, end = whole ? u->elements : begin + u->shard;
+    int64_t begin = part->offset + (whole ? 0 : rank * part->shard);
+    int64_t end = begin + (whole ? part->elements : part->shard);
     int64_t from = t->offset + first, to = from + count;
     from = from > begin ? from : begin;
     to = to < end ? to : end;
-    *o =
-        (struct overlap){.first = from - t->offset,
-                         .count = to - from,
-                         .position = plan_unit_begin(&z->plan, &z->layout, t->unit) + from - begin};
+    *o = (struct overlap){.first = from - t->offset,
+                          .count = to - from,
+                          .position =
+                              plan_part_begin(&z->plan, &z->layout, t->unit, kind) + from - begin};
     return from < to;
 }
 
@@ -48,6 +50,11 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
                          "%s of %d: use ZERO_MASTER, ZERO_MOMENT1, "
                          "ZERO_MOMENT2 or ZERO_GRAD.",
                          call, (int)what);
+    if (t->frozen && what != ZERO_MASTER)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "%s of tensor %s, which is frozen: it has neither moments nor a gradient. "
+                         "Use ZERO_MASTER.",
+                         call, t->name);
     bool open = schedule_step_open(&z->schedule), complete = schedule_step_complete(&z->schedule);
     if (what == ZERO_GRAD ? open && !complete : open)
         return error_set(&z->error, ZERO_ERR_STATE,
@@ -81,15 +88,19 @@ static int walk_over(struct zero *z, enum walk_kind kind, int param, enum zero_w
 }
 
 /* The mean gradient: the sums at rest, divided. */
-static int load_grads(struct zero *z, const struct overlap *o, float *out)
+static int load_grads(struct zero *z, int unit, const struct overlap *o, float *out)
 {
     if (engine_wait(z, queues_tail(z->queues, QUEUE_COMM)) ||
         engine_wait(z, queues_tail(z->queues, QUEUE_TO_HOST)))
         return engine_status(z);
-    const float *sum = grads_at_rest(z, o->position);
-    float scale = (float)(1 / (double)z->grads_summed);
+    const char *sum = grads_at_rest(z, unit, o->position);
+    float scale = (float)(1 / step_divisor(z));
+    if (z->plan.grad == 2)
+        z->kernels->from_bf16(o->count, (const uint16_t *)(const void *)sum, out);
+    else
+        memcpy(out, sum, (size_t)o->count * 4);
     for (int64_t i = 0; i < o->count; i++)
-        out[i] = sum[i] * scale;
+        out[i] *= scale;
     return ZERO_OK;
 }
 
@@ -104,7 +115,7 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
             continue;
         float *to = out + o.first - first;
         if ((r == z->rank || z->plan.whole_state) &&
-            (what == ZERO_GRAD ? load_grads(z, &o, to)
+            (what == ZERO_GRAD ? load_grads(z, z->layout.tensors[param].unit, &o, to)
                                : walk_over(z, WALK_LOAD, param, what, &o, NULL, to)))
             return engine_status(z);
         if (z->plan.whole_state)
@@ -124,12 +135,13 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_write of gradients: add them to "
                          "zero_grad_data instead.");
-    int unit = z->layout.tensors[param].unit;
+    const struct tensor *t = &z->layout.tensors[param];
+    int unit = t->unit;
     if (z->schedule.units[unit].acquired)
         return error_set(&z->error, ZERO_ERR_STATE,
                          "zero_write of tensor %s while its unit %d is "
                          "acquired. Release it first.",
-                         z->layout.tensors[param].name, unit);
+                         t->name, unit);
     struct overlap o;
     if (overlap_with(z, param, first, count, z->rank, &o) &&
         walk_over(z, WALK_ASSIGN, param, what, &o, in + o.first - first, NULL))
@@ -137,7 +149,7 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
     /* Whole chunks are published, with parameters of other units, which stay usable. */
     if (engine_wait(z, queues_tail(z->queues, QUEUE_TO_DEVICE)))
         return engine_status(z);
-    schedule_forget(&z->schedule, unit);
+    schedule_forget(&z->schedule, unit, t->frozen ? PART_FROZEN : PART_LIVE);
     return ZERO_OK;
 }
 
@@ -153,6 +165,17 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
         return engine_status(z);
     *digest = z->update.digest;
     return engine_wait(z, schedule_sum(&z->schedule, "zero_digest", digest, sizeof(*digest)));
+}
+
+const char *zero_lane_name(int lane)
+{
+    return lane >= 0 && lane < ZERO_LANES ? queue_name((enum queue_id)lane) : "unknown";
+}
+
+static struct zero_io io_counted(const struct zero_io *io)
+{
+    return (struct zero_io){counted(&io->state_read), counted(&io->state_written),
+                            counted(&io->param_read), counted(&io->param_written)};
 }
 
 int zero_stats(const struct zero *z, struct zero_stats *stats)
@@ -172,8 +195,9 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .served = s->served,
         .missed = s->missed,
         .sent_bytes = counted(&z->sent_bytes),
-        .io = {counted(&z->state_read_bytes), counted(&z->state_written_bytes),
-               counted(&z->param_read_bytes), counted(&z->param_written_bytes)},
+        .io = io_counted(&z->io),
+        .step_io = {io_counted(&z->step_io[(s->step + STEPS_KEPT - 2) % STEPS_KEPT]),
+                    io_counted(&z->step_io[(s->step + STEPS_KEPT - 1) % STEPS_KEPT])},
         .to_device_bytes = counted(&z->to_device_bytes),
         .to_host_bytes = counted(&z->to_host_bytes),
         .wait_seconds = queues_waited(z->queues),
@@ -187,5 +211,9 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .ring_registered = ring && ring->registered,
         .huge_bytes = z->huge_bytes,
     };
+    for (int i = 0; i < ZERO_LANES; i++)
+        stats->lanes[i] =
+            (struct zero_lane_stats){.bytes = counted(&z->lanes[i].bytes),
+                                     .busy_seconds = 1e-9 * (double)counted(&z->lanes[i].busy_ns)};
     return ZERO_OK;
 }

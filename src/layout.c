@@ -23,9 +23,9 @@ static int take_shape(const struct zero_param *p, int i, struct tensor *t, struc
     t->shape = (uint64_t)p->ndim;
     for (int d = 0; d < p->ndim; d++) {
         int64_t n = p->shape[d];
-        if (n < 1 || t->elements > ELEMENTS_MAX / n)
+        if (n < 0 || (n > 0 && t->elements > ELEMENTS_MAX / n))
             return error_set(error, ZERO_ERR_ARGUMENT,
-                             "params[%d] (%s) has shape[%d] = %lld. Dimensions are 1 or more, and "
+                             "params[%d] (%s) has shape[%d] = %lld. Dimensions are 0 or more, and "
                              "a tensor has at most 2^48 elements.",
                              i, p->name, d, (long long)n);
         t->elements *= n;
@@ -52,13 +52,14 @@ static int take_tensor(struct layout *l, const struct zero_param *p, int i, stru
         return error_set(error, ZERO_ERR_ARGUMENT,
                          "params[%d] (%s) has unit %d. Units are numbered from 0 without holes.", i,
                          p->name, p->unit);
-    if (p->flags & ~ZERO_NO_DECAY)
+    if (p->flags & ~(ZERO_NO_DECAY | ZERO_FROZEN))
         return error_set(error, ZERO_ERR_ARGUMENT,
-                         "params[%d] (%s) has flags 0x%x. Use ZERO_NO_DECAY or 0.", i, p->name,
-                         p->flags);
+                         "params[%d] (%s) has flags 0x%x. Use ZERO_NO_DECAY, ZERO_FROZEN or 0.", i,
+                         p->name, p->flags);
     *t = (struct tensor){.unit = p->unit,
                          .group = p->group,
                          .decay = !(p->flags & ZERO_NO_DECAY),
+                         .frozen = p->flags & ZERO_FROZEN,
                          .fill = p->fill,
                          .fill_arg = p->fill_arg};
     if (take_shape(p, i, t, error))
@@ -72,6 +73,7 @@ static int take_tensor(struct layout *l, const struct zero_param *p, int i, stru
         l->groups = p->group + 1;
     t->global = l->params;
     l->params += t->elements;
+    l->frozen += t->frozen ? t->elements : 0;
     if (l->params > ELEMENTS_MAX)
         return error_set(error, ZERO_ERR_ARGUMENT, "The model has more than 2^48 elements.");
     return ZERO_OK;
@@ -98,29 +100,54 @@ static int check_names(const struct layout *l, struct error *error)
     return error->status;
 }
 
+/* Tensors of one kind, in their order of declaration, one after the other. */
+static void place_parts(struct layout *l, enum part_kind kind)
+{
+    for (int i = 0; i < l->count; i++) {
+        struct tensor *t = &l->tensors[i];
+        struct part *part = &l->unit[t->unit].part[kind];
+        if (t->frozen != (kind == PART_FROZEN))
+            continue;
+        t->offset = part->elements; /* and of the part itself, below */
+        part->elements += round_up(t->elements, LAYOUT_ALIGN);
+        l->unit[t->unit].tensors++;
+    }
+    for (int u = 0; u < l->units; u++) {
+        struct part *part = &l->unit[u].part[kind];
+        part->elements = round_up(part->elements, (int64_t)LAYOUT_ALIGN * l->ranks);
+        part->shard = part->elements / l->ranks;
+        part->begin = l->whole[kind];
+        part->offset = l->unit[u].elements;
+        l->unit[u].elements += part->elements;
+        l->whole[kind] += part->elements;
+    }
+    for (int i = 0; i < l->count; i++)
+        if (l->tensors[i].frozen == (kind == PART_FROZEN))
+            l->tensors[i].offset += l->unit[l->tensors[i].unit].part[kind].offset;
+}
+
 static int place_units(struct layout *l, struct error *error)
 {
+    int64_t begin = 0;
     l->unit = calloc((size_t)l->units, sizeof(*l->unit));
     if (!l->unit)
         return error_set(error, ZERO_ERR_MEMORY, "No memory for %d units.", l->units);
-    for (int i = 0; i < l->count; i++) {
-        struct tensor *t = &l->tensors[i];
-        struct unit *u = &l->unit[t->unit];
-        t->offset = u->elements;
-        u->elements += round_up(t->elements, LAYOUT_ALIGN);
-    }
+    place_parts(l, PART_LIVE);
+    place_parts(l, PART_FROZEN);
     for (int u = 0; u < l->units; u++) {
         struct unit *unit = &l->unit[u];
-        if (unit->elements == 0)
+        if (unit->tensors == 0)
             return error_set(error, ZERO_ERR_ARGUMENT,
                              "Unit %d has no tensor, but unit %d has. Number units from 0 without "
                              "holes.",
                              u, l->units - 1);
-        unit->elements = round_up(unit->elements, (int64_t)LAYOUT_ALIGN * l->ranks);
-        unit->shard = unit->elements / l->ranks;
-        unit->begin = l->whole;
-        l->whole += unit->elements;
+        unit->begin = begin;
+        begin += unit->elements;
     }
+    if (begin == 0)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "None of the %d tensors has an element. Pass at least one that has.",
+                         l->count);
     return ZERO_OK;
 }
 
@@ -164,22 +191,25 @@ uint64_t layout_hash(const struct layout *l)
         hash = random_mix(hash ^ 0xFFFF); /* the name's end */
         hash = random_mix(hash ^ (uint64_t)t->unit);
         hash = random_mix(hash ^ t->shape);
-        hash = random_mix(hash ^ (uint64_t)(t->group * 2 + t->decay));
+        hash = random_mix(hash ^ (uint64_t)(t->group * 4 + t->frozen * 2 + t->decay));
     }
     return hash;
 }
 
-int layout_runs(const struct layout *l, int rank, bool whole, struct run *runs)
+int layout_runs(const struct layout *l, int rank, bool whole, int64_t frozen, struct run *runs)
 {
     int n = 0;
-    for (int u = 0; u < l->units; u++) {
-        const struct unit *unit = &l->unit[u];
-        int64_t from = whole ? 0 : rank * unit->shard;
-        int64_t to = whole ? unit->elements : from + unit->shard;
-        int64_t state = whole ? unit->begin : unit->begin / l->ranks;
+    for (int k = 0; k < PARTS * l->units; k++) {
+        int u = k % l->units;
+        enum part_kind kind = k < l->units ? PART_LIVE : PART_FROZEN;
+        const struct part *part = &l->unit[u].part[kind];
+        int64_t from = part->offset + (whole ? 0 : rank * part->shard);
+        int64_t to = from + (whole ? part->elements : part->shard);
+        int64_t state =
+            (kind == PART_FROZEN ? frozen : 0) + (whole ? part->begin : part->begin / l->ranks);
         for (int i = 0; i < l->count; i++) {
             const struct tensor *t = &l->tensors[i];
-            if (t->unit != u)
+            if (t->unit != u || t->frozen != (kind == PART_FROZEN))
                 continue;
             int64_t a = t->offset > from ? t->offset : from;
             int64_t b = t->offset + t->elements < to ? t->offset + t->elements : to;

@@ -2,11 +2,13 @@
 /*
  * Where every element of the model is: arithmetic only.
  *
- * A unit is its tensors one after the other, each starting at a multiple of 64
- * elements, padded to a multiple of 64 * ranks. Rank r owns the shard
- * [r * shard, (r + 1) * shard). "Whole order" is all units one after the other;
- * "state order" is what one rank holds of them: its shards one after the
- * other, or at stage 0 the whole.
+ * A unit has two parts: its trainable tensors, then its frozen ones. A part is
+ * its tensors one after the other, each starting at a multiple of 64 elements,
+ * padded to a multiple of 64 * ranks; of each part rank r owns the shard
+ * [r * shard, (r + 1) * shard). "Whole order" is all parts of one kind one after
+ * the other; what one rank holds of them is its shards one after the other, or
+ * at stage 0 the whole. "State order" (src/plan.h) is that for trainable parts,
+ * then for frozen ones.
  */
 #ifndef SRC_LAYOUT_H
 #define SRC_LAYOUT_H
@@ -24,15 +26,25 @@ struct tensor {
     int64_t offset; /* in its unit */
     int64_t global; /* index of its first element in declaration order, without padding */
     uint8_t group;
-    bool decay;
+    bool decay, frozen;
     zero_fill_fn *fill;
     void *fill_arg;
 };
 
-struct unit {
-    int64_t elements; /* padded */
+enum part_kind { PART_LIVE, PART_FROZEN, PARTS };
+
+struct part {
+    int64_t offset;   /* of its first element in the unit */
+    int64_t elements; /* padded; 0: the unit has no such tensors */
     int64_t shard;    /* elements / ranks */
-    int64_t begin;    /* in whole order */
+    int64_t begin;    /* in whole order of its kind */
+};
+
+struct unit {
+    int64_t elements; /* of both parts */
+    int64_t begin;    /* among the elements of all units */
+    int tensors;
+    struct part part[PARTS];
 };
 
 /* A stretch of one tensor that is contiguous in state order. */
@@ -45,8 +57,9 @@ struct run {
 
 struct layout {
     int ranks, count, units, groups;
-    int64_t params; /* elements, without padding */
-    int64_t whole;  /* elements, padded */
+    int64_t params;        /* elements, without padding */
+    int64_t frozen;        /* of them in frozen tensors */
+    int64_t whole[PARTS];  /* elements, padded */
     struct tensor *tensors;
     struct unit *unit;
 };
@@ -58,9 +71,9 @@ void layout_destroy(struct layout *l);
 /* Mixes names, shapes, units, groups and flags into one number. */
 uint64_t layout_hash(const struct layout *l);
 
-/* What rank holds of the model in state order (whole: all of it), sorted. At
- * most l->count runs; returns how many. */
-int layout_runs(const struct layout *l, int rank, bool whole, struct run *runs);
+/* What rank holds of the model in state order (whole: all of it), sorted; frozen
+ * parts begin at frozen. At most l->count runs; returns how many. */
+int layout_runs(const struct layout *l, int rank, bool whole, int64_t frozen, struct run *runs);
 
 /* The first run that ends behind position, or n. */
 int layout_run_at(const struct run *runs, int n, int64_t position);

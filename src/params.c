@@ -5,23 +5,24 @@
 
 #include <assert.h>
 
-static int64_t own_offset(const struct zero *z, int unit)
+/* Element of a unit where this rank's shard of a part begins; at stage 0, the part. */
+static int64_t own(const struct zero *z, int unit, enum part_kind kind)
 {
-    return z->rank * z->layout.unit[unit].shard * z->plan.element;
+    const struct part *part = &z->layout.unit[unit].part[kind];
+    return part->offset + (z->plan.whole_state ? 0 : z->rank * part->shard);
 }
 
-char *params_at_rest(const struct zero *z, int unit, int64_t position)
+char *params_at_rest(const struct zero *z, int unit, enum part_kind kind, int64_t position)
 {
     const struct plan *p = &z->plan;
     assert(p->set.param != ZERO_NVME);
     if (p->set.param == ZERO_HOST)
-        return z->arena.base + p->host.params + position * p->element;
-    if (p->whole_params && !p->whole_state) { /* the shard within the whole */
-        int64_t inside = position - plan_unit_begin(p, &z->layout, unit);
-        return z->device_memory + p->device.params +
-               (z->layout.unit[unit].begin + inside) * p->element + own_offset(z, unit);
-    }
-    return z->device_memory + p->device.params + position * p->element;
+        return z->arena.base + p->host.params + plan_param_index(p, position) * p->element;
+    int64_t index = plan_param_index(p, position);
+    if (p->whole_params) /* within the whole unit */
+        index = z->layout.unit[unit].begin + own(z, unit, kind) + position -
+                plan_part_begin(p, &z->layout, unit, kind);
+    return z->device_memory + p->device.params + index * p->element;
 }
 
 char *params_usable(const struct zero *z, int unit)
@@ -36,11 +37,12 @@ char *params_usable(const struct zero *z, int unit)
 void params_gather(struct zero *z, const struct command *c, struct zero_collective *o)
 {
     const struct plan *p = &z->plan;
-    int64_t whole = z->layout.unit[c->unit].begin * p->element;
-    o->data =
-        z->device_memory + (c->slot < 0 ? p->device.params + whole : p->device.gather[c->slot]);
+    enum part_kind kind = (enum part_kind)c->part;
+    int64_t whole = p->device.params + z->layout.unit[c->unit].begin * p->element;
+    o->data = z->device_memory + (c->slot < 0 ? whole : p->device.gather[c->slot]) +
+              z->layout.unit[c->unit].part[kind].offset * p->element;
     if (c->slot >= 0 && p->set.param == ZERO_DEVICE)
-        o->own = params_at_rest(z, c->unit, plan_unit_begin(p, &z->layout, c->unit));
+        o->own = params_at_rest(z, c->unit, kind, plan_part_begin(p, &z->layout, c->unit, kind));
 }
 
 /* The segments of the unit that comes into a gather slot. */
@@ -74,58 +76,77 @@ static void copy(struct zero *z, enum device_stream stream, struct device_copy *
     z->device->ops->copy(z->device, stream, c);
 }
 
+/* From where parameters rest in host memory: a copy a part. */
+static void copy_parts(struct zero *z, int unit, struct device_copy *copies, char *slot)
+{
+    const struct plan *p = &z->plan;
+    for (enum part_kind kind = PART_LIVE; kind < PARTS; kind++) {
+        int64_t begin = plan_part_begin(p, &z->layout, unit, kind);
+        copies[kind].done = true;
+        if (z->layout.unit[unit].part[kind].elements > 0)
+            copy(z, DEVICE_TO_DEVICE_MEMORY, &copies[kind], slot + own(z, unit, kind) * p->element,
+                 params_at_rest(z, unit, kind, begin),
+                 plan_part_count(p, &z->layout, unit, kind) * p->element);
+    }
+}
+
 void params_copy(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
     struct device_copy *copies = &z->param_copies[c->slot * z->segments_max];
-    char *to = z->device_memory + p->device.gather[c->slot] + own_offset(z, c->unit);
-    int64_t begin = plan_unit_begin(p, &z->layout, c->unit);
+    char *slot = z->device_memory + p->device.gather[c->slot];
     if (p->set.param == ZERO_HOST) {
-        copy(z, DEVICE_TO_DEVICE_MEMORY, copies, to, params_at_rest(z, c->unit, begin), c->bytes);
+        copy_parts(z, c->unit, copies, slot);
         return;
     }
     int n;
     const struct segment *s = slot_segments(z, c->slot, c->unit, &n);
     for (int i = 0; i < n; i++) {
+        enum part_kind kind = plan_chunk_frozen(p, s[i].chunk) ? PART_FROZEN : PART_LIVE;
+        int64_t shard = z->layout.unit[c->unit].part[kind].shard;
         int64_t inside = s[i].begin - s[i].chunk * p->chunk;
         const char *from =
             s[i].in_ram ? update_record(z, s[i].chunk, -1) + inside * p->element
                         : z->arena.base + p->host.staging[c->slot] + s[i].staging + s[i].skip;
-        copy(z, DEVICE_TO_DEVICE_MEMORY, &copies[i], to + (s[i].begin - begin) * p->element, from,
-             s[i].count * p->element);
+        copy(z, DEVICE_TO_DEVICE_MEMORY, &copies[i],
+             slot + (s[i].to + z->rank * shard) * p->element, from, s[i].count * p->element);
     }
 }
 
-/* New parameters of a chunk, in its slot in host memory, to the units' own
- * shards on the device. */
-static void publish_to_device(struct zero *z, const struct command *c)
+void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
+                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element)
 {
     const struct plan *p = &z->plan;
-    struct device_copy *copies = &z->publish_copies[c->slot * z->layout.units];
-    const char *from = slot_params(z, c->slot);
+    enum part_kind kind = plan_chunk_frozen(p, c->chunk) ? PART_FROZEN : PART_LIVE;
     int64_t begin = c->chunk * p->chunk, end = begin + plan_chunk_count(p, c->chunk);
     for (int u = 0; u < z->layout.units; u++) {
-        int64_t a = plan_unit_begin(p, &z->layout, u);
-        int64_t b = a + plan_unit_count(p, &z->layout, u);
+        int64_t a = plan_part_begin(p, &z->layout, u, kind);
+        int64_t b = a + plan_part_count(p, &z->layout, u, kind);
         a = a > begin ? a : begin;
         b = b < end ? b : end;
-        if (a < b)
-            copy(z, DEVICE_TO_DEVICE_MEMORY, &copies[u], params_at_rest(z, u, a),
-                 from + (a - begin) * p->element, (b - a) * p->element);
-        else
-            copies[u].done = true;
+        copies[u].done = true;
+        if (a >= b)
+            continue;
+        char *here = slot + (a - begin) * element, *there = rest(z, u, kind, a);
+        bool out = stream == DEVICE_TO_DEVICE_MEMORY; /* slots are where Adam runs: on the host */
+        copy(z, stream, &copies[u], out ? there : here, out ? here : there, (b - a) * element);
     }
 }
 
-void params_publish(struct zero *z, const struct command *c)
+void params_copy_chunk(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
+    struct device_copy *copies = &z->chunk_param_copies[c->slot * z->layout.units];
+    char *slot = slot_params(z, c->slot);
+    bool fetch = c->kind == COMMAND_COPY_FETCH;
     if (p->compute == ZERO_HOST) {
-        publish_to_device(z, c);
+        copy_by_unit(z, c, copies, fetch ? DEVICE_TO_HOST_MEMORY : DEVICE_TO_DEVICE_MEMORY, slot,
+                     params_at_rest, p->element);
         return;
     }
-    char *to = p->slot_bounce ? z->arena.base + p->host.chunk_param[c->slot]
-                              : params_at_rest(z, 0, c->chunk * p->chunk);
-    copy(z, DEVICE_TO_HOST_MEMORY, &z->publish_copies[c->slot * z->layout.units], to,
-         slot_params(z, c->slot), c->bytes);
+    char *host = p->slot_bounce ? z->arena.base + p->host.chunk_param[c->slot]
+                                : z->arena.base + p->host.params +
+                                      plan_param_index(p, c->chunk * p->chunk) * p->element;
+    copy(z, fetch ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copies, fetch ? slot : host,
+         fetch ? host : slot, c->bytes);
 }

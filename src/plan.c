@@ -24,33 +24,65 @@ static int64_t align_up(int64_t n, int64_t to)
 int64_t plan_chunk_count(const struct plan *p, int64_t c)
 {
     assert(c >= 0 && c < p->chunks);
-    return min64(p->chunk, p->state - c * p->chunk);
+    int64_t end = plan_chunk_frozen(p, c) ? p->frozen_begin + p->frozen : p->state;
+    return min64(p->chunk, end - c * p->chunk);
+}
+
+bool plan_chunk_frozen(const struct plan *p, int64_t c)
+{
+    return c >= p->live;
+}
+
+bool plan_chunk_in_file(const struct plan *p, int64_t c)
+{
+    return c >= p->resident && c < p->live;
+}
+
+bool plan_chunk_apart(const struct plan *p, int64_t c)
+{
+    return plan_chunk_frozen(p, c) || !p->shared;
+}
+
+static bool param_slotted(const struct plan *p, int64_t c)
+{
+    return p->slot_param && plan_chunk_apart(p, c);
 }
 
 bool plan_chunk_slotted(const struct plan *p, int64_t c)
 {
-    return p->slot_grad || p->slot_param || c >= p->resident;
+    bool grad = p->slot_grad && !plan_chunk_frozen(p, c);
+    return grad || param_slotted(p, c) || plan_chunk_in_file(p, c);
 }
 
-int64_t plan_array_bytes(const struct plan *p, int64_t c)
+bool plan_chunk_fetched(const struct plan *p, int64_t c)
 {
-    return align_up(plan_chunk_count(p, c) * 4, SPILL_ALIGN);
+    return param_slotted(p, c) && (p->set.split || plan_chunk_frozen(p, c));
 }
 
-int64_t plan_record_bytes(const struct plan *p, int64_t c)
+struct record plan_record(const struct plan *p, int64_t c)
 {
-    return 3 * plan_array_bytes(p, c);
+    int64_t n = plan_chunk_count(p, c), to = plan_chunk_in_file(p, c) ? SPILL_ALIGN : 1;
+    int64_t m = align_up(n * p->master, to), v = m + align_up(n * 4, to);
+    return (struct record){.m = m, .v = v, .bytes = v + align_up(n * 4, to)};
 }
 
 int64_t plan_record_offset(const struct plan *p, int64_t c)
 {
-    assert(c >= p->resident);
-    return (c - p->resident) * 3 * align_up(p->chunk * 4, SPILL_ALIGN);
+    assert(!plan_chunk_frozen(p, c));
+    if (c < p->resident)
+        return c * p->chunk * (p->master + 8);
+    return (c - p->resident) * plan_record(p, p->resident).bytes; /* the last may be shorter */
 }
 
 int64_t plan_param_offset(const struct plan *p, int64_t c)
 {
-    return p->file.params + c * align_up(p->chunk * p->element, SPILL_ALIGN);
+    assert(plan_chunk_apart(p, c));
+    int64_t stride = align_up(p->chunk * p->element, SPILL_ALIGN);
+    if (!plan_chunk_frozen(p, c))
+        return p->file.params + c * stride;
+    bool before = !p->shared && p->live > 0; /* the last live chunk may be shorter */
+    int64_t live = before ? (p->live - 1) * stride + plan_param_bytes(p, p->live - 1) : 0;
+    return p->file.params + live + (c - p->live) * stride;
 }
 
 int64_t plan_param_bytes(const struct plan *p, int64_t c)
@@ -58,40 +90,60 @@ int64_t plan_param_bytes(const struct plan *p, int64_t c)
     return align_up(plan_chunk_count(p, c) * p->element, SPILL_ALIGN);
 }
 
-int64_t plan_unit_begin(const struct plan *p, const struct layout *l, int u)
+int64_t plan_part_begin(const struct plan *p, const struct layout *l, int u, enum part_kind kind)
 {
-    return p->whole_state ? l->unit[u].begin : l->unit[u].begin / l->ranks;
+    int64_t begin = l->unit[u].part[kind].begin;
+    return (kind == PART_FROZEN ? p->frozen_begin : 0) +
+           (p->whole_state ? begin : begin / l->ranks);
 }
 
-int64_t plan_unit_count(const struct plan *p, const struct layout *l, int u)
+int64_t plan_part_count(const struct plan *p, const struct layout *l, int u, enum part_kind kind)
 {
-    return p->whole_state ? l->unit[u].elements : l->unit[u].shard;
+    const struct part *part = &l->unit[u].part[kind];
+    return p->whole_state ? part->elements : part->shard;
+}
+
+int64_t plan_param_index(const struct plan *p, int64_t position)
+{
+    return position < p->frozen_begin ? position : position - p->frozen_begin + p->state;
+}
+
+/* Segment n of those of a unit: the part's elements from 'from' on that lie in its chunk. */
+static struct segment segment_at(const struct plan *p, int64_t from, int64_t end)
+{
+    int64_t c = from / p->chunk;
+    int64_t to = min64(end, c * p->chunk + plan_chunk_count(p, c));
+    bool apart = plan_chunk_apart(p, c);
+    struct segment s = {
+        .chunk = c, .begin = from, .count = to - from, .in_ram = !apart && c < p->resident};
+    if (s.in_ram)
+        return s;
+    int64_t array = apart ? plan_param_offset(p, c) : plan_record_offset(p, c);
+    int64_t first = (from - c * p->chunk) * p->element;
+    int64_t last = (to - c * p->chunk) * p->element;
+    int64_t low = first / SPILL_ALIGN * SPILL_ALIGN;
+    s.file_offset = array + low;
+    s.bytes = align_up(last, SPILL_ALIGN) - low;
+    s.skip = first - low;
+    return s;
 }
 
 int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments)
 {
-    int64_t begin = plan_unit_begin(p, l, u), end = begin + plan_unit_count(p, l, u);
     int64_t staging = 0;
     int n = 0;
-    for (int64_t c = begin / p->chunk; c * p->chunk < end; c++, n++) {
-        if (!segments)
-            continue;
-        int64_t from = begin > c * p->chunk ? begin : c * p->chunk;
-        int64_t to = min64(end, c * p->chunk + plan_chunk_count(p, c));
-        struct segment *s = &segments[n];
-        *s = (struct segment){
-            .chunk = c, .begin = from, .count = to - from, .in_ram = p->shared && c < p->resident};
-        if (s->in_ram)
-            continue;
-        int64_t array = p->shared ? plan_record_offset(p, c) : plan_param_offset(p, c);
-        int64_t first = (from - c * p->chunk) * p->element;
-        int64_t last = (to - c * p->chunk) * p->element;
-        int64_t low = first / SPILL_ALIGN * SPILL_ALIGN;
-        s->file_offset = array + low;
-        s->bytes = align_up(last, SPILL_ALIGN) - low;
-        s->skip = first - low;
-        s->staging = staging;
-        staging += s->bytes;
+    for (enum part_kind kind = PART_LIVE; kind < PARTS; kind++) {
+        int64_t begin = plan_part_begin(p, l, u, kind);
+        int64_t end = begin + plan_part_count(p, l, u, kind);
+        for (int64_t from = begin; from < end; n++) {
+            struct segment s = segment_at(p, from, end);
+            s.to = l->unit[u].part[kind].offset + from - begin;
+            s.staging = staging;
+            staging += s.bytes;
+            from += s.count;
+            if (segments)
+                segments[n] = s;
+        }
     }
     return n;
 }
@@ -117,6 +169,22 @@ static int64_t fetch_bytes(const struct plan *p, const struct layout *l, int u,
     return bytes;
 }
 
+/* Chunks: their size, how many, and which of them rest in memory. */
+static void cut(struct plan *p, const struct layout *l)
+{
+    const struct settings *s = &p->set;
+    int64_t ranks = p->whole_state ? 1 : l->ranks;
+    p->state = l->whole[PART_LIVE] / ranks;
+    p->frozen = l->whole[PART_FROZEN] / ranks;
+    p->chunk = min64(s->chunk, p->state > p->frozen ? p->state : p->frozen);
+    p->live = (p->state + p->chunk - 1) / p->chunk;
+    p->frozen_begin = p->live * p->chunk;
+    p->chunks = p->live + (p->frozen + p->chunk - 1) / p->chunk;
+    p->resident = p->live;
+    if (s->state == ZERO_NVME && s->host_bytes < (p->master + 8) * p->state)
+        p->resident = min64(s->host_bytes / ((p->master + 8) * p->chunk), p->live);
+}
+
 static void decide(struct plan *p, const struct layout *l)
 {
     const struct settings *s = &p->set;
@@ -125,34 +193,30 @@ static void decide(struct plan *p, const struct layout *l)
     p->compute = s->state == ZERO_DEVICE ? ZERO_DEVICE : ZERO_HOST;
     p->whole_params = s->stage < 3;
     p->whole_state = s->stage == 0;
+    p->whole_grads = p->whole_state || s->local;
     p->gathers = s->stage > 0;
     p->shared = s->dtype == ZERO_FP32 && s->param == s->state;
-    p->arrays = p->shared && s->param != ZERO_NVME ? 2 : 3;
-    p->state = p->whole_state ? l->whole : l->whole / l->ranks;
-    p->chunk = min64(s->chunk, p->state);
-    p->chunks = (p->state + p->chunk - 1) / p->chunk;
-    p->resident = p->chunks;
-    if (s->state == ZERO_NVME) {
-        int64_t whole = s->host_bytes / (12 * p->chunk);
-        p->resident = s->host_bytes >= 12 * p->state ? p->chunks : min64(whole, p->chunks);
-    }
+    p->master = s->split ? 2 : p->shared && s->param != ZERO_NVME ? 0 : 4;
+    p->grad = s->round_grads && s->accumulate == 1 && !s->local ? 2 : 4;
+    cut(p, l);
     p->slot_grad = s->grad != p->compute;
-    p->slot_param = !p->shared && s->param != p->compute;
+    p->slot_param = s->param != p->compute && (!p->shared || p->frozen > 0);
     p->slot_bounce = p->compute == ZERO_DEVICE && s->param == ZERO_NVME;
-    p->chunk_slots = (int)min64(s->chunk_slots, p->chunks);
-    if (!plan_chunk_slotted(p, p->chunks - 1))
-        p->chunk_slots = 0;
+    bool slotted = plan_chunk_slotted(p, p->chunks - 1);
+    slotted |= p->live > 0 && plan_chunk_slotted(p, p->live - 1);
+    p->chunk_slots = slotted ? (int)min64(s->chunk_slots, p->chunks) : 0;
     p->gather_slots = p->whole_params ? 0 : (int)min64(s->gather_slots, l->units);
     p->grad_slots = (int)min64(s->grad_slots, l->units);
 }
 
-/* The k largest units' elements, descending: slot i takes any unit but the i larger ones. */
-static void size_slots(const struct layout *l, int k, int64_t *elements)
+/* The k largest units' elements (live: trainable ones), descending: slot i takes any unit but
+ * the i larger ones. */
+static void size_slots(const struct layout *l, int k, bool live, int64_t *elements)
 {
     for (int i = 0; i < k; i++)
         elements[i] = 0;
     for (int u = 0; u < l->units; u++) {
-        int64_t n = l->unit[u].elements;
+        int64_t n = live ? l->unit[u].part[PART_LIVE].elements : l->unit[u].elements;
         for (int i = 0; i < k; i++)
             if (n > elements[i]) {
                 int64_t smaller = elements[i];
@@ -169,41 +233,50 @@ static int64_t take(int64_t *total, int64_t bytes)
     return offset;
 }
 
+/* What is received of a reduction under way. */
+static void place_scratch(struct plan *p)
+{
+    int64_t others = p->ranks - 1, element = p->set.local ? 4 : p->element;
+    int64_t shard = p->grad_elements[0] * element / p->ranks;
+    int64_t room = others ? SCRATCH_BYTES_MAX / (2 * others) / 256 * 256 : PIECE_BYTES_MAX;
+    p->piece_bytes = min64(min64(PIECE_BYTES_MAX, room > 256 ? room : 256), align_up(shard, 256));
+    p->device.scratch = take(&p->device.total, 2 * others * p->piece_bytes);
+}
+
 static void place_device(struct plan *p, const struct layout *l)
 {
     const struct settings *s = &p->set;
     int64_t *total = &p->device.total, mark;
     struct zero_bytes *r = &p->report.device;
+    int64_t whole = l->whole[PART_LIVE] + l->whole[PART_FROZEN];
     if (s->param == ZERO_DEVICE)
-        p->device.params = take(total, (p->whole_params ? l->whole : p->state) * p->element);
+        p->device.params =
+            take(total, (p->whole_params ? whole : p->state + p->frozen) * p->element);
     r->params = *total, mark = *total;
     if (s->grad == ZERO_DEVICE)
-        p->device.grads = take(total, p->state * 4);
+        p->device.grads = take(total, (p->whole_grads ? l->whole[PART_LIVE] : p->state) * p->grad);
     r->grads = *total - mark, mark = *total;
     if (s->state == ZERO_DEVICE)
-        p->device.state = take(total, p->state * 4 * p->arrays);
+        p->device.state = take(total, p->state * (p->master + 8));
     r->state = *total - mark, mark = *total;
 
-    size_slots(l, p->gather_slots, p->gather_elements);
-    size_slots(l, p->grad_slots, p->grad_elements);
+    size_slots(l, p->gather_slots, false, p->gather_elements);
+    size_slots(l, p->grad_slots, true, p->grad_elements);
     for (int i = 0; i < p->gather_slots; i++)
         p->device.gather[i] = take(total, p->gather_elements[i] * p->element);
     for (int i = 0; i < p->grad_slots; i++) {
         p->device.grad[i] = take(total, p->grad_elements[i] * p->element);
         if (s->grad == ZERO_HOST)
             p->device.sum[i] =
-                take(total, p->grad_elements[i] * 4 / (p->whole_state ? 1 : l->ranks));
+                take(total, p->grad_elements[i] * p->grad / (p->whole_state ? 1 : l->ranks));
     }
     for (int i = 0; p->compute == ZERO_DEVICE && i < p->chunk_slots; i++) {
         if (p->slot_grad)
-            p->device.chunk_grad[i] = take(total, p->chunk * 4);
+            p->device.chunk_grad[i] = take(total, p->chunk * p->grad);
         if (p->slot_param)
             p->device.chunk_param[i] = take(total, p->chunk * p->element);
     }
-    int64_t others = l->ranks - 1, shard = p->grad_elements[0] * p->element / l->ranks;
-    int64_t room = others ? SCRATCH_BYTES_MAX / (2 * others) / 256 * 256 : PIECE_BYTES_MAX;
-    p->piece_bytes = min64(min64(PIECE_BYTES_MAX, room > 256 ? room : 256), align_up(shard, 256));
-    p->device.scratch = take(total, 2 * others * p->piece_bytes);
+    place_scratch(p);
     r->slots = *total - mark;
     r->total = *total;
 }
@@ -214,21 +287,21 @@ static int place_host(struct plan *p, const struct layout *l, struct error *erro
     int64_t *total = &p->host.total, mark;
     struct zero_bytes *r = &p->report.host;
     if (s->param == ZERO_HOST)
-        p->host.params = take(total, p->state * p->element);
+        p->host.params = take(total, (p->state + p->frozen) * p->element);
     r->params = *total, mark = *total;
     if (s->grad == ZERO_HOST)
-        p->host.grads = take(total, p->state * 4);
+        p->host.grads = take(total, p->state * p->grad);
     r->grads = *total - mark, mark = *total;
     if (s->state != ZERO_DEVICE)
-        p->host.state = take(total, min64(p->resident * p->chunk, p->state) * 4 * p->arrays);
+        p->host.state = take(total, min64(p->resident * p->chunk, p->state) * (p->master + 8));
     r->state = *total - mark, mark = *total;
 
     bool host = p->compute == ZERO_HOST;
     for (int i = 0; i < p->chunk_slots; i++) {
-        if (p->resident < p->chunks)
-            p->host.record[i] = take(total, 3 * align_up(p->chunk * 4, SPILL_ALIGN));
+        if (p->resident < p->live)
+            p->host.record[i] = take(total, plan_record(p, p->resident).bytes);
         if (host && p->slot_grad)
-            p->host.chunk_grad[i] = take(total, p->chunk * 4);
+            p->host.chunk_grad[i] = take(total, p->chunk * p->grad);
         if ((host && p->slot_param) || p->slot_bounce)
             p->host.chunk_param[i] = take(total, p->chunk * p->element);
     }
@@ -258,17 +331,19 @@ static int place_host(struct plan *p, const struct layout *l, struct error *erro
 
 static void place_file(struct plan *p)
 {
-    const struct settings *s = &p->set;
     struct zero_plan *r = &p->report;
-    for (int64_t c = p->resident; c < p->chunks; c++)
-        r->nvme.state += plan_record_bytes(p, c);
-    p->file.params = r->nvme.state;
-    if (s->param == ZERO_NVME && !p->shared)
-        for (int64_t c = 0; c < p->chunks; c++)
-            r->nvme.params += plan_param_bytes(p, c);
+    for (int64_t c = p->resident; c < p->live; c++)
+        r->nvme.state += plan_record(p, c).bytes;
+    p->file.params = r->read_bytes = r->written_bytes = r->nvme.state;
+    for (int64_t c = 0; p->set.param == ZERO_NVME && c < p->chunks; c++) {
+        int64_t bytes = plan_chunk_apart(p, c) ? plan_param_bytes(p, c) : 0;
+        r->nvme.params += bytes;
+        if (plan_chunk_frozen(p, c))
+            continue;
+        r->written_bytes += bytes;
+        r->read_bytes += plan_chunk_fetched(p, c) ? bytes : 0;
+    }
     r->nvme.total = p->file.total = r->nvme.state + r->nvme.params;
-    r->read_bytes = r->nvme.state;
-    r->written_bytes = r->nvme.state + r->nvme.params;
 }
 
 int plan_make(struct plan *p, const struct layout *l, const struct settings *set,
@@ -277,9 +352,10 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
     *p = (struct plan){.set = *set};
     decide(p, l);
     p->report = (struct zero_plan){.params = l->params,
-                                   .elements = l->whole,
+                                   .frozen = l->frozen,
+                                   .elements = l->whole[PART_LIVE] + l->whole[PART_FROZEN],
                                    .units = l->units,
-                                   .chunks = (int)p->chunks,
+                                   .chunks = (int)p->live,
                                    .chunks_in_ram = (int)p->resident};
     if (p->chunks > 1 << 30)
         return error_set(error, ZERO_ERR_ARGUMENT,
@@ -290,9 +366,11 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
     place_device(p, l);
     if (place_host(p, l, error))
         return error->status;
-    int64_t others = l->whole / l->ranks * (l->ranks - 1);
-    p->report.gather_bytes = p->gathers ? others * p->element : 0;
-    p->report.reduce_bytes = others * (p->element + (p->whole_state ? 4 : 0));
+    int64_t live = l->whole[PART_LIVE] / l->ranks * (l->ranks - 1);
+    int64_t frozen = p->whole_params ? 0 : l->whole[PART_FROZEN] / l->ranks * (l->ranks - 1);
+    p->report.gather_bytes = p->gathers ? (live + frozen) * p->element : 0;
+    p->report.reduce_bytes =
+        live * ((p->set.local ? 4 : p->element) + (p->whole_state ? p->grad : 0));
     return ZERO_OK;
 }
 

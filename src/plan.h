@@ -4,6 +4,11 @@
  * spaces (device memory, the host arena, the spill file). Arithmetic only; the
  * engine allocates exactly these totals, and its code asks the plan, never the
  * stage.
+ *
+ * State order is what a rank holds: its trainable parts one after the other
+ * (src/layout.h), then, from the next chunk's beginning on, its frozen ones. A
+ * frozen chunk passes through the same walk as any other, but it has parameters
+ * alone: no record, no gradients, no place in an optimizer step.
  */
 #ifndef SRC_PLAN_H
 #define SRC_PLAN_H
@@ -13,11 +18,12 @@
 
 #define PLAN_SLOTS_MAX 64
 
-/* A stretch of a unit's shard that lies in one chunk: how parameters on NVMe
+/* A stretch of a part's shard that lies in one chunk: how parameters on NVMe
  * are fetched. */
 struct segment {
     int64_t chunk;
     int64_t begin, count; /* elements in state order */
+    int64_t to;           /* element of the unit where it goes */
     bool in_ram;          /* the chunk's master is in host memory and is the parameter */
     int64_t file_offset;  /* aligned envelope in the file, */
     int64_t bytes;        /* its length, */
@@ -34,15 +40,19 @@ struct plan {
     bool whole_state;        /* stage 0: state order is whole order */
     bool gathers;            /* stages 1-3: a unit's parameters come from all ranks */
     bool shared;             /* fp32: the master is the parameter, in one place */
-    int arrays;              /* fp32 arrays of a state record: 2 when the master rests with
-                                the parameters in memory, else 3 */
-    int64_t state;           /* elements in state order */
+    bool whole_grads;        /* stage 0, or accumulated locally: sums of whole units */
+    int64_t master;          /* bytes an element of the master in a state record: 4, 2 (split),
+                                0 where it rests with the parameters in memory */
+    int64_t grad;            /* bytes of a gradient sum at rest */
+    int64_t state;           /* trainable elements in state order */
+    int64_t frozen, frozen_begin; /* frozen ones, and where they start */
     int64_t chunk, chunks;
-    int64_t resident; /* chunks [0, resident) rest in memory, the others in the file */
+    int64_t live;     /* chunks [0, live) are trainable */
+    int64_t resident; /* chunks [0, resident) rest in memory, [resident, live) in the file */
 
     /* What passes through a chunk slot beside the state record. */
     bool slot_grad;   /* gradients rest elsewhere than Adam runs */
-    bool slot_param;  /* so do parameters */
+    bool slot_param;  /* so do parameters that are not the master */
     bool slot_bounce; /* new parameters cross the host on their way from device to file */
 
     int gather_slots, grad_slots, chunk_slots;
@@ -72,23 +82,39 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
 /* Elements of chunk c. */
 int64_t plan_chunk_count(const struct plan *p, int64_t c);
 
-/* Whether chunk c passes through a chunk slot in an update. */
+/* Of chunk c: is it frozen; does its record rest in the file; are its
+ * parameters apart from its master; does it pass through a chunk slot; and does
+ * a walk need its parameters (they are half of the master, or all there is)
+ * brought there. */
+bool plan_chunk_frozen(const struct plan *p, int64_t c);
+bool plan_chunk_in_file(const struct plan *p, int64_t c);
+bool plan_chunk_apart(const struct plan *p, int64_t c);
 bool plan_chunk_slotted(const struct plan *p, int64_t c);
+bool plan_chunk_fetched(const struct plan *p, int64_t c);
 
-/* Bytes of one array of chunk c in a record, and of the record itself. */
-int64_t plan_array_bytes(const struct plan *p, int64_t c);
-int64_t plan_record_bytes(const struct plan *p, int64_t c);
+/* Chunk c's record: byte offsets of the moments (the master comes first) and
+ * of its end. Arrays in the file are padded to SPILL_ALIGN. */
+struct record {
+    int64_t m, v, bytes;
+};
+struct record plan_record(const struct plan *p, int64_t c);
 
-/* Where chunk c's record and its 16-bit (or fp32) parameters lie in the file. */
+/* Where chunk c's record and its 16-bit (or fp32) parameters lie: the record in
+ * the file, or in the memory of resident state; parameters in the file. */
 int64_t plan_record_offset(const struct plan *p, int64_t c);
 int64_t plan_param_offset(const struct plan *p, int64_t c);
 int64_t plan_param_bytes(const struct plan *p, int64_t c);
 
-/* Where unit u starts in state order, and how much of it a rank holds there. */
-int64_t plan_unit_begin(const struct plan *p, const struct layout *l, int u);
-int64_t plan_unit_count(const struct plan *p, const struct layout *l, int u);
+/* Where a part of unit u starts in state order, and how much of it a rank holds
+ * there. */
+int64_t plan_part_begin(const struct plan *p, const struct layout *l, int u, enum part_kind kind);
+int64_t plan_part_count(const struct plan *p, const struct layout *l, int u, enum part_kind kind);
 
-/* The segments of unit u's shard (parameters on NVMe), at most
+/* The index of a position of state order among a rank's parameters, which have
+ * no gap before the frozen ones. */
+int64_t plan_param_index(const struct plan *p, int64_t position);
+
+/* The segments of unit u's shards (parameters on NVMe), at most
  * plan_segments_max of them. segments may be NULL: only count. */
 int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments);
 int plan_segments_max(const struct plan *p, const struct layout *l);

@@ -398,10 +398,12 @@ const char *queue_name(enum queue_id queue)
 const char *command_name(enum command_kind kind)
 {
     static const char *const names[] = {
-        "gather",      "reduce",       "gather-sums", "sum",          "broadcast", "exchange",
-        "param-read",  "state-read",   "state-write", "param-write",  "update",    "copy-param",
-        "copy-sum-in", "copy-sum-out", "copy-grad",   "copy-publish",
+        "gather",       "accumulate",  "reduce",     "gather-sums",  "sum",
+        "broadcast",    "exchange",    "param-read", "state-read",   "state-write",
+        "param-write",  "param-fetch", "update",     "copy-param",   "copy-sum-in",
+        "copy-sum-out", "copy-grad",   "copy-fetch", "copy-publish",
     };
+    static_assert(sizeof(names) / sizeof(*names) == COMMANDS, "every kind has a name");
     return names[kind];
 }
 

@@ -44,6 +44,7 @@ struct ref {
 enum command_kind {
     /* QUEUE_COMM */
     COMMAND_GATHER,      /* a unit's parameters, from all ranks */
+    COMMAND_ACCUMULATE,  /* a unit's gradients into this rank's own sums (ZERO_LOCAL) */
     COMMAND_REDUCE,      /* a unit's gradients: the ordered sum of this rank's shard */
     COMMAND_GATHER_SUMS, /* stage 0: a unit's gradient sums, from all ranks */
     COMMAND_SUM,         /* integers over all ranks: verdict, mean, digest */
@@ -54,6 +55,7 @@ enum command_kind {
     COMMAND_STATE_READ,
     COMMAND_STATE_WRITE,
     COMMAND_PARAM_WRITE, /* a chunk's new parameters */
+    COMMAND_PARAM_FETCH, /* a chunk's parameters, for its update */
     /* QUEUE_UPDATE */
     COMMAND_UPDATE,
     /* copies */
@@ -61,7 +63,9 @@ enum command_kind {
     COMMAND_COPY_SUM_IN,  /* a unit's sums so far to the device */
     COMMAND_COPY_SUM_OUT, /* and back to their resting place in host memory */
     COMMAND_COPY_GRAD,    /* a chunk's gradient sums to where Adam runs */
+    COMMAND_COPY_FETCH,   /* a chunk's parameters to where Adam runs */
     COMMAND_COPY_PUBLISH, /* a chunk's new parameters to where they rest */
+    COMMANDS,
 };
 
 #define COMMAND_WAITS 10
@@ -73,9 +77,10 @@ struct command {
     int slot;      /* -1: none */
     int64_t bytes; /* moved, as planned */
     /* What a kind needs beside these: */
-    int part;         /* PARAM_READ: segment. REDUCE: bit 0 first, bit 1 last micro-step.
-                         COPY_SUM_OUT: 1: the whole unit. UPDATE: enum walk_kind.
-                         BROADCAST: root */
+    int part;         /* PARAM_READ: segment. GATHER: enum part_kind. ACCUMULATE, REDUCE: bit 0
+                         first, bit 1 last micro-step. COPY_SUM_OUT: 1: the whole unit.
+                         UPDATE: enum walk_kind. BROADCAST: root */
+    int64_t step;     /* that asked for it */
     void *data;       /* SUM, BROADCAST, EXCHANGE: the caller's */
     const char *name; /* of the call, in messages */
     uint64_t arguments;

@@ -17,6 +17,7 @@ static struct ref up_to(struct ref ref)
 static struct ref append(struct schedule *s, enum queue_id queue, struct command *c)
 {
     c->arguments = s->calls;
+    c->step = s->step;
     return queues_append(s->queues, queue, c);
 }
 
@@ -39,8 +40,11 @@ static struct command command(enum command_kind kind, int unit, int64_t chunk, i
 int schedule_create(struct schedule *s, const struct plan *plan, const struct layout *layout,
                     struct queues *queues, struct error *error)
 {
-    *s = (struct schedule){
-        .plan = plan, .layout = layout, .queues = queues, .accumulate = 1, .early = plan->resident};
+    *s = (struct schedule){.plan = plan,
+                           .layout = layout,
+                           .queues = queues,
+                           .accumulate = plan->set.accumulate,
+                           .early = plan->resident};
     s->order_max = 8 * layout->units + 16;
     s->units = calloc((size_t)layout->units, sizeof(*s->units));
     s->published = calloc((size_t)plan->chunks, sizeof(*s->published));
@@ -182,12 +186,12 @@ bool schedule_can_acquire(const struct schedule *s, int unit)
     return s->plan->whole_params || s->units[unit].slot >= 0 || choose_slot(s, unit, -1) >= 0;
 }
 
-/* What must be done before chunks [first, last] of a unit's parameters are read
- * where they rest in memory: their queue is in order, so the last of them. */
-static struct ref published_in_memory(const struct schedule *s, int unit)
+/* What must be done before a part of a unit's parameters is read where it rests
+ * in memory: its chunks' queue is in order, so the last of them. */
+static struct ref published_in_memory(const struct schedule *s, int unit, enum part_kind kind)
 {
-    int64_t begin = plan_unit_begin(s->plan, s->layout, unit);
-    int64_t end = begin + plan_unit_count(s->plan, s->layout, unit);
+    int64_t begin = plan_part_begin(s->plan, s->layout, unit, kind);
+    int64_t end = begin + plan_part_count(s->plan, s->layout, unit, kind);
     struct ref last = {0};
     for (int64_t c = begin / s->plan->chunk; c * s->plan->chunk < end; c++)
         if (s->published[c].sequence > last.sequence)
@@ -195,17 +199,17 @@ static struct ref published_in_memory(const struct schedule *s, int unit)
     return up_to(last);
 }
 
-/* Parameters in host memory or in the file: into the slot's own part. */
+/* Parameters in host memory or in the file: into the slot's own parts. */
 static struct ref fetch(struct schedule *s, int unit, int slot)
 {
     const struct plan *p = s->plan;
     struct gather_slot *g = &s->gather[slot];
-    int64_t begin = plan_unit_begin(p, s->layout, unit);
-    int64_t end = begin + plan_unit_count(p, s->layout, unit);
-    struct command copy = command(COMMAND_COPY_PARAM, unit, -1, slot, (end - begin) * p->element);
-    command_wait(&copy, g->gather); /* the last gather into this slot has read its part */
+    int64_t shard = s->layout->unit[unit].elements / p->ranks;
+    struct command copy = command(COMMAND_COPY_PARAM, unit, -1, slot, shard * p->element);
+    command_wait(&copy, g->gather); /* the last gather into this slot has read its parts */
     if (p->set.param == ZERO_HOST) {
-        command_wait(&copy, published_in_memory(s, unit));
+        command_wait(&copy, published_in_memory(s, unit, PART_LIVE));
+        command_wait(&copy, published_in_memory(s, unit, PART_FROZEN));
     } else {
         struct ref read = {0}, update = {0};
         int n = plan_segments(p, s->layout, unit, s->segments);
@@ -227,32 +231,55 @@ static struct ref fetch(struct schedule *s, int unit, int slot)
     return g->copy = append(s, QUEUE_TO_DEVICE, &copy);
 }
 
+/* The parts of unit that are not usable, from all ranks into slot (stage 3) or
+ * in place. Returns the last gather. */
+static struct ref gather_parts(struct schedule *s, int unit, int slot, struct ref here)
+{
+    const struct plan *p = s->plan;
+    struct ref last = {0};
+    for (enum part_kind kind = PART_LIVE; kind < PARTS; kind++) {
+        int64_t bytes = s->layout->unit[unit].part[kind].shard * p->element;
+        if (bytes == 0 || s->units[unit].fresh[kind])
+            continue;
+        struct command c = command(COMMAND_GATHER, unit, -1, slot, bytes * (p->ranks - 1));
+        c.name = "gather";
+        c.part = (int)kind;
+        command_wait(&c, here);
+        if (p->set.param == ZERO_DEVICE)
+            command_wait(&c, published_in_memory(s, unit, kind));
+        last = append(s, QUEUE_COMM, &c);
+    }
+    return up_to(last);
+}
+
 /* Appends the gather of unit into slot (stage 3), or in place. */
 static struct ref gather(struct schedule *s, int unit, int slot)
 {
-    const struct plan *p = s->plan;
     struct unit_state *u = &s->units[unit];
-    int64_t part = s->layout->unit[unit].shard * p->element;
-    struct command c = command(COMMAND_GATHER, unit, -1, slot, part * (p->ranks - 1));
-    c.name = "gather";
     s->gathers++;
     u->used = false;
     if (slot < 0) {
-        command_wait(&c, published_in_memory(s, unit));
-        u->fresh = true;
-        return u->gather = append(s, QUEUE_COMM, &c);
+        u->gather = gather_parts(s, unit, slot, (struct ref){0});
+        u->fresh[PART_LIVE] = u->fresh[PART_FROZEN] = true;
+        return u->gather;
     }
     struct gather_slot *g = &s->gather[slot];
     if (g->unit >= 0)
-        schedule_forget(s, g->unit);
-    command_wait(&c, g->gather); /* the slot is still being written */
-    if (p->set.param == ZERO_DEVICE)
-        command_wait(&c, published_in_memory(s, unit));
-    else
-        command_wait(&c, fetch(s, unit, slot));
+        schedule_forget(s, g->unit, PART_LIVE);
+    struct ref here = g->gather; /* the slot is still being written */
+    if (s->plan->set.param != ZERO_DEVICE && s->layout->unit[unit].elements > 0)
+        here = fetch(s, unit, slot);
     g->unit = unit;
     u->slot = slot;
-    return g->gather = append(s, QUEUE_COMM, &c);
+    struct ref last = gather_parts(s, unit, slot, here);
+    return g->gather = last.sequence ? last : here;
+}
+
+/* Whether unit's parameters are usable, or will be when what was appended is done. */
+static bool is_here(const struct schedule *s, int unit)
+{
+    const struct unit_state *u = &s->units[unit];
+    return s->plan->whole_params ? u->fresh[PART_LIVE] && u->fresh[PART_FROZEN] : u->slot >= 0;
 }
 
 /* The units that come next, as far ahead as slots allow without giving up what
@@ -265,8 +292,7 @@ static void prefetch(struct schedule *s)
         int unit = predicted_unit(s, d);
         if (unit < 0)
             return;
-        const struct unit_state *u = &s->units[unit];
-        if (p->whole_params ? u->fresh : u->slot >= 0)
+        if (is_here(s, unit))
             continue;
         int slot = p->whole_params ? -1 : choose_slot(s, unit, d);
         if (slot < 0 && !p->whole_params)
@@ -283,9 +309,9 @@ struct ref schedule_acquire(struct schedule *s, int unit)
     record(s, unit);
     if (!p->gathers) {
         u->acquired++;
-        return published_in_memory(s, unit);
+        return published_in_memory(s, unit, PART_LIVE);
     }
-    bool here = p->whole_params ? u->fresh : u->slot >= 0;
+    bool here = is_here(s, unit);
     s->served += here && u->used;
     if (!here)
         gather(s, unit, p->whole_params ? -1 : choose_slot(s, unit, -1));
@@ -313,7 +339,7 @@ int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready)
     int best = -1;
     for (int i = s->plan->grad_slots - 1; i >= 0; i--) {
         const struct grad_slot *g = &s->grad[i];
-        if (g->held || s->plan->grad_elements[i] < s->layout->unit[unit].elements)
+        if (g->held || s->plan->grad_elements[i] < s->layout->unit[unit].part[PART_LIVE].elements)
             continue;
         /* A larger slot only when the smaller ones are held. */
         bool same = best >= 0 && s->plan->grad_elements[i] == s->plan->grad_elements[best];
@@ -331,61 +357,123 @@ int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready)
 
 static void read_early(struct schedule *s);
 
-struct ref schedule_reduce(struct schedule *s, int unit)
+/* The sum over ranks, in the shard; at stage 0 then whole again. */
+static struct ref reduce(struct schedule *s, int unit, struct command *c)
 {
     const struct plan *p = s->plan;
     struct unit_state *u = &s->units[unit];
-    struct grad_slot *g = &s->grad[u->grad];
-    const struct unit *shape = &s->layout->unit[unit];
-    bool first = s->micro == 0, last = s->micro == s->accumulate - 1;
-    bool host = p->set.grad == ZERO_HOST;
-    assert(u->grad >= 0 && !u->reduced);
-    if (last && s->reduces == 0)
-        read_early(s);
-
-    struct command c =
-        command(COMMAND_REDUCE, unit, -1, u->grad, shape->shard * (p->ranks - 1) * p->element);
-    c.name = "reduce";
-    c.part = first + 2 * last;
-    command_wait(&c, s->last_reduce); /* it owns the receive buffers */
-    if (host) {
-        command_wait(&c, g->summed); /* the sum slot was copied out */
-        if (!first) {
-            struct command in = command(COMMAND_COPY_SUM_IN, unit, -1, u->grad, shape->shard * 4);
-            command_wait(&in, g->summed);
-            command_wait(&in, u->sum_out); /* the last micro-step's sums arrived */
-            command_wait(&c, append(s, QUEUE_TO_DEVICE, &in));
-        }
-    } else if (first) {
-        command_wait(&c, u->consumed); /* the last update has read these sums */
-    }
-    struct ref ref = append(s, QUEUE_COMM, &c);
-    s->last_reduce = g->reduced = ref;
+    int64_t shard = s->layout->unit[unit].part[PART_LIVE].shard, others = p->ranks - 1;
+    bool last = c->part & 2;
+    c->name = "reduce";
+    command_wait(c, s->last_reduce); /* it owns the receive buffers */
+    struct ref ref = s->last_reduce = append(s, QUEUE_COMM, c);
+    if (!p->set.local)
+        s->grad[u->grad].reduced = ref;
     if (p->whole_state && last) {
         struct command sums =
-            command(COMMAND_GATHER_SUMS, unit, -1, u->grad, shape->shard * (p->ranks - 1) * 4);
+            command(COMMAND_GATHER_SUMS, unit, -1, u->grad, shard * others * p->grad);
         sums.name = "gather of gradient sums";
         command_wait(&sums, ref);
         ref = append(s, QUEUE_COMM, &sums);
     }
-    if (host) {
-        int64_t elements = p->whole_state && last ? shape->elements : shape->shard;
-        struct command out = command(COMMAND_COPY_SUM_OUT, unit, -1, u->grad, elements * 4);
-        out.part = p->whole_state && last;
-        command_wait(&out, ref);
+    return ref;
+}
+
+/* Each rank's own sums, reduced in the last micro-step. */
+static struct ref reduce_local(struct schedule *s, int unit, bool first, bool last)
+{
+    const struct plan *p = s->plan;
+    struct unit_state *u = &s->units[unit];
+    const struct part *live = &s->layout->unit[unit].part[PART_LIVE];
+    struct command c = command(COMMAND_ACCUMULATE, unit, -1, u->grad, 0);
+    c.part = first;
+    if (first)
+        command_wait(&c, u->consumed); /* the last update has read these sums */
+    struct ref own = s->grad[u->grad].reduced = append(s, QUEUE_COMM, &c);
+    if (!last)
+        return own;
+    c = command(COMMAND_REDUCE, unit, -1, u->grad, live->shard * (p->ranks - 1) * 4);
+    c.part = 1 + 2;
+    command_wait(&c, own);
+    return reduce(s, unit, &c);
+}
+
+static struct ref reduce_shard(struct schedule *s, int unit, bool first, bool last)
+{
+    const struct plan *p = s->plan;
+    struct unit_state *u = &s->units[unit];
+    struct grad_slot *g = &s->grad[u->grad];
+    const struct part *live = &s->layout->unit[unit].part[PART_LIVE];
+    struct command c =
+        command(COMMAND_REDUCE, unit, -1, u->grad, live->shard * (p->ranks - 1) * p->element);
+    c.part = first + 2 * last;
+    if (p->set.grad == ZERO_DEVICE) {
         if (first)
-            command_wait(&out, u->consumed); /* the last update has read these sums */
-        ref = u->sum_out = g->summed = append(s, QUEUE_TO_HOST, &out);
+            command_wait(&c, u->consumed); /* the last update has read these sums */
+        return reduce(s, unit, &c);
     }
-    if (last)
-        u->consumed = ref; /* a skipped step has no update: then nothing comes after this */
-    g->held = false;
-    g->turn = ++s->turn;
+    command_wait(&c, g->summed); /* the sum slot was copied out */
+    if (!first) {
+        struct command in = command(COMMAND_COPY_SUM_IN, unit, -1, u->grad, live->shard * p->grad);
+        command_wait(&in, g->summed);
+        command_wait(&in, u->sum_out); /* the last micro-step's sums arrived */
+        command_wait(&c, append(s, QUEUE_TO_DEVICE, &in));
+    }
+    struct ref ref = reduce(s, unit, &c);
+    bool whole = p->whole_state && last;
+    struct command out = command(COMMAND_COPY_SUM_OUT, unit, -1, u->grad,
+                                 (whole ? live->elements : live->shard) * p->grad);
+    out.part = whole;
+    command_wait(&out, ref);
+    if (first)
+        command_wait(&out, u->consumed); /* the last update has read these sums */
+    return u->sum_out = g->summed = append(s, QUEUE_TO_HOST, &out);
+}
+
+static void give_back_grads(struct schedule *s, struct unit_state *u)
+{
+    if (u->grad < 0)
+        return;
+    s->grad[u->grad].held = false;
+    s->grad[u->grad].turn = ++s->turn;
     u->grad = -1;
+}
+
+struct ref schedule_reduce(struct schedule *s, int unit)
+{
+    struct unit_state *u = &s->units[unit];
+    bool first = s->micro == 0, last = s->micro == s->accumulate - 1;
+    bool trains = s->layout->unit[unit].part[PART_LIVE].elements > 0;
+    assert((u->grad >= 0 || !trains) && !u->reduced);
+    if (last && s->reduces == 0)
+        read_early(s);
+    if (trains)
+        u->summed = s->plan->set.local ? reduce_local(s, unit, first, last)
+                                       : reduce_shard(s, unit, first, last);
+    if (last)
+        u->consumed = u->summed; /* a skipped step has no update: then nothing comes after this */
+    give_back_grads(s, u);
     u->reduced = true;
     if (++s->reduces == s->layout->units)
         end_micro_step(s);
-    return ref;
+    return u->summed;
+}
+
+void schedule_discard(struct schedule *s)
+{
+    for (int i = 0; i < s->layout->units; i++) {
+        struct unit_state *u = &s->units[i];
+        if (s->micro > 0 || u->reduced)
+            u->consumed = u->summed; /* the next sums take the place of those */
+        give_back_grads(s, u);
+        u->reduced = false;
+    }
+    if (s->reduces > 0 || s->recorded_count > 0) { /* an unfinished micro-step predicts nothing */
+        s->recorded_count = 0;
+        s->position = 0;
+    }
+    s->reduces = 0;
+    s->micro = 0;
 }
 
 bool schedule_step_open(const struct schedule *s)
@@ -401,6 +489,7 @@ bool schedule_step_complete(const struct schedule *s)
 void schedule_next_step(struct schedule *s)
 {
     s->micro = 0;
+    s->step++;
 }
 
 /* ------------------------------------------------------------- small calls */
@@ -442,7 +531,7 @@ static int slot_of(const struct plan *p, int64_t c)
 static void read_chunk(struct schedule *s, int64_t c)
 {
     struct command read =
-        command(COMMAND_STATE_READ, -1, c, slot_of(s->plan, c), plan_record_bytes(s->plan, c));
+        command(COMMAND_STATE_READ, -1, c, slot_of(s->plan, c), plan_record(s->plan, c).bytes);
     struct chunk_slot *slot = &s->chunk[read.slot];
     command_wait(&read, slot->read);    /* in vain: the step was skipped */
     command_wait(&read, slot->update);  /* the last record was used, */
@@ -455,15 +544,41 @@ static void read_chunk(struct schedule *s, int64_t c)
 static void read_early(struct schedule *s)
 {
     const struct plan *p = s->plan;
-    for (; s->early < p->chunks && s->early < p->resident + p->chunk_slots; s->early++)
+    for (; s->early < p->live && s->early < p->resident + p->chunk_slots; s->early++)
         read_chunk(s, s->early);
+}
+
+/* A chunk's parameters to where Adam runs, where they are half of the master or
+ * the chunk is frozen. */
+static void fetch_chunk(struct schedule *s, int64_t c)
+{
+    const struct plan *p = s->plan;
+    struct chunk_slot *slot = &s->chunk[slot_of(p, c)];
+    bool device = p->compute == ZERO_DEVICE;
+    struct ref from = s->published[c], before[] = {slot->fetch, slot->update, slot->publish};
+    if (p->set.param == ZERO_NVME) {
+        struct command read =
+            command(COMMAND_PARAM_FETCH, -1, c, slot_of(p, c), plan_param_bytes(p, c));
+        command_wait(&read, from); /* they are in the file */
+        for (int i = 0; i < 3; i++)
+            command_wait(&read, before[i]); /* the slot's last parameters were used, and are gone */
+        from = slot->fetch = append(s, QUEUE_STATE_DISK, &read);
+        if (!p->slot_bounce)
+            return;
+    }
+    struct command copy =
+        command(COMMAND_COPY_FETCH, -1, c, slot_of(p, c), plan_chunk_count(p, c) * p->element);
+    command_wait(&copy, from); /* they are where they rest */
+    for (int i = 0; i < 3; i++)
+        command_wait(&copy, before[i]); /* as above */
+    slot->fetch = append(s, device ? QUEUE_TO_DEVICE : QUEUE_TO_HOST, &copy);
 }
 
 /* A chunk's gradient sums to where Adam runs. */
 static struct ref copy_grad(struct schedule *s, int64_t c, int slot, const struct walk *w)
 {
     const struct plan *p = s->plan;
-    struct command copy = command(COMMAND_COPY_GRAD, -1, c, slot, plan_chunk_count(p, c) * 4);
+    struct command copy = command(COMMAND_COPY_GRAD, -1, c, slot, plan_chunk_count(p, c) * p->grad);
     command_wait(&copy, s->chunk[slot].update); /* the last gradients were used */
     command_wait(&copy, w->reduced);
     command_wait(&copy, w->summed);
@@ -493,14 +608,14 @@ static void write_chunk(struct schedule *s, int64_t c, int slot, struct ref done
 {
     const struct plan *p = s->plan;
     s->published[c] = done;
-    if (c >= p->resident) {
-        struct command write = command(COMMAND_STATE_WRITE, -1, c, slot, plan_record_bytes(p, c));
+    if (plan_chunk_in_file(p, c)) {
+        struct command write = command(COMMAND_STATE_WRITE, -1, c, slot, plan_record(p, c).bytes);
         command_wait(&write, done);
         s->chunk[slot].write = append(s, QUEUE_STATE_DISK, &write);
         if (p->shared)
             s->published[c] = s->chunk[slot].write;
     }
-    if (p->slot_param)
+    if (p->slot_param && plan_chunk_apart(p, c))
         s->published[c] = s->chunk[slot].publish = publish(s, c, slot, done);
 }
 
@@ -508,6 +623,7 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
 {
     const struct chunk_slot none = {0};
     int slot = slot_of(s->plan, c);
+    bool file = plan_chunk_in_file(s->plan, c);
     struct command update = command(COMMAND_UPDATE, -1, c, slot, plan_chunk_count(s->plan, c) * 4);
     update.part = (int)w->kind;
     if (!w->last.sequence) { /* the queue is in order: the first waits for all */
@@ -515,8 +631,8 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
         command_wait(&update, w->summed);
     }
     struct chunk_slot *own = slot < 0 ? NULL : &s->chunk[slot], before = own ? *own : none;
-    bool file = c >= s->plan->resident;
     command_wait(&update, before.publish); /* the parameters of the chunk before are gone */
+    command_wait(&update, before.fetch);   /* this chunk's are here, if it needs them */
     if (file) {
         command_wait(&update, before.read);
         command_wait(&update, before.write); /* so is its record, if none was read */
@@ -532,11 +648,30 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
         write_chunk(s, c, slot, w->last);
 }
 
+/* What chunks [first, last) need from elsewhere; *read: up to there their
+ * records were read. Those in memory use the slots in turn, so only their own
+ * parameters come, and just before they are needed. */
+static void bring(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last,
+                  int64_t *read)
+{
+    if (kind == WALK_FILL)
+        return;
+    for (int64_t c = first; c < last; c++) {
+        if (plan_chunk_in_file(s->plan, c) && c >= *read) {
+            read_chunk(s, c);
+            *read = c + 1;
+        }
+        if (plan_chunk_fetched(s->plan, c))
+            fetch_chunk(s, c);
+    }
+}
+
 /*
- * Chunks in the file pass in batches as large as there are slots: all of a batch
- * is written before the next is read, so that as many transfers are under way as
- * there are slots although the queue starts them in order. The first batch is
- * read before the chunks that rest in memory are updated.
+ * Chunks in the file, and frozen ones, pass in batches as large as there are
+ * slots: all of a batch is written before the next is read, so that as many
+ * transfers are under way as there are slots although the queue starts them in
+ * order. The first batch's records are read before the chunks that rest in
+ * memory are updated.
  */
 struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last)
 {
@@ -544,32 +679,41 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
     struct walk w = {.kind = kind,
                      .reduced = queues_tail(s->queues, QUEUE_COMM),
                      .summed = queues_tail(s->queues, QUEUE_TO_HOST)};
-    int64_t c = first, batch = first > p->resident ? first : p->resident;
-    int64_t read = kind == WALK_ADAM ? s->early : batch;
-    s->early = p->resident;
-    while (c < last) {
-        int64_t end = batch + p->chunk_slots < last ? batch + p->chunk_slots : last;
-        for (; kind != WALK_FILL && read < end; read++)
+    int64_t c = first, read = kind == WALK_ADAM ? s->early : first;
+    int64_t batch = first > p->resident ? first : p->resident;
+    for (; kind != WALK_FILL && read < batch + p->chunk_slots && read < last; read++)
+        if (read >= batch && plan_chunk_in_file(p, read))
             read_chunk(s, read);
+    s->early = p->resident;
+    for (; c < last && c < p->resident; c++) {
+        bring(s, kind, c, c + 1, &read);
+        walk_chunk(s, &w, c);
+    }
+    while (c < last) {
+        int64_t end = p->chunk_slots && c + p->chunk_slots < last ? c + p->chunk_slots : last;
+        bring(s, kind, c, end, &read);
         for (; c < end; c++)
             walk_chunk(s, &w, c);
-        batch = end;
     }
-    if (kind == WALK_ADAM || kind == WALK_FILL)
-        for (int u = 0; u < s->layout->units; u++) {
-            s->units[u].consumed = up_to(w.last);
-            schedule_forget(s, u);
-        }
+    s->written = queues_tail(s->queues, QUEUE_STATE_DISK);
+    for (int u = 0; (kind == WALK_ADAM || kind == WALK_FILL) && u < s->layout->units; u++) {
+        s->units[u].consumed = up_to(w.last);
+        if (s->layout->unit[u].part[PART_LIVE].elements > 0)
+            schedule_forget(s, u, PART_LIVE);
+        if (kind == WALK_FILL)
+            schedule_forget(s, u, PART_FROZEN);
+    }
     return w.last;
 }
 
-void schedule_forget(struct schedule *s, int unit)
+/* In a slot both parts go; whole parameters stay where they are. */
+void schedule_forget(struct schedule *s, int unit, enum part_kind kind)
 {
     struct unit_state *u = &s->units[unit];
-    if (!u->fresh && u->slot < 0)
+    if (!u->fresh[kind] && u->slot < 0)
         return;
     s->missed += !u->used;
-    u->fresh = false;
+    u->fresh[kind] = false;
     if (u->slot >= 0)
         s->gather[u->slot].unit = -1;
     u->slot = -1;

@@ -41,19 +41,20 @@ struct grad_slot {
 };
 
 struct chunk_slot {
-    struct ref read, update, write, publish; /* of the last chunk that passed through */
+    struct ref read, fetch, update, write, publish; /* of the last chunk that passed through */
 };
 
 struct unit_state {
     int acquired;        /* how often, now */
     int slot;            /* gather slot that holds it, or -1 */
     bool used;           /* acquired since it was gathered */
-    bool fresh;          /* whole parameters (stages 0-2) are those after the last update */
+    bool fresh[PARTS];   /* whole parameters (stages 0-2) are those after the last update */
     struct ref gather;   /* stages 1-2: the last gather */
     bool reduced;        /* in this micro-step */
     int grad;            /* gradient slot held, or -1 */
     struct ref consumed; /* its gradient sums were read by the last update */
     struct ref sum_out;  /* its sums so far arrived in host memory */
+    struct ref summed;   /* its last reduction is done, sums at rest */
 };
 
 struct schedule {
@@ -71,10 +72,12 @@ struct schedule {
     struct ref last_reduce; /* owner of the receive buffers */
 
     uint64_t calls; /* a hash of all collective calls so far */
+    int64_t step; /* zero_step calls done */
     enum zero_phase phase;
     int accumulate, micro; /* micro-steps a step, done */
     int reduces;           /* in this micro-step */
     int64_t early;         /* chunks [resident, early) were read ahead of the verdict */
+    struct ref written;    /* the last walk's last transfer to a file */
 
     /* The acquires of the last micro-step predict those of this one. */
     int *predicted, *recorded;
@@ -104,8 +107,10 @@ void schedule_release(struct schedule *s, int unit);
 /* The gradient slot for unit, or -1 when all hold units that were not reduced;
  * *ready is what to wait for before it may be zeroed. */
 int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready);
-/* The unit has a gradient slot. Returns the reduction. */
+/* The unit has a gradient slot, or nothing to train. Returns the reduction. */
 struct ref schedule_reduce(struct schedule *s, int unit);
+/* Forgets the step's micro-steps and gradients. */
+void schedule_discard(struct schedule *s);
 bool schedule_step_open(const struct schedule *s);     /* between first reduce and step */
 bool schedule_step_complete(const struct schedule *s); /* all micro-steps are reduced */
 
@@ -114,11 +119,12 @@ struct ref schedule_sum(struct schedule *s, const char *name, void *data, int64_
 struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t bytes);
 
 /* Passes chunks [first, last) through the update; returns the last update. ADAM
- * and FILL take all chunks and make every copy of parameters stale. */
+ * takes all trainable chunks, FILL all; both make every copy of what they change
+ * stale. */
 struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last);
 
-/* Copies of a unit's parameters are stale. */
-void schedule_forget(struct schedule *s, int unit);
+/* Copies of a part of a unit's parameters are stale. */
+void schedule_forget(struct schedule *s, int unit, enum part_kind kind);
 
 /* After the verdict: the next micro-step is the first of a step. */
 void schedule_next_step(struct schedule *s);

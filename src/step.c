@@ -12,9 +12,12 @@
 #include "src/engine.h"
 
 #define WORD_NONFINITE WIDE_LIMBS
-#define WORD_GROUPS    (WIDE_LIMBS + 1)
-#define CONSTANTS_BYTES (sizeof(struct adam) - offsetof(struct adam, decay)) /* all but grad_scale */
-#define GROUP_WORDS     ((int64_t)(CONSTANTS_BYTES + 7) / 8)
+#define WORD_VOTES     (WIDE_LIMBS + 1) /* a word a bit: ranks that voted for it */
+#define VOTES          32
+#define WORD_GROUPS    (WORD_VOTES + VOTES)
+#define CONSTANTS_BYTES                                                                            \
+    (sizeof(struct adam) - offsetof(struct adam, decay)) /* all but grad_scale */
+#define GROUP_WORDS ((int64_t)(CONSTANTS_BYTES + 7) / 8)
 
 int64_t step_verdict_words(const struct layout *l)
 {
@@ -61,35 +64,69 @@ static int verdict(struct zero *z)
         struct adam k = constants(&z->adam[g], z->steps + 1);
         memcpy(&word[WORD_GROUPS + GROUP_WORDS * g], &k.decay, CONSTANTS_BYTES);
     }
+    for (int bit = 0; bit < VOTES; bit++)
+        word[WORD_VOTES + bit] = z->votes >> bit & 1;
+    z->votes = 0;
     z->norm = (struct wide){0};
     return engine_wait(z,
                        schedule_sum(&z->schedule, "verdict", word, words * (int64_t)sizeof(*word)));
 }
 
-int step_finish(struct zero *z, struct zero_step_info *info)
+/* What the verdict's integers say, the same on every rank. */
+static struct zero_step_info judge(const struct zero *z)
 {
-    /* The last walk is done with the constants: nearly always long ago. */
-    if (verdict(z) || engine_wait(z, queues_tail(z->queues, QUEUE_UPDATE)))
-        return z->error.status;
+    struct zero_step_info info = {.factor = 1, .loss_scale = z->scaler.scale};
     struct wide sum = {0};
     memcpy(sum.limb, z->verdict, sizeof(sum.limb));
-    double count = (double)z->size * z->schedule.accumulate;
-    bool skipped = z->verdict[WORD_NONFINITE] != 0;
-    double norm = skipped ? NAN : sqrt(wide_value(&sum)) / count;
-    double factor = z->clip > 0 && norm > z->clip ? z->clip / (norm + 1e-6) : 1;
-    if (!skipped) {
-        for (int g = 0; g < z->layout.groups; g++) {
-            struct adam *k = &z->update.adam[g];
-            memcpy(&k->decay, &z->verdict[WORD_GROUPS + GROUP_WORDS * g], CONSTANTS_BYTES);
-            k->grad_scale = (float)(factor / count);
-        }
-        z->steps++;
-        schedule_walk(&z->schedule, WALK_ADAM, 0, z->plan.chunks);
+    for (int bit = 0; bit < VOTES; bit++)
+        info.votes |= (uint32_t)(z->verdict[WORD_VOTES + bit] != 0) << bit;
+    info.skipped = z->verdict[WORD_NONFINITE] != 0;
+    info.norm = info.skipped ? NAN : sqrt(wide_value(&sum)) / step_divisor(z);
+    if (z->clip > 0 && info.norm > z->clip)
+        info.factor = z->clip / (info.norm + 1e-6);
+    return info;
+}
+
+double step_divisor(const struct zero *z)
+{
+    return (double)z->grads_summed * z->grads_scale;
+}
+
+static void update_all(struct zero *z, double factor)
+{
+    for (int g = 0; g < z->layout.groups; g++) {
+        struct adam *k = &z->update.adam[g];
+        memcpy(&k->decay, &z->verdict[WORD_GROUPS + GROUP_WORDS * g], CONSTANTS_BYTES);
+        k->grad_scale = (float)(factor / step_divisor(z));
     }
-    z->skipped += skipped;
+    z->steps++;
+    schedule_walk(&z->schedule, WALK_ADAM, 0, z->plan.live);
+}
+
+int step_finish(struct zero *z, struct zero_step_info *out)
+{
+    /* The last walk is done with the constants, and its bytes are all counted: nearly
+     * always long ago. */
+    if (verdict(z) || engine_wait(z, queues_tail(z->queues, QUEUE_UPDATE)) ||
+        engine_wait(z, z->schedule.written))
+        return z->error.status;
+    struct zero_step_info info = judge(z);
+    if (!info.skipped)
+        update_all(z, info.factor);
+    info.step = z->steps;
+    z->skipped += info.skipped;
     schedule_next_step(&z->schedule);
-    if (info)
-        *info = (struct zero_step_info){
-            .step = z->steps, .norm = norm, .factor = factor, .skipped = skipped};
+    z->step_io[(z->schedule.step + 1) % STEPS_KEPT] = (struct zero_io){0};
+    if (!scaler_next(&z->scaler, info.skipped)) {
+        error_set(&z->failure, ZERO_ERR_OVERFLOW,
+                  "Gradients of step %lld overflow although the loss scale is down to %g. "
+                  "Look for a loss that is not finite, lower the learning rate, or use "
+                  "ZERO_BF16.",
+                  (long long)z->steps + 1, z->scaler.scale);
+        z->error = z->failure;
+        return z->error.status;
+    }
+    if (out)
+        *out = info;
     return queues_status(z->queues, &z->error);
 }

@@ -15,137 +15,214 @@
 
 #define TASK ((int64_t)1 << 15) /* elements */
 
-int64_t update_array_bytes(const struct zero *z, int64_t chunk)
-{
-    return chunk < z->plan.resident ? plan_chunk_count(&z->plan, chunk) * 4
-                                    : plan_array_bytes(&z->plan, chunk);
-}
-
 char *update_record(const struct zero *z, int64_t chunk, int slot)
 {
     const struct plan *p = &z->plan;
-    if (chunk >= p->resident)
+    if (plan_chunk_in_file(p, chunk))
         return z->arena.base + p->host.record[slot];
     char *base = p->set.state == ZERO_DEVICE ? z->device_memory + p->device.state
                                              : z->arena.base + p->host.state;
-    return base + chunk * p->chunk * 4 * p->arrays;
+    return base + plan_record_offset(p, chunk);
 }
 
 /* Elements of one tensor in the chunk under way, wherever they are. */
 struct piece {
     int64_t count;
     const struct tensor *tensor;
-    int64_t first;    /* element of the tensor */
-    int64_t position; /* in state order */
-    float *master, *m, *v;
-    char *param; /* where the new parameters go; NULL: the master is the parameter */
+    int64_t first;      /* element of the tensor */
+    int64_t position;   /* in state order */
+    float *master;      /* NULL: param and remainder, or param alone */
+    int16_t *remainder; /* NULL but for split state */
+    float *m, *v;       /* NULL: frozen */
+    char *param;        /* NULL: the master is the parameter */
 };
+
+static char *piece_params(const struct zero *z, const struct tensor *t, int64_t position)
+{
+    const struct plan *p = &z->plan;
+    int64_t chunk = z->update.chunk;
+    if (p->slot_param && plan_chunk_apart(p, chunk))
+        return slot_params(z, z->update.slot) + (position - chunk * p->chunk) * p->element;
+    if (p->set.param == ZERO_NVME) /* the master in the record is the parameter */
+        return NULL;
+    return params_at_rest(z, t->unit, t->frozen ? PART_FROZEN : PART_LIVE, position);
+}
 
 static struct piece make_piece(const struct zero *z, const struct run *run, int64_t from,
                                int64_t to)
 {
     const struct plan *p = &z->plan;
-    const struct update *u = &z->update;
-    int64_t inside = from - u->chunk * p->chunk;
+    int64_t chunk = z->update.chunk, inside = from - chunk * p->chunk;
     struct piece piece = {.count = to - from,
                           .tensor = &z->layout.tensors[run->tensor],
                           .first = run->first + from - run->begin,
                           .position = from};
-    char *record = update_record(z, u->chunk, u->slot) + inside * 4;
-    int64_t array = update_array_bytes(z, u->chunk);
-    char *rest = NULL;
-    if (!p->slot_param && p->set.param != ZERO_NVME)
-        rest = params_at_rest(z, piece.tensor->unit, from);
-    if (p->arrays == 3) {
-        piece.master = (float *)record;
-        record += array;
-    } else {
-        piece.master = (float *)rest;
-    }
-    piece.m = (float *)record;
-    piece.v = (float *)(record + array);
-    if (p->slot_param)
-        rest = slot_params(z, u->slot) + inside * p->element;
-    piece.param = p->shared ? NULL : rest;
+    piece.param = piece_params(z, piece.tensor, from);
+    if (plan_chunk_frozen(p, chunk))
+        return piece;
+    char *record = update_record(z, chunk, z->update.slot);
+    struct record r = plan_record(p, chunk);
+    piece.m = (float *)(void *)(record + r.m + inside * 4);
+    piece.v = (float *)(void *)(record + r.v + inside * 4);
+    if (p->set.split)
+        piece.remainder = (int16_t *)(void *)(record + inside * 2);
+    else
+        piece.master = (float *)(void *)(p->master ? record + inside * 4 : piece.param);
+    if (p->shared)
+        piece.param = NULL;
     return piece;
 }
 
-static const float *chunk_grads(const struct zero *z, int64_t position)
+/* ----------------------------------------------- masters, however they are kept */
+
+#define BLOCK 2048 /* elements that pass through a buffer in the first cache */
+
+/* Masters [at, at + n) of a piece: where they are, or in buffer. */
+static float *masters(const struct zero *z, const struct piece *piece, int64_t at, int64_t n,
+                      float *buffer)
 {
-    const struct plan *p = &z->plan;
-    const struct update *u = &z->update;
-    if (!p->slot_grad)
-        return grads_at_rest(z, position);
-    return slot_grads(z, u->slot) + position - u->chunk * p->chunk;
+    const uint16_t *half = (const uint16_t *)(void *)piece->param + at;
+    if (piece->master)
+        return piece->master + at;
+    if (piece->remainder)
+        z->kernels->join(n, half, piece->remainder + at, buffer);
+    else if (z->plan.set.dtype == ZERO_BF16)
+        z->kernels->from_bf16(n, half, buffer);
+    else if (z->plan.set.dtype == ZERO_FP16)
+        z->kernels->from_fp16(n, half, buffer);
+    else
+        return (float *)(void *)piece->param + at; /* frozen */
+    return buffer;
+}
+
+/* The parameters of masters [at, at + n), which are at 'from', and what else is
+ * kept of them. */
+static void put_masters(const struct zero *z, const struct piece *piece, int64_t at, int64_t n,
+                        const float *from)
+{
+    if (!piece->param)
+        return;
+    uint16_t *half = (uint16_t *)(void *)piece->param + at;
+    float *whole = (float *)(void *)piece->param + at;
+    if (piece->remainder)
+        z->kernels->split(n, from, half, piece->remainder + at);
+    else if (z->plan.set.dtype == ZERO_BF16)
+        z->kernels->to_bf16(n, from, half);
+    else if (z->plan.set.dtype == ZERO_FP16)
+        z->kernels->to_fp16(n, from, half);
+    else if (whole != from)
+        memcpy(whole, from, (size_t)n * 4);
 }
 
 /* ------------------------------------------------------------- the walks */
 
-static void round_params(const struct zero *z, const struct piece *piece)
+static const char *chunk_grads(const struct zero *z, const struct piece *piece)
 {
-    if (!piece->param)
+    const struct plan *p = &z->plan;
+    if (!p->slot_grad)
+        return grads_at_rest(z, piece->tensor->unit, piece->position);
+    return slot_grads(z, z->update.slot) + (piece->position - z->update.chunk * p->chunk) * p->grad;
+}
+
+static void adam_block(const struct zero *z, const struct piece *piece, const struct adam *k,
+                       int64_t at, int64_t n, const float *grad)
+{
+    float *m = piece->m + at, *v = piece->v + at;
+    uint16_t *half = (uint16_t *)(void *)piece->param;
+    if (piece->remainder) {
+        z->kernels->adam_split(n, k, grad, half + at, piece->remainder + at, m, v);
         return;
-    if (z->plan.set.dtype == ZERO_BF16)
-        z->kernels->to_bf16(piece->count, piece->master, (uint16_t *)piece->param);
-    else
-        memcpy(piece->param, piece->master, (size_t)piece->count * 4);
+    }
+    float *master = piece->master + at;
+    bool bf16 = z->plan.set.dtype == ZERO_BF16;
+    z->kernels->adam(n, k, grad, master, m, v, bf16 ? half + at : NULL);
+    if (!bf16)
+        put_masters(z, piece, at, n, master);
 }
 
 static void adam_piece(const struct zero *z, const struct piece *piece)
 {
     struct adam k = z->update.adam[piece->tensor->group];
+    const char *grads = chunk_grads(z, piece);
+    float wide[BLOCK];
     if (!piece->tensor->decay)
         k.decay = 1, k.l2 = 0;
-    bool bf16 = z->plan.set.dtype == ZERO_BF16;
-    z->kernels->adam(piece->count, &k, chunk_grads(z, piece->position), piece->master, piece->m,
-                     piece->v, bf16 ? (uint16_t *)piece->param : NULL);
-    if (!bf16)
-        round_params(z, piece);
+    for (int64_t at = 0; at < piece->count; at += BLOCK) {
+        int64_t n = piece->count - at < BLOCK ? piece->count - at : BLOCK;
+        const float *grad = (const float *)(const void *)grads + at;
+        if (z->plan.grad == 2) {
+            z->kernels->from_bf16(n, (const uint16_t *)(const void *)grads + at, wide);
+            grad = wide;
+        }
+        adam_block(z, piece, &k, at, n, grad);
+    }
 }
 
-static int fill_piece(const struct zero *z, const struct piece *piece, struct error *error)
+static int fill_block(const struct tensor *t, int64_t first, int64_t n, float *out,
+                      struct error *error)
 {
-    const struct tensor *t = piece->tensor;
-    size_t bytes = (size_t)piece->count * 4;
-    if (error->status)
-        return error->status;
-    memset(piece->master, 0, bytes);
-    memset(piece->m, 0, bytes);
-    memset(piece->v, 0, bytes);
-    int rc = t->fill ? t->fill(t->fill_arg, piece->first, piece->count, piece->master) : 0;
+    memset(out, 0, (size_t)n * 4);
+    int rc = t->fill ? t->fill(t->fill_arg, first, n, out) : 0;
     if (rc)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          "The fill of tensor %s returned %d for elements %lld to %lld.", t->name,
-                         rc, (long long)piece->first, (long long)(piece->first + piece->count - 1));
-    for (int64_t i = 0; i < piece->count; i++)
-        if (!isfinite(piece->master[i]))
+                         rc, (long long)first, (long long)(first + n - 1));
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(out[i]))
             return error_set(error, ZERO_ERR_ARGUMENT,
                              "The fill of tensor %s wrote %g to element %lld. Initial values must "
                              "be finite.",
-                             t->name, (double)piece->master[i], (long long)(piece->first + i));
-    round_params(z, piece);
+                             t->name, (double)out[i], (long long)(first + i));
     return ZERO_OK;
 }
 
-/* Elements that zero_read or zero_write moves, between piece and caller. */
-static void exchange_piece(const struct zero *z, const struct piece *piece)
+static void fill_piece(const struct zero *z, const struct piece *piece, struct error *error)
+{
+    float buffer[BLOCK];
+    size_t bytes = (size_t)piece->count * 4;
+    if (piece->m) {
+        memset(piece->m, 0, bytes);
+        memset(piece->v, 0, bytes);
+    }
+    for (int64_t at = 0; at < piece->count && !error->status; at += BLOCK) {
+        int64_t n = piece->count - at < BLOCK ? piece->count - at : BLOCK;
+        float *out = piece->master ? piece->master + at : buffer;
+        if (!fill_block(piece->tensor, piece->first + at, n, out, error))
+            put_masters(z, piece, at, n, out);
+    }
+}
+
+/* Elements [at, at + n) of a piece that zero_read or zero_write moves, between
+ * it and the caller. */
+static void exchange_block(const struct zero *z, const struct piece *piece, int64_t at, int64_t n)
 {
     const struct update *u = &z->update;
     bool in = u->kind == WALK_ASSIGN;
-    if (piece->tensor == &z->layout.tensors[u->tensor]) {
-        int64_t from = piece->first > u->first ? piece->first : u->first;
-        int64_t to = piece->first + piece->count;
-        to = to < u->first + u->count ? to : u->first + u->count;
-        float *array = u->what == ZERO_MASTER    ? piece->master
-                       : u->what == ZERO_MOMENT1 ? piece->m
-                                                 : piece->v;
-        if (from < to && in)
-            memcpy(array + from - piece->first, u->in + from - u->first, (size_t)(to - from) * 4);
-        else if (from < to)
-            memcpy(u->out + from - u->first, array + from - piece->first, (size_t)(to - from) * 4);
+    float buffer[BLOCK];
+    float *array = u->what == ZERO_MASTER    ? masters(z, piece, at, n, buffer)
+                   : u->what == ZERO_MOMENT1 ? piece->m + at
+                                             : piece->v + at;
+    int64_t first = piece->first + at;
+    int64_t from = first > u->first ? first : u->first;
+    int64_t to = first + n < u->first + u->count ? first + n : u->first + u->count;
+    if (piece->tensor == &z->layout.tensors[u->tensor] && from < to) {
+        size_t bytes = (size_t)(to - from) * 4;
+        if (in)
+            memcpy(array + from - first, u->in + from - u->first, bytes);
+        else
+            memcpy(u->out + from - u->first, array + from - first, bytes);
     }
-    if (in)
-        round_params(z, piece); /* all of the chunk passes through the slot again */
+    if (!in)
+        return;
+    if (u->what != ZERO_MASTER) /* all of the chunk passes through the slot again */
+        array = masters(z, piece, at, n, buffer);
+    put_masters(z, piece, at, n, array);
+}
+
+static void exchange_piece(const struct zero *z, const struct piece *piece)
+{
+    for (int64_t at = 0; at < piece->count; at += BLOCK)
+        exchange_block(z, piece, at, piece->count - at < BLOCK ? piece->count - at : BLOCK);
 }
 
 static uint64_t digest_array(const float *x, uint64_t global, int64_t n)
@@ -165,21 +242,28 @@ static void digest_piece(struct zero *z, const struct piece *piece)
     const struct tensor *t = piece->tensor;
     int64_t from = piece->first, to = piece->first + piece->count;
     if (z->plan.whole_state) {
-        int64_t shard = z->layout.unit[t->unit].shard, begin = z->rank * shard - t->offset;
+        const struct part *part =
+            &z->layout.unit[t->unit].part[t->frozen ? PART_FROZEN : PART_LIVE];
+        int64_t begin = part->offset + z->rank * part->shard - t->offset;
         from = from > begin ? from : begin;
-        to = to < begin + shard ? to : begin + shard;
+        to = to < begin + part->shard ? to : begin + part->shard;
     }
-    if (from >= to)
-        return;
-    int64_t skip = from - piece->first;
-    uint64_t global = (uint64_t)(t->global + from);
+    struct zero_digest sum = {0};
+    float buffer[BLOCK];
+    for (int64_t n; from < to; from += n) {
+        int64_t at = from - piece->first;
+        uint64_t global = (uint64_t)(t->global + from);
+        n = to - from < BLOCK ? to - from : BLOCK;
+        sum.master += digest_array(masters(z, piece, at, n, buffer), global, n);
+        if (piece->m) {
+            sum.moment1 += digest_array(piece->m + at, global, n);
+            sum.moment2 += digest_array(piece->v + at, global, n);
+        }
+    }
     struct zero_digest *d = &z->update.digest;
-    __atomic_fetch_add(&d->master, digest_array(piece->master + skip, global, to - from),
-                       __ATOMIC_RELAXED);
-    __atomic_fetch_add(&d->moment1, digest_array(piece->m + skip, global, to - from),
-                       __ATOMIC_RELAXED);
-    __atomic_fetch_add(&d->moment2, digest_array(piece->v + skip, global, to - from),
-                       __ATOMIC_RELAXED);
+    __atomic_fetch_add(&d->master, sum.master, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&d->moment1, sum.moment1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&d->moment2, sum.moment2, __ATOMIC_RELAXED);
 }
 
 /* ------------------------------------------------------------------ tasks */
@@ -200,17 +284,19 @@ static void clear_gap(const struct zero *z, int64_t from, int64_t to)
 {
     const struct plan *p = &z->plan;
     const struct update *u = &z->update;
-    int64_t inside = from - u->chunk * p->chunk;
-    if (from >= to || u->slot < 0)
+    int64_t inside = from - u->chunk * p->chunk, n = to - from;
+    if (n <= 0 || u->slot < 0)
         return;
-    if (u->kind == WALK_FILL && u->chunk >= p->resident)
-        for (int a = 0; a < 3; a++)
-            memset(update_record(z, u->chunk, u->slot) + a * update_array_bytes(z, u->chunk) +
-                       inside * 4,
-                   0, (size_t)(to - from) * 4);
-    if (p->slot_param && u->kind != WALK_LOAD && u->kind != WALK_DIGEST)
-        memset(slot_params(z, u->slot) + inside * p->element, 0,
-               (size_t)((to - from) * p->element));
+    if (u->kind == WALK_FILL && plan_chunk_in_file(p, u->chunk)) {
+        struct record r = plan_record(p, u->chunk);
+        char *record = update_record(z, u->chunk, u->slot);
+        memset(record + inside * p->master, 0, (size_t)(n * p->master));
+        memset(record + r.m + inside * 4, 0, (size_t)n * 4);
+        memset(record + r.v + inside * 4, 0, (size_t)n * 4);
+    }
+    bool written = u->kind != WALK_LOAD && u->kind != WALK_DIGEST;
+    if (p->slot_param && plan_chunk_apart(p, u->chunk) && written)
+        memset(slot_params(z, u->slot) + inside * p->element, 0, (size_t)(n * p->element));
 }
 
 static void task(void *arg, int64_t index)
@@ -247,7 +333,7 @@ void update_start(struct zero *z, const struct command *c)
     u->slot = c->slot;
     u->running = true;
     u->started = queue_seconds();
-    if (c->chunk >= z->plan.resident)
+    if (plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_stepping(&z->pipeline.slots[c->slot], c->chunk);
     /* Fills are the caller's functions: one thread at a time. */
     int64_t tasks = (plan_chunk_count(&z->plan, c->chunk) + TASK - 1) / TASK;
@@ -259,9 +345,9 @@ int update_finish(struct zero *z, const struct command *c, struct error *error)
     struct update *u = &z->update;
     u->running = false;
     count(&z->update_ns, (int64_t)(1e9 * (queue_seconds() - u->started)));
-    if (c->chunk >= z->plan.resident) {
+    if (plan_chunk_in_file(&z->plan, c->chunk)) {
         bool writes = u->kind != WALK_LOAD && u->kind != WALK_DIGEST;
-        bool params = z->plan.slot_param && z->plan.set.param == ZERO_NVME;
+        bool params = !z->plan.shared && z->plan.set.param == ZERO_NVME;
         pipeline_stepped(&z->pipeline.slots[c->slot], writes ? 1 + params : 0);
     }
     if (u->error.status)

@@ -36,8 +36,8 @@ int engine_enter(struct zero *z)
         return ZERO_ERR_ARGUMENT;
     if (!z->created)
         return error_set(&z->error, ZERO_ERR_STATE, "This engine was not created. Destroy it.");
-    z->error = (struct error){0};
-    return queues_status(z->queues, &z->error);
+    z->error = z->failure;
+    return z->error.status ? z->error.status : queues_status(z->queues, &z->error);
 }
 
 static int enter_unit(struct zero *z, int unit, const char *call)
@@ -179,7 +179,8 @@ static int hold_grads(struct zero *z, int unit)
         return ZERO_OK;
     if (engine_wait(z, ready))
         return engine_status(z);
-    memset(grads_slot(z, slot), 0, (size_t)(z->layout.unit[unit].elements * z->plan.element));
+    int64_t elements = z->layout.unit[unit].part[PART_LIVE].elements;
+    memset(grads_slot(z, slot), 0, (size_t)(elements * z->plan.element));
     return ZERO_OK;
 }
 
@@ -188,6 +189,11 @@ void *zero_grad_data(struct zero *z, int param)
     if (engine_enter_param(z, param, "zero_grad_data"))
         return NULL;
     const struct tensor *t = &z->layout.tensors[param];
+    if (t->frozen) {
+        error_set(&z->error, ZERO_ERR_ARGUMENT,
+                  "zero_grad_data of tensor %s, which is frozen and has no gradient.", t->name);
+        return NULL;
+    }
     if (check_micro_step(z, t->unit, "zero_grad_data") || hold_grads(z, t->unit))
         return NULL;
     return grads_slot(z, z->schedule.units[t->unit].grad) + t->offset * z->plan.element;
@@ -195,11 +201,13 @@ void *zero_grad_data(struct zero *z, int param)
 
 int zero_reduce(struct zero *z, int unit)
 {
-    if (enter_unit(z, unit, "zero_reduce") || check_micro_step(z, unit, "zero_reduce") ||
-        hold_grads(z, unit))
+    if (enter_unit(z, unit, "zero_reduce") || check_micro_step(z, unit, "zero_reduce"))
+        return engine_status(z);
+    if (z->layout.unit[unit].part[PART_LIVE].elements > 0 && hold_grads(z, unit))
         return engine_status(z);
     schedule_call(&z->schedule, "zero_reduce", unit, 0);
-    z->grads_summed = z->size * z->schedule.accumulate;
+    z->grads_summed = (int64_t)z->size * z->schedule.accumulate;
+    z->grads_scale = z->scaler.scale;
     schedule_reduce(&z->schedule, unit);
     return ZERO_OK;
 }
@@ -223,7 +231,7 @@ int zero_step(struct zero *z, struct zero_step_info *info)
                          "it first.",
                          unit);
     for (int i = 0; i < z->layout.count; i++)
-        if (!z->adam_set[z->layout.tensors[i].group])
+        if (!z->layout.tensors[i].frozen && !z->adam_set[z->layout.tensors[i].group])
             return error_set(&z->error, ZERO_ERR_STATE,
                              "zero_step: group %d (tensor %s) has no hyper-parameters. Call "
                              "zero_set_adam first.",
@@ -308,8 +316,46 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
                          "zero_set_accumulate to %d micro-steps. Use "
                          "1 or more.",
                          micro_steps);
+    if (micro_steps > 1 && z->plan.grad < 4)
+        return error_set(&z->error, ZERO_ERR_UNSUPPORTED,
+                         "zero_set_accumulate to %d micro-steps: gradients in bf16 were planned "
+                         "for one, whose sums need not grow. Set .accumulate above 1 in the "
+                         "configuration.",
+                         micro_steps);
     schedule_call(&z->schedule, "zero_set_accumulate", micro_steps, 0);
     z->schedule.accumulate = micro_steps;
+    return ZERO_OK;
+}
+
+double zero_loss_scale(const struct zero *z)
+{
+    return z ? z->scaler.scale : 1;
+}
+
+int zero_vote(struct zero *z, int bit)
+{
+    if (engine_enter(z))
+        return engine_status(z);
+    if (bit < 0 || bit > 31)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT, "zero_vote for bit %d. Use 0 to 31.", bit);
+    z->votes |= (uint32_t)1 << bit;
+    return ZERO_OK;
+}
+
+int zero_discard(struct zero *z)
+{
+    if (engine_enter(z))
+        return engine_status(z);
+    int unit = acquired_unit(z);
+    if (unit >= 0)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_discard while unit %d is acquired. Release it first.", unit);
+    schedule_call(&z->schedule, "zero_discard", 0, 0);
+    schedule_discard(&z->schedule);
+    /* The norm is the engine thread's until the last reduce is done. */
+    if (engine_wait(z, z->schedule.last_reduce))
+        return engine_status(z);
+    z->norm = (struct wide){0};
     return ZERO_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/random.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy.h"
 
@@ -28,16 +29,19 @@ static void describe(char *text, size_t size, const struct toy *t)
 {
     const struct zero_config *c = &t->config;
     snprintf(text, size,
-             "stage %d, state %d, params %d, grads %d, ranks %d x %d, chunk %lld, host "
-             "bytes %lld, %s, threads %d, isa %s",
-             c->stage, c->offload_optimizer, c->offload_param, c->offload_grad, t->ranks,
-             t->accumulate, (long long)c->chunk, (long long)c->host_bytes,
-             c->dtype ? "bf16" : "fp32", c->threads, t->stats.isa);
+             "stage %d, state %d%s, params %d, grads %d%s%s, ranks %d x %d, chunk %lld, host "
+             "bytes %lld, dtype %d, threads %d, ring %d, rare %d, l2 %d, poison %d, discard %d, "
+             "slots %d %d %d, isa %s",
+             c->stage, c->offload_optimizer, c->state ? " split" : "", c->offload_param,
+             c->offload_grad, c->grad_dtype ? " bf16" : "", c->accumulate_in ? " local" : "",
+             t->ranks, t->accumulate, (long long)c->chunk, (long long)c->host_bytes, (int)c->dtype,
+             c->threads, (int)c->ring, t->rare, t->l2, t->poison_step, t->discard, c->gather_slots,
+             c->grad_slots, c->chunk_slots, t->stats.isa);
 }
 
 static void expect_equal(struct toy *t, const struct toy *expected)
 {
-    char text[256];
+    char text[400];
     int status = toy_run(t);
     describe(text, sizeof(text), t);
     if (status)
@@ -52,6 +56,9 @@ static void expect_equal(struct toy *t, const struct toy *expected)
     if (memcmp(t->norm, expected->norm, sizeof(t->norm)) ||
         memcmp(t->mean, expected->mean, sizeof(t->mean)))
         ck_abort_msg("%s: norms or means differ", text);
+    if (t->scale != expected->scale || t->skipped != expected->skipped)
+        ck_abort_msg("%s: loss scale %g, %d steps skipped; expected %g, %d", text, t->scale,
+                     t->skipped, expected->scale, expected->skipped);
 }
 
 static void make_references(void)
@@ -221,6 +228,155 @@ START_TEST(poisoned_step)
 }
 END_TEST
 
+/* ------------------------------------------- everything that is rare, sampled
+ *
+ * Each row draws what must not matter at random, and runs it against the simplest
+ * run of equal meaning. The seed is fixed; coverage of every value is asserted. */
+
+enum { DTYPES = 3, GRADS = 2, DECAYS = 2, POISONS = 3 };
+
+/* What matters: 36 kinds of run. */
+struct meaning {
+    int dtype, grad, l2, poison;
+};
+
+static struct toy meant(const struct meaning *m)
+{
+    struct toy t = simplest((enum zero_dtype)m->dtype, BATCH);
+    t.config.grad_dtype = m->grad ? ZERO_BF16 : ZERO_FP32;
+    t.rare = true;
+    t.l2 = m->l2;
+    t.poison_step = m->poison; /* fp16: the first overflow is forgiven, */
+    t.steps = STEPS + 1;
+    return t;
+}
+
+static int pick(uint64_t *random, int n)
+{
+    *random = random_mix(*random + 1);
+    return (int)(*random % (uint64_t)n);
+}
+
+/* How often each value of what must not matter was drawn. */
+static struct {
+    int state[4], param[4], grad[4], split[2], local[2], ring[2], ranks[5], share[3], discard[2];
+    int stage[4], meaning[DTYPES * GRADS * DECAYS * POISONS];
+} seen;
+
+static struct toy draw(uint64_t *r, const struct meaning *m)
+{
+    const int counts[] = {1, 2, 3, 4};
+    const int64_t chunks[] = {64, 256, 1088, (int64_t)1 << 20}, shares[] = {0, 15000, 1 << 30};
+    struct toy t = meant(m);
+    struct zero_config *c = &t.config;
+    t.ranks = counts[pick(r, 4)];
+    t.accumulate = BATCH / t.ranks;
+    c->stage = pick(r, 4);
+    c->offload_optimizer = (enum zero_place)(ZERO_DEVICE + pick(r, 3));
+    c->offload_param = (enum zero_place)(ZERO_DEVICE + (c->stage == 3 ? pick(r, 3) : 0));
+    c->offload_grad = (enum zero_place)(ZERO_DEVICE + pick(r, 2));
+    c->accumulate_in = t.ranks == 1 && c->stage < 2 && pick(r, 2) ? ZERO_LOCAL : ZERO_SHARD;
+    if (c->accumulate_in == ZERO_LOCAL)
+        c->offload_grad = ZERO_DEVICE;
+    c->state = m->dtype == ZERO_BF16 && pick(r, 2) ? ZERO_STATE_SPLIT : ZERO_STATE_FP32;
+    c->chunk = chunks[pick(r, 4)];
+    int share = pick(r, 3);
+    c->host_bytes = c->offload_optimizer == ZERO_NVME ? shares[share] : 0;
+    c->threads = 1 + pick(r, 2);
+    c->ring = pick(r, 2) ? ZERO_RING_AUTO : ZERO_RING_POSIX;
+    c->chunk_slots = 2 + pick(r, 3);
+    c->gather_slots = 2 + pick(r, 3);
+    c->grad_slots = 2 + pick(r, 2);
+    t.discard = pick(r, 2) ? 1 + pick(r, 3) : 0;
+    seen.state[c->offload_optimizer]++, seen.param[c->offload_param]++;
+    seen.grad[c->offload_grad]++, seen.split[c->state]++, seen.local[c->accumulate_in]++;
+    seen.ring[c->ring == ZERO_RING_AUTO]++, seen.ranks[t.ranks]++, seen.stage[c->stage]++;
+    seen.share[c->host_bytes ? share : 0]++, seen.discard[t.discard > 0]++;
+    return t;
+}
+
+static void expect_seen(const char *what, const int *counts, int n, int first, int least)
+{
+    for (int i = first; i < n; i++)
+        ck_assert_msg(counts[i] >= least, "%s %d was drawn %d times", what, i, counts[i]);
+}
+
+#define ROWS 720
+
+START_TEST(sampled)
+{
+    uint64_t r = 20240517 + (uint64_t)_i;
+    int overflows = 0, rows = suite_short() ? ROWS / 7 : ROWS;
+    memset(&seen, 0, sizeof(seen));
+    for (int kind = 0; kind < DTYPES * GRADS * DECAYS * POISONS; kind++) {
+        struct meaning m = {kind % DTYPES, kind / DTYPES % GRADS, kind / DTYPES / GRADS % DECAYS,
+                            kind / DTYPES / GRADS / DECAYS};
+        struct toy one = meant(&m);
+        ck_assert_msg(!toy_run(&one), "%s", one.error.text);
+        overflows += one.skipped;
+        for (int row = kind; row < rows; row += DTYPES * GRADS * DECAYS * POISONS) {
+            struct toy t = draw(&r, &m);
+            expect_equal(&t, &one);
+            seen.meaning[kind]++;
+        }
+    }
+    int least = rows / 16;
+    ck_assert_int_ge(overflows, 24);
+    expect_seen("optimizer state in place", seen.state, 4, ZERO_DEVICE, least);
+    expect_seen("parameters in place", seen.param, 4, ZERO_DEVICE, least / 2);
+    expect_seen("gradients in place", seen.grad, 3, ZERO_DEVICE, least);
+    expect_seen("state format", seen.split, 2, 0, least);
+    expect_seen("accumulation in", seen.local, 2, 0, least / 2);
+    expect_seen("ring", seen.ring, 2, 0, least);
+    expect_seen("ranks", seen.ranks, 5, 1, least);
+    expect_seen("stage", seen.stage, 4, 0, least);
+    expect_seen("host share", seen.share, 3, 0, least / 4);
+    expect_seen("discard", seen.discard, 2, 0, least);
+    expect_seen("meaning", seen.meaning, DTYPES * GRADS * DECAYS * POISONS, 0, rows / 36);
+    printf("%d sampled runs, equal bits\n", rows);
+}
+END_TEST
+
+/* Local accumulation on several ranks, where the law covers it: one micro-step. */
+START_TEST(local_sums)
+{
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int dtype = 0; dtype < DTYPES; dtype++)
+            for (int row = 0; row < 12; row++) {
+                struct toy one = simplest((enum zero_dtype)dtype, ranks);
+                struct toy t = {.config = {.stage = row % 2,
+                                           .dtype = (enum zero_dtype)dtype,
+                                           .accumulate_in = ZERO_LOCAL,
+                                           .offload_optimizer = (enum zero_place)(1 + row / 2 % 3),
+                                           .chunk = 256,
+                                           .threads = 1},
+                                .ranks = ranks,
+                                .accumulate = 1,
+                                .steps = STEPS};
+                one.rare = t.rare = row / 6;
+                one.config.grad_dtype = t.config.grad_dtype = row % 3 ? ZERO_FP32 : ZERO_BF16;
+                ck_assert_msg(!toy_run(&one), "%s", one.error.text);
+                expect_equal(&t, &one);
+            }
+}
+END_TEST
+
+/* Outside the law: more micro-steps on several ranks. Equal on all ranks (toy_run
+ * looks), near the ordered sum, and less is sent. */
+START_TEST(local_sums_send_less)
+{
+    struct toy shard = {
+        .config = {.stage = 1, .threads = 1}, .ranks = 2, .accumulate = 6, .steps = STEPS};
+    struct toy local = shard;
+    local.config.accumulate_in = ZERO_LOCAL;
+    ck_assert_msg(!toy_run(&shard), "%s", shard.error.text);
+    ck_assert_msg(!toy_run(&local), "%s", local.error.text);
+    for (int s = 0; s < STEPS; s++)
+        ck_assert_double_eq_tol(local.norm[s], shard.norm[s], 1e-4 * shard.norm[s]);
+    ck_assert_int_lt(local.stats.sent_bytes, shard.stats.sent_bytes / 2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("equal bits");
@@ -230,6 +386,12 @@ int main(void)
     tcase_add_loop_test(c, many_ranks, 0, 3);
     tcase_add_test(c, threads_and_isa);
     tcase_add_test(c, poisoned_step);
+    suite_add_tcase(s, c);
+    c = tcase_create("rare");
+    tcase_set_timeout(c, 600);
+    tcase_add_loop_test(c, sampled, 0, 1);
+    tcase_add_test(c, local_sums);
+    tcase_add_test(c, local_sums_send_less);
     suite_add_tcase(s, c);
     return suite_run_all(s);
 }

@@ -6,14 +6,19 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "kernels/fp16.h"
 #include "src/random.h"
 #include "tests/support/ranks.h"
 
-#define FILL(stream) {7, stream, 0, 0.5f}
-static struct zero_normal fills[TOY_TENSORS] = {FILL(0), FILL(1), FILL(2), FILL(3),
-                                                FILL(4), FILL(5), FILL(6), FILL(7)};
+#define FILL(stream)                                                                               \
+    {                                                                                              \
+        7, stream, 0, 0.5f                                                                         \
+    }
+static struct zero_normal fills[TOY_TENSORS_ALL] = {FILL(0), FILL(1), FILL(2),  FILL(3),
+                                                    FILL(4), FILL(5), FILL(6),  FILL(7),
+                                                    FILL(8), FILL(9), FILL(10), FILL(11)};
 
-static const struct zero_param shapes[TOY_TENSORS] = {
+static const struct zero_param shapes[TOY_TENSORS_ALL] = {
     {.name = "embed", .unit = 0, .ndim = 2, .shape = {37, 40}},
     {.name = "embed.bias", .unit = 0, .ndim = 1, .shape = {77}, .flags = ZERO_NO_DECAY},
     {.name = "block.weight", .unit = 1, .ndim = 3, .shape = {5, 13, 20}},
@@ -22,15 +27,29 @@ static const struct zero_param shapes[TOY_TENSORS] = {
     {.name = "head.bias", .unit = 2, .ndim = 1, .shape = {3}, .group = 1, .flags = ZERO_NO_DECAY},
     {.name = "head.weight", .unit = 2, .ndim = 2, .shape = {40, 25}, .group = 1},
     {.name = "late", .unit = 0, .ndim = 1, .shape = {130}}, /* declared after other units' */
+    {.name = "block.frozen", .unit = 1, .ndim = 2, .shape = {9, 31}, .flags = ZERO_FROZEN},
+    {.name = "empty", .unit = 2, .ndim = 2, .shape = {0, 5}},
+    {.name = "table", .unit = 3, .ndim = 1, .shape = {1500}, .flags = ZERO_FROZEN},
+    {.name = "embed.frozen", .unit = 0, .ndim = 1, .shape = {65}, .flags = ZERO_FROZEN},
 };
 
-void toy_describe(struct zero_param params[TOY_TENSORS])
+static void describe(struct zero_param *params, int count)
 {
-    memcpy(params, shapes, sizeof(shapes));
-    for (int i = 0; i < TOY_TENSORS; i++) {
+    memcpy(params, shapes, (size_t)count * sizeof(*shapes));
+    for (int i = 0; i < count; i++) {
         params[i].fill = zero_fill_normal;
         params[i].fill_arg = &fills[i];
     }
+}
+
+void toy_describe(struct zero_param params[TOY_TENSORS])
+{
+    describe(params, TOY_TENSORS);
+}
+
+void toy_describe_all(struct zero_param params[TOY_TENSORS_ALL])
+{
+    describe(params, TOY_TENSORS_ALL);
 }
 
 static int64_t elements(int tensor)
@@ -43,14 +62,18 @@ static int64_t elements(int tensor)
 
 static float load(const void *data, enum zero_dtype dtype, int64_t i)
 {
-    return dtype == ZERO_BF16 ? bf16_to_float(((const uint16_t *)data)[i])
-                              : ((const float *)data)[i];
+    if (dtype == ZERO_FP32)
+        return ((const float *)data)[i];
+    uint16_t half = ((const uint16_t *)data)[i];
+    return dtype == ZERO_BF16 ? bf16_to_float(half) : fp16_to_float(half);
 }
 
 static void store(void *data, enum zero_dtype dtype, int64_t i, float x)
 {
     if (dtype == ZERO_BF16)
         ((uint16_t *)data)[i] = bf16_from_float(x);
+    else if (dtype == ZERO_FP16)
+        ((uint16_t *)data)[i] = fp16_from_float(x);
     else
         ((float *)data)[i] = x;
 }
@@ -71,6 +94,7 @@ static float noise(int64_t batch, int tensor, int64_t i)
 static int add_gradient(struct zero *z, int tensor, int64_t batch, bool poison)
 {
     enum zero_dtype dtype = z->set.dtype;
+    float scale = (float)zero_loss_scale(z);
     const void *w = zero_param_data(z, tensor);
     void *g = zero_grad_data(z, tensor);
     if (!w || !g)
@@ -78,17 +102,31 @@ static int add_gradient(struct zero *z, int tensor, int64_t batch, bool poison)
     float size = batch % HEAD / 12 % 2 ? 0.002f : 0.5f;
     for (int64_t i = 0; i < elements(tensor); i++) {
         float h = noise(batch, tensor, i);
-        store(g, dtype, i, load(g, dtype, i) + size * (h + load(w, dtype, i) * h * h));
+        float d = size * (h + load(w, dtype, i) * h * h);
+        store(g, dtype, i, load(g, dtype, i) + scale * d);
     }
     if (poison)
         store(g, dtype, elements(tensor) / 2, __builtin_inff());
     return ZERO_OK;
 }
 
+static bool rare(const struct zero *z)
+{
+    return z->layout.count == TOY_TENSORS_ALL;
+}
+
+/* Which tensors a micro-batch touches: without rarities all but one. */
+static bool touched(const struct zero *z, int tensor, int64_t batch)
+{
+    bool unit = batch % 5 || shapes[tensor].unit != 2; /* sometimes a unit not at all */
+    bool always = !rare(z) || (unit && (batch % 3 || tensor != 3));
+    return tensor != 1 && !(shapes[tensor].flags & ZERO_FROZEN) && always;
+}
+
 static int forward_unit(struct zero *z, int unit, int64_t batch, double *loss)
 {
     int status = zero_acquire(z, unit);
-    for (int t = 0; !status && t < TOY_TENSORS; t++) {
+    for (int t = 0; !status && t < z->layout.count; t++) {
         if (shapes[t].unit != unit)
             continue;
         const void *w = zero_param_data(z, t);
@@ -101,20 +139,22 @@ static int forward_unit(struct zero *z, int unit, int64_t batch, double *loss)
 static int backward_unit(struct zero *z, int unit, int64_t batch, bool poison)
 {
     int status = zero_acquire(z, unit);
-    for (int t = 0; !status && t < TOY_TENSORS; t++)
-        if (shapes[t].unit == unit && t != 1) /* tensor 1 never asks for its gradient */
+    for (int t = 0; !status && t < z->layout.count; t++)
+        if (shapes[t].unit == unit && touched(z, t, batch % HEAD))
             status = add_gradient(z, t, batch, poison && t == 2);
     return status ? status : zero_release(z, unit);
 }
 
 int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss)
 {
-    int status = 0;
-    for (int u = 0; !status && u < TOY_UNITS; u++)
-        status = forward_unit(z, u, batch, loss);
+    int status = 0, units = rare(z) ? TOY_UNITS_ALL : TOY_UNITS;
+    double seen = 0;
+    for (int u = 0; !status && u < units; u++)
+        status = forward_unit(z, u, batch, &seen);
+    *loss += seen;
     if (!status) /* a tied head: unit 0 again, its gradient slot held to the end */
         status = backward_unit(z, 0, batch + HEAD, false);
-    for (int u = TOY_UNITS - 1; !status && u >= 0; u--) {
+    for (int u = units - 1; !status && u >= 0; u--) {
         status = backward_unit(z, u, batch, poison);
         if (!status)
             status = zero_reduce(z, u);
@@ -129,7 +169,7 @@ struct rank {
     int rank;
     struct zero_digest digest;
     struct zero_stats stats;
-    double norm[TOY_STEPS_MAX], mean[TOY_STEPS_MAX];
+    double norm[TOY_STEPS_MAX], mean[TOY_STEPS_MAX], scale;
     int clipped, skipped;
     struct error error;
 };
@@ -157,11 +197,29 @@ static int train_step(struct rank *r, struct zero *z, int step)
     return status;
 }
 
+/* A step's micro-steps, with all of the last one or with some of its units reduced
+ * and some not: none of it may be seen later. */
+static int discarded(struct rank *r, struct zero *z)
+{
+    int status = 0;
+    bool all = r->toy->discard % 2;
+    double loss = 0;
+    for (int a = 0; !status && a < r->toy->accumulate - !all; a++)
+        status = toy_micro_step(z, 999 + a, true, &loss);
+    for (int u = 2; !status && !all && u > 0; u--) {
+        status = backward_unit(z, u, 7, false);
+        if (!status && u == 2)
+            status = zero_reduce(z, u);
+    }
+    return status ? status : zero_discard(z);
+}
+
 static int train(struct rank *r, struct zero *z)
 {
+    bool l2 = r->toy->l2;
     const struct zero_adam adam[] = {
-        {.lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1},
-        {.lr = 0.02, .beta1 = .8, .beta2 = .99, .eps = 1e-6, .weight_decay = .01},
+        {.lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1, .l2 = l2},
+        {.lr = 0.02, .beta1 = .8, .beta2 = .99, .eps = 1e-6, .weight_decay = .01, .l2 = l2},
     };
     int status = 0;
     for (int g = 0; !status && g < 2; g++)
@@ -170,8 +228,13 @@ static int train(struct rank *r, struct zero *z)
         status = zero_set_clip(z, 1.0);
     if (!status)
         status = zero_set_accumulate(z, r->toy->accumulate);
-    for (int s = 0; !status && s < r->toy->steps; s++)
-        status = train_step(r, z, s);
+    for (int s = 0; !status && s < r->toy->steps; s++) {
+        if (s + 1 == r->toy->discard)
+            status = discarded(r, z);
+        if (!status)
+            status = train_step(r, z, s);
+    }
+    r->scale = zero_loss_scale(z);
     if (!status)
         status = zero_digest(z, &r->digest);
     if (!status)
@@ -179,22 +242,41 @@ static int train(struct rank *r, struct zero *z)
     return status;
 }
 
+const char *toy_check_memory(const struct zero *z)
+{
+    const struct zero_plan *p = &z->plan.report;
+    if (z->arena.bytes != p->host.total)
+        return "the arena is not what the plan says";
+    if (z->spill.fd >= 0 ? z->spill.bytes != p->nvme.total : p->nvme.total != 0)
+        return "the file is not what the plan says";
+    const struct zero_bytes *places[] = {&p->device, &p->host, &p->nvme};
+    for (int i = 0; i < 3; i++)
+        if (places[i]->params + places[i]->grads + places[i]->state + places[i]->slots !=
+            places[i]->total)
+            return "the plan's parts are not its total";
+    return NULL;
+}
+
 static void rank_main(int rank, struct zero_comm *comm, void *arg)
 {
     struct rank *r = (struct rank *)arg + rank;
-    struct zero_param params[TOY_TENSORS];
+    struct zero_param params[TOY_TENSORS_ALL];
     struct zero_config config = r->toy->config;
     struct zero *z;
-    toy_describe(params);
+    int count = r->toy->rare ? TOY_TENSORS_ALL : TOY_TENSORS;
+    describe(params, count);
+    config.accumulate = r->toy->accumulate;
     config.size = sizeof(config);
     config.comm = comm;
     const struct engine_seams *seams =
         r->toy->seams ? r->toy->seams(r->toy->seams_arg, r->rank) : NULL;
-    int status = engine_create(&z, params, TOY_TENSORS, &config, seams);
+    int status = engine_create(&z, params, count, &config, seams);
     if (!status)
         status = train(r, z);
     if (status)
         error_set(&r->error, status, "%s", zero_last_error(z));
+    else if (toy_check_memory(z))
+        error_set(&r->error, ZERO_ERR_MEMORY, "%s", toy_check_memory(z));
     zero_destroy(z);
 }
 
@@ -219,6 +301,7 @@ int toy_run(struct toy *t)
     compare(t, ranks);
     t->digest = ranks[0].digest;
     t->stats = ranks[0].stats;
+    t->scale = ranks[0].scale;
     t->clipped = ranks[0].clipped;
     t->skipped = ranks[0].skipped;
     memcpy(t->norm, ranks[0].norm, sizeof(t->norm));

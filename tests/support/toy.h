@@ -11,23 +11,34 @@
 #include "src/engine.h"
 #include "src/error.h"
 
-#define TOY_TENSORS 8
-#define TOY_UNITS 3
-#define TOY_STEPS_MAX 8
+#define TOY_TENSORS     8
+#define TOY_UNITS       3
+#define TOY_TENSORS_ALL 12 /* of the model with everything that is rare */
+#define TOY_UNITS_ALL   4
+#define TOY_STEPS_MAX   8
 
 /* The model's tensors with their fills. */
 void toy_describe(struct zero_param params[TOY_TENSORS]);
 
+/* The same and four more: frozen tensors beside trainable ones and in a unit of
+ * their own, and one without elements. The loss depends on the frozen ones. Some
+ * micro-batches touch only some tensors or units. */
+void toy_describe_all(struct zero_param params[TOY_TENSORS_ALL]);
+
 struct toy {
-    struct zero_config config; /* .comm is set by toy_run */
+    struct zero_config config; /* .comm and .accumulate are set by toy_run */
+    bool rare;                 /* all tensors */
+    bool l2;
     int ranks, accumulate, steps;
     const struct engine_seams *(*seams)(void *arg, int rank); /* may be NULL */
     void *seams_arg;
     int poison_step; /* in this step (from 1) a gradient is infinite; 0: never */
+    int discard;     /* before this step (from 1) a micro-step is made and discarded; 0: never */
 
     /* what came out, equal on all ranks */
     struct zero_digest digest;
     double norm[TOY_STEPS_MAX], mean[TOY_STEPS_MAX];
+    double scale; /* of the loss, at the end */
     int clipped, skipped;
     struct zero_stats stats; /* rank 0's */
     struct error error;      /* of the first rank that failed, or of ranks that differ */
@@ -39,5 +50,9 @@ int toy_run(struct toy *toy);
 /* One micro-step on an engine: forward and backward of global micro-batch
  * number 'batch'. Adds to *loss. */
 int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss);
+
+/* The engine's own allocations and what it was asked for: the plan's bytes. NULL,
+ * or a sentence. */
+const char *toy_check_memory(const struct zero *z);
 
 #endif

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The loss scale: a number that keeps small fp16 gradients from vanishing, and
+ * what becomes of it after each step. The rules are DeepSpeed's dynamic loss
+ * scaler's. A function of the verdicts alone, so equal on all ranks.
+ */
+#ifndef SRC_SCALER_H
+#define SRC_SCALER_H
+
+#include <stdbool.h>
+
+#define SCALER_START      65536.0
+#define SCALER_HYSTERESIS 2    /* overflows, after a rise, before the scale falls */
+#define SCALER_WINDOW     1000 /* steps without overflow before it rises */
+
+struct scaler {
+    double scale;
+    bool dynamic;
+    int hysteresis; /* overflows until the next fall, that one included */
+    int good;       /* steps since the last overflow or rise */
+};
+
+/* fixed 0: dynamic. */
+struct scaler scaler_make(double fixed);
+
+/* After a step. False: it overflowed at the smallest scale, 1. */
+bool scaler_next(struct scaler *s, bool overflow);
+
+#endif
