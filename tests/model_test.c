@@ -38,9 +38,9 @@ struct session {
     int count;
     struct zero *z;
     struct gpt *m;
-    int32_t *tokens, *targets;    /* (BATCH, T) */
-    double *values[TENSORS_MAX];  /* the parameters, as filled */
-    double *grads[TENSORS_MAX];   /* of gpt_double */
+    int32_t *tokens, *targets;   /* (BATCH, T) */
+    double *values[TENSORS_MAX]; /* the parameters, as filled */
+    double *grads[TENSORS_MAX];  /* of gpt_double */
 };
 
 static uint64_t mix(uint64_t index) /* splitmix64 */
@@ -99,9 +99,9 @@ static void *zeros(size_t count, size_t size)
     return x;
 }
 
-static void session_open(struct session *s, const struct gpt_shape *shape, enum zero_dtype dtype,
-                         int threads)
+static void session_open_config(struct session *s, const struct gpt_config *config)
 {
+    const struct gpt_shape *shape = &config->shape;
     struct filling fillings[TENSORS_MAX];
     char error[256] = "";
     *s = (struct session){.shape = *shape};
@@ -120,10 +120,16 @@ static void session_open(struct session *s, const struct gpt_shape *shape, enum 
     s->tokens = zeros((size_t)(BATCH * shape->seq), sizeof(int32_t));
     s->targets = zeros((size_t)(BATCH * shape->seq), sizeof(int32_t));
     batch_make(s, 0);
-    if (zero_init(&s->z, s->params, s->count, .dtype = dtype, .threads = 1))
+    if (zero_init(&s->z, s->params, s->count, .dtype = config->dtype, .threads = 1))
         ck_abort_msg("%s", zero_last_error(s->z));
-    s->m = gpt_create(shape, dtype, BATCH, threads, error, sizeof(error));
+    s->m = gpt_create(config, error, sizeof(error));
     ck_assert_msg(s->m != NULL, "%s", error);
+}
+
+static void session_open(struct session *s, const struct gpt_shape *shape, enum zero_dtype dtype,
+                         int threads)
+{
+    session_open_config(s, &(struct gpt_config){*shape, dtype, BATCH, threads, false});
 }
 
 static void session_close(struct session *s)
@@ -164,8 +170,8 @@ static float *gradient(struct session *s, int tensor)
 static struct gpt_double oracle(struct session *s)
 {
     const struct gpt_shape *p = &s->shape;
-    return (struct gpt_double){p->layers, p->channels, p->heads, p->seq, p->vocab, BATCH,
-                               s->values, s->grads, NULL};
+    return (struct gpt_double){p->layers, p->channels, p->heads, p->seq, p->vocab,
+                               BATCH,     s->values,   s->grads, NULL};
 }
 
 /* got is as close to expected as share of the largest magnitude expected. */
@@ -203,7 +209,7 @@ static void expect_near(const char *what, double got, double expected, double to
 
 /* ------------------------------------------------------------------ PyTorch */
 
-#define GOLDEN "tests/golden/gpt2_tiny.bin"
+#define GOLDEN       "tests/golden/gpt2_tiny.bin"
 #define GOLDEN_STEPS 10
 
 struct golden {
@@ -289,7 +295,7 @@ END_TEST
 
 START_TEST(golden_adam)
 {
-    static const struct zero_adam adam = {1e-2, 0.9, 0.95, 1e-8, 0.1};
+    static const struct zero_adam adam = {1e-2, 0.9, 0.95, 1e-8, 0.1, false};
     struct session s;
     struct golden g;
     session_open(&s, &tiny, ZERO_FP32, 1);
@@ -431,14 +437,14 @@ static int process_threads(void)
 }
 
 /* The loss and all gradients of a micro-step, and of the same evaluated. */
-static float *all_bits(enum zero_dtype dtype, int threads, int64_t *count)
+static float *all_bits(const struct gpt_config *config, int64_t *count, int64_t *bytes)
 {
     struct session s;
-    session_open(&s, &odd, dtype, threads);
-    int64_t total = gpt_param_count(&odd), at = 2;
+    session_open_config(&s, config);
+    int64_t total = gpt_param_count(&config->shape), at = 2;
     int before = process_threads();
     float *bits = zeros((size_t)total + 4, sizeof(float));
-    OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){0, 0.9, 0.9, 1e-8, 0}));
+    OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){0, 0.9, 0.9, 1e-8, 0, false}));
     double loss = train(&s), again;
     ck_assert_int_eq(process_threads(), before); /* oneDNN has started none */
     memcpy(bits, &loss, sizeof(loss));
@@ -451,8 +457,9 @@ static float *all_bits(enum zero_dtype dtype, int threads, int64_t *count)
     OK(&s, zero_step(s.z, NULL)); /* with a rate of 0: nothing changes */
     OK(&s, zero_phase(s.z, ZERO_EVAL));
     OK(&s, gpt_eval(s.m, s.z, s.tokens, s.targets, &again));
-    ck_assert_msg(memcmp(&loss, &again, sizeof(loss)) == 0, "evaluated %.17g, trained %.17g",
-                  again, loss);
+    ck_assert_msg(memcmp(&loss, &again, sizeof(loss)) == 0, "evaluated %.17g, trained %.17g", again,
+                  loss);
+    *bytes = gpt_bytes(s.m);
     session_close(&s);
     *count = at;
     return bits;
@@ -460,15 +467,36 @@ static float *all_bits(enum zero_dtype dtype, int threads, int64_t *count)
 
 START_TEST(threads_change_no_bit)
 {
-    int64_t count;
-    float *one = all_bits(kinds[_i].dtype, 1, &count);
-    for (int threads = 2; threads <= 3; threads++) {
-        float *more = all_bits(kinds[_i].dtype, threads, &count);
+    int64_t count, bytes;
+    struct gpt_config config = {odd, kinds[_i].dtype, BATCH, 1, false};
+    float *one = all_bits(&config, &count, &bytes);
+    for (config.threads = 2; config.threads <= 3; config.threads++) {
+        float *more = all_bits(&config, &count, &bytes);
         ck_assert_msg(memcmp(one, more, (size_t)count * sizeof(float)) == 0,
-                      "%d threads give other bits than one", threads);
+                      "%d threads give other bits than one", config.threads);
         free(more);
     }
     free(one);
+}
+END_TEST
+
+/* Of a block that is computed again only its input is kept: 14 operands a
+ * channel and row less, and what stands between attention and MLP. */
+START_TEST(recompute_changes_no_bit)
+{
+    static const struct gpt_shape deep = {4, 72, 2, 150, 300};
+    int64_t count, kept, again, rows = BATCH * deep.seq;
+    struct gpt_config config = {deep, kinds[_i].dtype, BATCH, 2, false};
+    float *one = all_bits(&config, &count, &kept);
+    config.recompute = true;
+    float *two = all_bits(&config, &count, &again);
+    ck_assert_msg(memcmp(one, two, (size_t)count * sizeof(float)) == 0,
+                  "computing again gives other bits");
+    int64_t block = rows * deep.channels * (14 * operand_bytes(config.dtype) + 4);
+    ck_assert_int_ge(kept - again, 3 * block);
+    ck_assert_int_le(kept - again, 3 * (block + rows * 4 * (4 + deep.heads) + 10 * 64));
+    free(one);
+    free(two);
 }
 END_TEST
 
@@ -555,7 +583,8 @@ START_TEST(bad_arguments_are_refused)
     float logits[100];
     char error[256] = "";
     ck_assert_int_eq(gpt_params(&uneven, 1, &params, &count), ZERO_ERR_ARGUMENT);
-    ck_assert_ptr_null(gpt_create(&uneven, ZERO_FP32, 1, 1, error, sizeof(error)));
+    ck_assert_ptr_null(
+        gpt_create(&(struct gpt_config){uneven, ZERO_FP32, 1, 1, false}, error, sizeof(error)));
     ck_assert_ptr_nonnull(strstr(error, "33 channels"));
     session_open(&s, &tiny, ZERO_FP32, 1);
     ck_assert_int_gt(gpt_bytes(s.m), 0);
@@ -600,7 +629,7 @@ START_TEST(not_a_number_shows)
     float nan = NAN;
     session_open(&s, &tiny, kinds[_i].dtype, 2);
     OK(&s, zero_write(s.z, 2, ZERO_MASTER, 0, 1, &nan));
-    OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){1e-3, 0.9, 0.9, 1e-8, 0}));
+    OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){1e-3, 0.9, 0.9, 1e-8, 0, false}));
     ck_assert(isnan(train(&s)));
     OK(&s, zero_step(s.z, &info));
     ck_assert(info.skipped);
@@ -660,6 +689,7 @@ int main(void)
     tcase_add_loop_test(t, odd_sizes, 0, 2);
     tcase_add_test(t, large_scores);
     tcase_add_loop_test(t, threads_change_no_bit, 0, 2);
+    tcase_add_loop_test(t, recompute_changes_no_bit, 0, 2);
     tcase_add_loop_test(t, workers_run_each_task_once, 1, 5);
     tcase_add_test(t, parameters_are_gpt2s);
     tcase_add_test(t, bad_arguments_are_refused);

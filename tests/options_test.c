@@ -120,10 +120,12 @@ START_TEST(list_overflow)
     for (int i = 2; i < OPTION_LIST_MAX + 3; i++)
         argv[i] = argv[2];
     ck_assert_int_eq(options_parse(table, COUNT, OPTION_LIST_MAX + 2, argv, &values, given, error,
-                                   sizeof(error)), 0);
+                                   sizeof(error)),
+                     0);
     ck_assert_int_eq(values.list.count, OPTION_LIST_MAX);
     ck_assert_int_eq(options_parse(table, COUNT, OPTION_LIST_MAX + 3, argv, &values, given, error,
-                                   sizeof(error)), -1);
+                                   sizeof(error)),
+                     -1);
     ck_assert_ptr_nonnull(strstr(error, "more than 256 values"));
 }
 END_TEST
@@ -208,19 +210,29 @@ END_TEST
 
 START_TEST(trainer_help)
 {
-    const char *const names[] = {
-        "stage", "offload", "offload-optimizer", "offload-param", "offload-grad", "nvme-path",
-        "host-bytes", "chunk", "slots", "ring", "data", "model", "layers", "channels", "heads",
-        "seq", "dtype", "batch", "accumulate", "steps", "lr", "warmup", "decay", "clip",
-        "weight-decay", "beta1", "beta2", "eps", "seed", "threads", "deadline", "eval-every",
-        "log", "sample", "temperature", "quiet", "help"};
+    const char *const names[] = {"stage",         "offload",      "offload-optimizer",
+                                 "offload-param", "offload-grad", "nvme-path",
+                                 "host-bytes",    "chunk",        "slots",
+                                 "ring",          "data",         "model",
+                                 "layers",        "channels",     "heads",
+                                 "seq",           "dtype",        "batch",
+                                 "accumulate",    "steps",        "lr",
+                                 "warmup",        "decay",        "clip",
+                                 "weight-decay",  "beta1",        "beta2",
+                                 "eps",           "seed",         "recompute",
+                                 "threads",       "deadline",     "eval-every",
+                                 "log",           "sample",       "temperature",
+                                 "quiet",         "help"};
+    const char *const flags[] = {"recompute", "quiet", "help"};
     const size_t count = sizeof(names) / sizeof(*names);
     char *text = printed(arguments_help), *rest = text;
     size_t entries = 0, defaults_shown = 0;
     for (size_t i = 0; i < count; i++) {
         char entry[64];
-        snprintf(entry, sizeof(entry), "\n  --%s%s", names[i],
-                 strcmp(names[i], "quiet") && strcmp(names[i], "help") ? " " : "  ");
+        bool flag = false;
+        for (size_t j = 0; j < sizeof(flags) / sizeof(*flags); j++)
+            flag = flag || strcmp(names[i], flags[j]) == 0;
+        snprintf(entry, sizeof(entry), "\n  --%s%s", names[i], flag ? "  " : " ");
         ck_assert_ptr_nonnull(strstr(text, entry));
     }
     for (const char *at = text; (at = strstr(at, "\n  --")); at++)
@@ -228,7 +240,7 @@ START_TEST(trainer_help)
     for (const char *at = text; (at = strstr(at, "(default:")); at++)
         defaults_shown++;
     ck_assert_uint_eq(entries, count);
-    ck_assert_uint_eq(defaults_shown, count - 2); /* all but the two flags */
+    ck_assert_uint_eq(defaults_shown, count - sizeof(flags) / sizeof(*flags));
     for (char *line; (line = strsep(&rest, "\n"));)
         ck_assert_uint_le(strlen(line), 100);
     free(text);
@@ -276,7 +288,8 @@ END_TEST
 START_TEST(trainer_config)
 {
     ck_assert_int_eq(train("--stage 3 --offload nvme --offload-grad cpu --nvme-path /x "
-                           "--host-bytes 1M --chunk 64K --slots 3 --ring posix"), 0);
+                           "--host-bytes 1M --chunk 64K --slots 3 --ring posix"),
+                     0);
     struct zero_config c = arguments_config(&arguments);
     ck_assert_uint_eq(c.size, sizeof(c));
     ck_assert(c.stage == 3 && c.dtype == ZERO_BF16 && c.offload == ZERO_NVME);
@@ -285,7 +298,8 @@ START_TEST(trainer_config)
     ck_assert(c.chunk_slots == 3 && c.ring == ZERO_RING_POSIX && c.deadline_seconds == 300);
     ck_assert_str_eq(c.nvme_path, "/x");
     ck_assert_int_eq(train("--stage 3 --dtype fp32 --offload-optimizer host --offload-param device "
-                           "--threads 2 --deadline 9"), 0);
+                           "--threads 2 --deadline 9"),
+                     0);
     c = arguments_config(&arguments);
     ck_assert(c.dtype == ZERO_FP32 && c.offload_optimizer == ZERO_HOST && c.threads == 2);
     ck_assert(c.offload_param == ZERO_DEVICE && c.deadline_seconds == 9);
@@ -317,23 +331,25 @@ END_TEST
 START_TEST(trainer_contradictions)
 {
     contradiction("--model d6 --heads 2", "--model d6 and --heads contradict each other. Give the "
-                  "model's name, or --layers, --channels and --heads.");
+                                          "model's name, or --layers, --channels and --heads.");
     contradiction("--channels 256 --heads 3", "--channels 256 cannot be divided among 3 heads. "
-                  "Give --channels a multiple of --heads.");
-    contradiction("--stage 2 --offload-param nvme", "--offload-param nvme contradicts --stage 2, "
+                                              "Give --channels a multiple of --heads.");
+    contradiction("--stage 2 --offload-param nvme",
+                  "--offload-param nvme contradicts --stage 2, "
                   "where every rank keeps whole parameters. Give --stage 3, or leave "
                   "--offload-param out.");
-    contradiction("--offload cpu --host-bytes 1K", "--host-bytes 1024 is for optimizer state on "
+    contradiction("--offload cpu --host-bytes 1K",
+                  "--host-bytes 1024 is for optimizer state on "
                   "nvme, but its place is cpu. Give --offload nvme, or leave --host-bytes out.");
     contradiction("--chunk 1000", "--chunk 1000 is not a multiple of 64. Give 960.");
     contradiction("--steps 5 --warmup 6", "--warmup 6 goes beyond step 5, where --decay ends. "
-                  "Give a shorter --warmup or a longer --decay.");
+                                          "Give a shorter --warmup or a longer --decay.");
     contradiction("--offload-grad nvme", "--offload-grad is given 'nvme', which it cannot be. Give "
-                  "none or cpu.");
+                                         "none or cpu.");
     contradiction("--dtype fp16", "--dtype is given 'fp16', which it cannot be. Give bf16 or "
-                  "fp32.");
+                                  "fp32.");
     contradiction("--beta2 1", "--beta2 is given '1', which it cannot be. Give a number of at "
-                  "least 0 and below 1.");
+                               "least 0 and below 1.");
     contradiction("--eps 0", "--eps is given '0', which it cannot be. Give a number above 0.");
     ck_assert_int_eq(train("--stage 2 --offload-param none"), 0);
     ck_assert_int_eq(train("--offload cpu --offload-optimizer nvme --host-bytes 1K"), 0);
@@ -366,8 +382,9 @@ START_TEST(hash)
     ck_assert_int_eq(train(""), 0);
     uint64_t plain = arguments_hash(&arguments);
     const char *const same[] = {"--threads 3", "--steps 100", "--deadline 7"};
-    const char *const other[] = {"--seed 2", "--steps 99", "--batch 4", "--lr 2e-3", "--quiet",
-                                 "--layers 3", "--log x.csv", "--accumulate 2", "--sample 7"};
+    const char *const other[] = {"--seed 2",    "--steps 99",     "--batch 4",
+                                 "--lr 2e-3",   "--quiet",        "--layers 3",
+                                 "--log x.csv", "--accumulate 2", "--sample 7"};
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         ck_assert_int_eq(train(same[i]), 0);
         ck_assert_uint_eq(arguments_hash(&arguments), plain);

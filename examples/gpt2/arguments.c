@@ -16,10 +16,8 @@ static const struct model {
     const char *name;
     int layers, channels, seq, vocab, batch;
 } models[] = {
-    {"d4", 4, 256, 128, 256, 8},
-    {"d6", 6, 384, 128, 256, 8},
-    {"d12", 12, 768, 256, 256, 4},
-    {"gpt2", 12, 768, 1024, 50257, 1},
+    {"d4", 4, 256, 128, 256, 8},    {"d6", 6, 384, 128, 256, 8},
+    {"d12", 12, 768, 256, 256, 4},  {"gpt2", 12, 768, 1024, 50257, 1},
     {"1B", 20, 2048, 1024, 256, 1},
 };
 enum { HEAD = 64 }; /* channels of an attention head */
@@ -45,20 +43,19 @@ static const struct option_choice grad_places[] = {
 };
 static const struct option_choice dtypes[] = {
     {.name = "bf16", .value = ZERO_BF16}, {.name = "fp32", .value = ZERO_FP32}, {.name = NULL}};
-static const struct option_choice rings[] = {
-    {.name = "auto", .value = ZERO_RING_AUTO},
-    {.name = "uring", .value = ZERO_RING_URING},
-    {.name = "posix", .value = ZERO_RING_POSIX},
-    {.name = NULL}};
+static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING_AUTO},
+                                             {.name = "uring", .value = ZERO_RING_URING},
+                                             {.name = "posix", .value = ZERO_RING_POSIX},
+                                             {.name = NULL}};
 
-#define FIELD(field) .offset = offsetof(struct arguments, field)
+#define FIELD(field)              .offset = offsetof(struct arguments, field)
 #define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
-#define SIZE(field, least, most) .kind = OPTION_SIZE, FIELD(field), .min = least, .max = most
-#define REAL(field) .kind = OPTION_REAL, FIELD(field)
-#define CHOICE(field, list) .kind = OPTION_CHOICE, FIELD(field), .choices = list
-#define NOT_NEGATIVE .max = DBL_MAX, .range = "a number of at least 0"
-#define BELOW_ONE .max = 0x1.fffffffffffffp-1, .range = "a number of at least 0 and below 1"
-#define POSITIVE .min = DBL_MIN, .max = DBL_MAX, .range = "a number above 0"
+#define SIZE(field, least, most)  .kind = OPTION_SIZE, FIELD(field), .min = least, .max = most
+#define REAL(field)               .kind = OPTION_REAL, FIELD(field)
+#define CHOICE(field, list)       .kind = OPTION_CHOICE, FIELD(field), .choices = list
+#define NOT_NEGATIVE              .max = DBL_MAX, .range = "a number of at least 0"
+#define BELOW_ONE                 .max = 0x1.fffffffffffffp-1, .range = "a number of at least 0 and below 1"
+#define POSITIVE                  .min = DBL_MIN, .max = DBL_MAX, .range = "a number above 0"
 
 static const struct option table[] = {
     {"stage", WHOLE(stage, 0, 3), .value = "0..3", .initial = "0",
@@ -95,8 +92,8 @@ static const struct option table[] = {
      .help = "instead of --model: width"},
     {"heads", WHOLE(heads, 1, 1024), .value = "H", .shown = "channels / 64",
      .help = "instead of --model: attention heads, which divide the channels"},
-    {"seq", WHOLE(seq, 1, 65536), .value = "T",
-     .shown = "128; d12 256; gpt2 and 1B 1024", .help = "tokens (bytes) of a sequence"},
+    {"seq", WHOLE(seq, 1, 65536), .value = "T", .shown = "128; d12 256; gpt2 and 1B 1024",
+     .help = "tokens (bytes) of a sequence"},
     {"dtype", CHOICE(dtype, dtypes), .initial = "bf16",
      .help = "of parameters and gradients; optimizer state is fp32"},
     {"batch", WHOLE(batch, 1, 65536), .value = "B", .shown = "8; d12 4; gpt2 and 1B 1",
@@ -122,6 +119,9 @@ static const struct option table[] = {
      .help = "Adam: added to the root of the square"},
     {"seed", SIZE(seed, 0, 0x1p53), .value = "K", .initial = "1",
      .help = "of initial parameters, choice of sequences, and sample"},
+    {"recompute", .kind = OPTION_FLAG, FIELD(recompute),
+     .help = "compute each block's forward again in backward: less memory, a quarter more time, "
+             "the same bits"},
     {"threads", WHOLE(threads, 1, 1024), .value = "K",
      .shown = "the node's CPUs divided by the ranks that share them",
      .help = "of the model and of the engine, each"},
@@ -166,14 +166,18 @@ static int resolve_shape(struct arguments *a, struct check *c)
     const char *parts[] = {"layers", "channels", "heads"};
     for (int i = 0; i < 3; i++)
         if (was_given(c, "model") && was_given(c, parts[i]))
-            return refuse(c, "--model %s and --%s contradict each other. Give the model's name, or "
-                          "--layers, --channels and --heads.", models[a->model].name, parts[i]);
+            return refuse(c,
+                          "--model %s and --%s contradict each other. Give the model's name, or "
+                          "--layers, --channels and --heads.",
+                          models[a->model].name, parts[i]);
     const struct model *m = &models[a->model];
     int channels = a->channels ? a->channels : m->channels;
     int heads = a->heads ? a->heads : channels < HEAD ? 1 : channels / HEAD;
     if (channels % heads)
-        return refuse(c, "--channels %d cannot be divided among %d heads. Give --channels a "
-                      "multiple of --heads.", channels, heads);
+        return refuse(c,
+                      "--channels %d cannot be divided among %d heads. Give --channels a "
+                      "multiple of --heads.",
+                      channels, heads);
     a->shape = (struct gpt_shape){.layers = a->layers ? a->layers : m->layers,
                                   .channels = channels,
                                   .heads = heads,
@@ -193,13 +197,15 @@ static int check_places(const struct arguments *a, struct check *c)
 {
     int state = a->offload_optimizer ? a->offload_optimizer : a->offload;
     if (a->stage < 3 && a->offload_param > ZERO_DEVICE)
-        return refuse(c, "--offload-param %s contradicts --stage %d, where every rank keeps whole "
+        return refuse(c,
+                      "--offload-param %s contradicts --stage %d, where every rank keeps whole "
                       "parameters. Give --stage 3, or leave --offload-param out.",
                       place_word(a->offload_param), a->stage);
     if (a->host_bytes > 0 && state != ZERO_NVME)
-        return refuse(c, "--host-bytes %lld is for optimizer state on nvme, but its place is %s. "
-                      "Give --offload nvme, or leave --host-bytes out.", (long long)a->host_bytes,
-                      place_word(state));
+        return refuse(c,
+                      "--host-bytes %lld is for optimizer state on nvme, but its place is %s. "
+                      "Give --offload nvme, or leave --host-bytes out.",
+                      (long long)a->host_bytes, place_word(state));
     if (a->chunk % 64)
         return refuse(c, "--chunk %lld is not a multiple of 64. Give %lld.", (long long)a->chunk,
                       (long long)(a->chunk / 64 * 64));
@@ -213,8 +219,10 @@ static int resolve_schedule(struct arguments *a, struct check *c)
     if (!was_given(c, "warmup"))
         a->warmup = a->decay / 10 < 100 ? a->decay / 10 : 100;
     if (a->warmup > a->decay)
-        return refuse(c, "--warmup %d goes beyond step %d, where --decay ends. Give a shorter "
-                      "--warmup or a longer --decay.", a->warmup, a->decay);
+        return refuse(c,
+                      "--warmup %d goes beyond step %d, where --decay ends. Give a shorter "
+                      "--warmup or a longer --decay.",
+                      a->warmup, a->decay);
     return 0;
 }
 
@@ -245,6 +253,15 @@ void arguments_help(FILE *out)
 const char *arguments_model(const struct arguments *a)
 {
     return a->layers || a->channels || a->heads ? "own" : models[a->model].name;
+}
+
+struct gpt_config arguments_model_config(const struct arguments *a, int threads)
+{
+    return (struct gpt_config){.shape = a->shape,
+                               .dtype = (enum zero_dtype)a->dtype,
+                               .batch = a->batch,
+                               .threads = threads,
+                               .recompute = a->recompute};
 }
 
 struct zero_config arguments_config(const struct arguments *a)
@@ -281,11 +298,10 @@ double arguments_lr(const struct arguments *a, int64_t step)
 uint64_t arguments_hash(const struct arguments *a)
 {
     const double values[] = {
-        a->shape.layers, a->shape.channels, a->shape.heads,      a->shape.seq,
-        a->shape.vocab,  a->batch,          a->accumulate,       a->steps,
-        a->warmup,       a->decay,          a->lr,               a->clip,
-        a->weight_decay, a->beta1,          a->beta2,            a->eps,
-        a->eval_every,   a->sample,         a->temperature,      (double)a->seed,
+        a->shape.layers, a->shape.channels, a->shape.heads,  a->shape.seq,   a->shape.vocab,
+        a->batch,        a->accumulate,     a->steps,        a->warmup,      a->decay,
+        a->lr,           a->clip,           a->weight_decay, a->beta1,       a->beta2,
+        a->eps,          a->eval_every,     a->sample,       a->temperature, (double)a->seed,
         a->quiet,        a->log != NULL,
     };
     uint64_t hash = 0;

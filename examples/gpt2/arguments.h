@@ -23,7 +23,7 @@ struct arguments {
     int64_t seed, host_bytes, chunk;
     int threads, slots, deadline, eval_every, sample;
     const char *nvme_path, *log;
-    bool quiet, help;
+    bool recompute, quiet, help;
 };
 
 /* Returns 0, or -1 with a sentence in error. With --help nothing else is
@@ -33,6 +33,9 @@ void arguments_help(FILE *out);
 
 /* The name --model has for this shape, or "own". */
 const char *arguments_model(const struct arguments *a);
+
+/* The model's configuration, for threads workers. */
+struct gpt_config arguments_model_config(const struct arguments *a, int threads);
 
 /* The engine's configuration. */
 struct zero_config arguments_config(const struct arguments *a);

@@ -69,10 +69,10 @@ void block_forward(const struct compute *c, const void *const params[BLOCK_TENSO
     linear_forward(c, saved->norm1, params[QKV_WEIGHT], n, 3 * n, tile_to_operand, &qkv);
     attention_forward(c, saved->qkv, saved->lse, saved->mixed);
     linear_forward(c, saved->mixed, params[PROJ_WEIGHT], n, n, tile_to_float, &mid);
-    norm_forward(c, saved->mid, params[LN2_WEIGHT], params[LN2_BIAS], saved->stats2,
-                 saved->norm2);
+    norm_forward(c, saved->mid, params[LN2_WEIGHT], params[LN2_BIAS], saved->stats2, saved->norm2);
     linear_forward(c, saved->norm2, params[FC_WEIGHT], n, 4 * n, tile_to_gelu, &wide);
-    linear_forward(c, saved->active, params[OUT_WEIGHT], 4 * n, n, tile_to_float, &out);
+    if (y)
+        linear_forward(c, saved->active, params[OUT_WEIGHT], 4 * n, n, tile_to_float, &out);
 }
 
 static void mlp_backward(const struct compute *c, const void *const params[BLOCK_TENSORS],

@@ -48,7 +48,7 @@ struct block_room {
     float *dnorm; /* (rows, C) fp32 */
 };
 
-/* y (rows, C) from saved->x. */
+/* y (rows, C) from saved->x. NULL: y is not computed, only what backward needs. */
 void block_forward(const struct compute *c, const void *const params[BLOCK_TENSORS],
                    const struct block_saved *saved, float *y);
 /* dx (rows, C) comes as the gradient of y and leaves as that of saved->x. */

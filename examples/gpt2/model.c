@@ -28,21 +28,22 @@ struct gpt {
     struct compute compute; /* of a whole micro-batch */
     void *memory;
     int64_t bytes;
+    bool recompute;            /* layers share all of saved but x; backward fills it again */
     struct block_saved *saved; /* (layers) */
     struct block_room room;
     struct head_room head;
-    float *x;            /* (rows, C): what the last block gave */
-    float *final_stats;  /* (rows, 2) */
-    void *final;         /* (rows, C) operand: x after the final norm */
-    float *dx;           /* (rows, C): the gradient on its way back */
-    int32_t *chain;      /* (V + rows) */
+    float *x;           /* (rows, C): what the last block gave */
+    float *final_stats; /* (rows, 2) */
+    void *final;        /* (rows, C) operand: x after the final norm */
+    float *dx;          /* (rows, C): the gradient on its way back */
+    int32_t *chain;     /* (V + rows) */
 };
 
+/* All but x. */
 static void saved_carve(struct block_saved *s, struct carve *carve, const struct compute *c)
 {
     int64_t rows = compute_rows(c), floats = rows * (int64_t)sizeof(float);
     int64_t row = rows * c->channels * operand_bytes(c->dtype);
-    s->x = carve_take(carve, floats * c->channels);
     s->mid = carve_take(carve, floats * c->channels);
     s->stats1 = carve_take(carve, floats * 2);
     s->stats2 = carve_take(carve, floats * 2);
@@ -55,6 +56,22 @@ static void saved_carve(struct block_saved *s, struct carve *carve, const struct
     s->active = carve_take(carve, row * 4);
 }
 
+/* What backward needs of each block: with recompute its input alone, and one
+ * place for the rest. */
+static void blocks_carve(struct gpt *m, struct carve *carve)
+{
+    const struct compute *c = &m->compute;
+    int64_t x = (int64_t)compute_rows(c) * c->channels * (int64_t)sizeof(float);
+    for (int layer = 0; layer < m->shape.layers; layer++) {
+        struct block_saved *s = &m->saved[layer];
+        if (layer > 0 && m->recompute)
+            *s = m->saved[0];
+        else
+            saved_carve(s, carve, c);
+        s->x = carve_take(carve, x);
+    }
+}
+
 /* Lays out the model's memory from base; returns its bytes. */
 static int64_t memory_carve(struct gpt *m, void *base)
 {
@@ -64,8 +81,7 @@ static int64_t memory_carve(struct gpt *m, void *base)
     int64_t row = rows * c->channels * operand_bytes(c->dtype);
     int64_t blocks = (rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
 
-    for (int layer = 0; layer < m->shape.layers; layer++)
-        saved_carve(&m->saved[layer], &carve, c);
+    blocks_carve(m, &carve);
     m->x = carve_take(&carve, floats * c->channels);
     m->final_stats = carve_take(&carve, floats * 2);
     m->final = carve_take(&carve, row);
@@ -104,21 +120,27 @@ static int memory_create(struct gpt *m, char *error, size_t error_size)
     }
     snprintf(error, error_size,
              "Cannot allocate %lld bytes of activations for %d sequences of %d positions. "
-             "Use a smaller batch.",
-             (long long)m->bytes, m->compute.batch, m->shape.seq);
+             "Use a smaller batch%s.",
+             (long long)m->bytes, m->compute.batch, m->shape.seq,
+             m->recompute ? "" : ", or recompute");
     return -1;
 }
 
-struct gpt *gpt_create(const struct gpt_shape *shape, enum zero_dtype dtype, int batch,
-                       int threads, char *error, size_t error_size)
+static bool config_valid(const struct gpt_config *g)
 {
-    if (!tensors_shape_valid(shape) || batch < 1 || threads < 1 || threads > 4096 ||
-        (int64_t)batch * shape->seq > 1 << 24) {
+    return tensors_shape_valid(&g->shape) && g->batch >= 1 && g->threads >= 1 &&
+           g->threads <= 4096 && (int64_t)g->batch * g->shape.seq <= 1 << 24;
+}
+
+struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t error_size)
+{
+    const struct gpt_shape *shape = &config->shape;
+    if (!config_valid(config)) {
         snprintf(error, error_size,
                  "No such model: %d layers, %d channels, %d heads, %d positions, vocabulary %d, "
                  "batch %d, %d threads. All must be positive, channels a multiple of heads.",
-                 shape->layers, shape->channels, shape->heads, shape->seq, shape->vocab, batch,
-                 threads);
+                 shape->layers, shape->channels, shape->heads, shape->seq, shape->vocab,
+                 config->batch, config->threads);
         return NULL;
     }
     struct gpt *m = calloc(1, sizeof(*m));
@@ -127,11 +149,15 @@ struct gpt *gpt_create(const struct gpt_shape *shape, enum zero_dtype dtype, int
         return NULL;
     }
     m->shape = *shape;
-    m->compute = (struct compute){.dtype = dtype, .batch = batch, .seq = shape->seq,
-                                  .channels = shape->channels, .heads = shape->heads};
+    m->recompute = config->recompute;
+    m->compute = (struct compute){.dtype = config->dtype,
+                                  .batch = config->batch,
+                                  .seq = shape->seq,
+                                  .channels = shape->channels,
+                                  .heads = shape->heads};
     if (memory_create(m, error, error_size) == 0)
-        m->compute.workers = workers_create(threads, scratch_bytes(m), matmul_thread_init, error,
-                                            error_size);
+        m->compute.workers = workers_create(config->threads, scratch_bytes(m), matmul_thread_init,
+                                            error, error_size);
     if (!m->compute.workers) {
         gpt_destroy(m);
         return NULL;
@@ -264,8 +290,7 @@ static int final_unit_backward(struct walk *w)
     TRY(params_get(w->z, first, 2, params));
     TRY(grads_get(w->z, first, 2, grads));
     memset(m->dx, 0, (size_t)compute_rows(&w->c) * (size_t)w->c.channels * sizeof(float));
-    norm_backward(&w->c, m->x, m->final_stats, params[0], m->room.dnorm, m->dx, grads[0],
-                  grads[1]);
+    norm_backward(&w->c, m->x, m->final_stats, params[0], m->room.dnorm, m->dx, grads[0], grads[1]);
     TRY(zero_release(w->z, unit));
     return zero_reduce(w->z, unit);
 }
@@ -279,6 +304,8 @@ static int block_unit_backward(struct walk *w, int layer)
     TRY(zero_acquire(w->z, layer + 1));
     TRY(params_get(w->z, first, BLOCK_TENSORS, params));
     TRY(grads_get(w->z, first, BLOCK_TENSORS, grads));
+    if (m->recompute && layer < m->shape.layers - 1) /* the last one's is still there */
+        block_forward(&w->c, params, &m->saved[layer], NULL);
     block_backward(&w->c, params, grads, &m->saved[layer], &m->room, m->dx);
     TRY(zero_release(w->z, layer + 1));
     return zero_reduce(w->z, layer + 1);

@@ -10,11 +10,12 @@
  * The bits of losses and gradients depend on shape, dtype, batch, parameters
  * and tokens, not on the number of threads.
  *
- * No dropout, no cache of keys and values for sampling, no recomputation.
+ * No dropout, no cache of keys and values for sampling.
  */
 #ifndef EXAMPLES_GPT2_MODEL_H
 #define EXAMPLES_GPT2_MODEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,11 +46,18 @@ int64_t gpt_param_count(const struct gpt_shape *shape); /* elements, padding of 
 
 struct gpt;
 
-/* Memory for batch sequences of shape->seq positions, and threads workers, the
- * caller included. NULL with a sentence in error on failure. */
-struct gpt *gpt_create(const struct gpt_shape *shape, enum zero_dtype dtype, int batch,
-                       int threads, char *error, size_t error_size);
-void gpt_destroy(struct gpt *m); /* NULL is fine */
+struct gpt_config {
+    struct gpt_shape shape;
+    enum zero_dtype dtype;
+    int batch;      /* sequences of shape.seq positions in a micro-batch */
+    int threads;    /* workers, the caller included */
+    bool recompute; /* backward runs each block's forward again, so that of a block only its
+                       input is kept: the same bits, a quarter more time, less memory */
+};
+
+/* NULL with a sentence in error on failure. */
+struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t error_size);
+void gpt_destroy(struct gpt *m);        /* NULL is fine */
 int64_t gpt_bytes(const struct gpt *m); /* of its memory: activations and scratch */
 
 struct gpt_times {

@@ -38,8 +38,7 @@ int run_check(struct run *r, int status)
         return 0;
     const char *sentence = r->z ? zero_last_error(r->z) : "";
     if (!r->error[0])
-        snprintf(r->error, sizeof(r->error), "%s",
-                 *sentence ? sentence : zero_status_name(status));
+        snprintf(r->error, sizeof(r->error), "%s", *sentence ? sentence : zero_status_name(status));
     return -1;
 }
 
@@ -104,16 +103,18 @@ static bool create_local(struct run *r)
     size_t tokens = (size_t)r->a->batch * (size_t)r->a->shape.seq;
     if (run_check(r, zero_stats(r->z, &stats)))
         return false;
-    r->model = gpt_create(&r->a->shape, (enum zero_dtype)r->a->dtype, r->a->batch, stats.threads,
-                          r->error, sizeof(r->error));
+    struct gpt_config config = arguments_model_config(r->a, stats.threads);
+    r->model = gpt_create(&config, r->error, sizeof(r->error));
     if (!r->model)
         return false;
     r->tokens = malloc(tokens * sizeof(int32_t));
     r->targets = malloc(tokens * sizeof(int32_t));
     r->losses = malloc((size_t)r->a->accumulate * sizeof(double));
     if (!r->tokens || !r->targets || !r->losses) {
-        snprintf(r->error, sizeof(r->error), "No memory is left for a batch of %zu tokens. Give a "
-                 "smaller --batch or --seq.", tokens);
+        snprintf(r->error, sizeof(r->error),
+                 "No memory is left for a batch of %zu tokens. Give a "
+                 "smaller --batch or --seq.",
+                 tokens);
         return false;
     }
     return log_open(r);
@@ -122,15 +123,14 @@ static bool create_local(struct run *r)
 static int load_text(struct run *r)
 {
     const struct arguments *a = r->a;
-    if (text_load(&r->text, a->data.items, a->data.count, a->shape.seq, r->error,
-                  sizeof(r->error)))
+    if (text_load(&r->text, a->data.items, a->data.count, a->shape.seq, r->error, sizeof(r->error)))
         return -1;
     if (a->eval_every == 0 || r->text.held_bytes >= text_needs(a->shape.seq))
         return 0;
     snprintf(r->error, sizeof(r->error),
              "%d files of text leave %lld bytes held out, and --eval-every %d needs %lld for one "
-             "sequence. Give more with --data, or --eval-every 0.", r->text.files,
-             (long long)r->text.held_bytes, a->eval_every,
+             "sequence. Give more with --data, or --eval-every 0.",
+             r->text.files, (long long)r->text.held_bytes, a->eval_every,
              (long long)text_needs(a->shape.seq));
     return -1;
 }
@@ -141,8 +141,10 @@ int run_create(struct run *r, const struct arguments *a)
     if (load_text(r))
         return -1;
     if (gpt_params(&a->shape, (uint64_t)a->seed, &r->params, &r->count)) {
-        snprintf(r->error, sizeof(r->error), "A model of %d layers and %d channels cannot be "
-                 "described. Give a smaller one.", a->shape.layers, a->shape.channels);
+        snprintf(r->error, sizeof(r->error),
+                 "A model of %d layers and %d channels cannot be "
+                 "described. Give a smaller one.",
+                 a->shape.layers, a->shape.channels);
         return -1;
     }
     struct zero_config config = arguments_config(a);
@@ -245,8 +247,8 @@ static int take_counters(struct run *r, struct zero_stats *last, struct step_rec
     *last = now;
     if (!r->a->log)
         return 0;
-    return run_sum(r, read, &record->read_bytes) || run_sum(r, written, &record->written_bytes)
-               ? -1 : 0;
+    return run_sum(r, read, &record->read_bytes) || run_sum(r, written, &record->written_bytes) ? -1
+                                                                                                : 0;
 }
 
 static int train_step(struct run *r, struct zero_stats *last, struct step_record *record)
@@ -256,8 +258,11 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     double begun = clock_now();
     int64_t step = record->step - 1;
     record->lr = arguments_lr(a, step);
-    struct zero_adam adam = {.lr = record->lr, .beta1 = a->beta1, .beta2 = a->beta2,
-                             .eps = a->eps, .weight_decay = a->weight_decay};
+    struct zero_adam adam = {.lr = record->lr,
+                             .beta1 = a->beta1,
+                             .beta2 = a->beta2,
+                             .eps = a->eps,
+                             .weight_decay = a->weight_decay};
     if (run_check(r, zero_set_adam(r->z, 0, &adam)) || micro_steps(r, step, &record->times) ||
         mean_loss(r, r->losses, a->accumulate, &record->loss) ||
         run_check(r, zero_step(r->z, &info)))
@@ -306,7 +311,8 @@ int run_train(struct run *r)
         if (skips == SKIPS_MAX) {
             snprintf(r->error, sizeof(r->error),
                      "%d steps in a row were skipped, up to step %d, because gradients were not "
-                     "finite. Lower --lr, or give --dtype fp32.", skips, step);
+                     "finite. Lower --lr, or give --dtype fp32.",
+                     skips, step);
             return -1;
         }
     }
@@ -324,8 +330,10 @@ static bool log_close(struct run *r)
     well = fclose(r->log) == 0 && well;
     r->log = NULL;
     if (!well)
-        snprintf(r->error, sizeof(r->error), "'%s' could not be written to its end. Give --log a "
-                 "file on a disk with space.", r->a->log);
+        snprintf(r->error, sizeof(r->error),
+                 "'%s' could not be written to its end. Give --log a "
+                 "file on a disk with space.",
+                 r->a->log);
     return well;
 }
 
