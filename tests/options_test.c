@@ -328,6 +328,44 @@ START_TEST(trainer_models)
 }
 END_TEST
 
+/* Parameters as those who named the models count them, in billions. */
+START_TEST(trainer_sizes)
+{
+    static const struct {
+        const char *name;
+        int layers, channels, heads, vocab;
+        double billions;
+    } sizes[] = {
+        {"d12", 12, 768, 12, 256, 0.085},
+        {"gpt2", 12, 768, 12, 50257, 0.124},
+        {"gpt2-medium", 24, 1024, 16, 50257, 0.355},
+        {"gpt2-large", 36, 1280, 20, 50257, 0.774},
+        {"gpt2-xl", 48, 1600, 25, 50257, 1.558},
+        {"1B", 20, 2048, 16, 256, 1.01},
+        {"2B", 40, 2048, 16, 256, 2.02},
+        {"3B", 60, 2048, 16, 256, 3.03},
+        {"4B", 64, 2304, 24, 256, 4.08},
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        char line[32];
+        snprintf(line, sizeof(line), "--model %s", sizes[i].name);
+        ck_assert_int_eq(train(line), 0);
+        const struct gpt_shape *s = &arguments.shape;
+        ck_assert_str_eq(arguments_model(&arguments), sizes[i].name);
+        ck_assert_int_eq(s->layers, sizes[i].layers);
+        ck_assert_int_eq(s->channels, sizes[i].channels);
+        ck_assert_int_eq(s->heads, sizes[i].heads);
+        ck_assert_int_eq(s->vocab, sizes[i].vocab);
+        ck_assert_double_eq_tol(1e-9 * (double)gpt_param_count(s), sizes[i].billions,
+                                0.01 * sizes[i].billions);
+        if (i > 0) {
+            ck_assert_int_eq(s->seq, 1024);
+            ck_assert_int_eq(arguments.batch, 1);
+        }
+    }
+}
+END_TEST
+
 START_TEST(trainer_contradictions)
 {
     contradiction("--model d6 --heads 2", "--model d6 and --heads contradict each other. Give the "
@@ -412,6 +450,7 @@ int main(void)
     tcase_add_test(trainer, trainer_defaults);
     tcase_add_test(trainer, trainer_config);
     tcase_add_test(trainer, trainer_models);
+    tcase_add_test(trainer, trainer_sizes);
     tcase_add_test(trainer, trainer_contradictions);
     tcase_add_test(trainer, learning_rate);
     tcase_add_test(trainer, hash);

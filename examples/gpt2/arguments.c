@@ -11,20 +11,33 @@
 
 #include "examples/common/counter.h"
 
-/* The models by name. seq and batch are the defaults that go with them. */
+/* The models by name. seq and batch are the defaults that go with them. 1B to
+ * 4B are shapes of ZeRO-Offload (Ren et al., arXiv 2101.06840). */
 static const struct model {
     const char *name;
-    int layers, channels, seq, vocab, batch;
+    int layers, channels, heads, seq, vocab, batch;
 } models[] = {
-    {"d4", 4, 256, 128, 256, 8},    {"d6", 6, 384, 128, 256, 8},
-    {"d12", 12, 768, 256, 256, 4},  {"gpt2", 12, 768, 1024, 50257, 1},
-    {"1B", 20, 2048, 1024, 256, 1},
+    {"d4", 4, 256, 4, 128, 256, 8},
+    {"d6", 6, 384, 6, 128, 256, 8},
+    {"d12", 12, 768, 12, 256, 256, 4},
+    {"gpt2", 12, 768, 12, 1024, 50257, 1},
+    {"gpt2-medium", 24, 1024, 16, 1024, 50257, 1},
+    {"gpt2-large", 36, 1280, 20, 1024, 50257, 1},
+    {"gpt2-xl", 48, 1600, 25, 1024, 50257, 1},
+    {"1B", 20, 2048, 16, 1024, 256, 1},
+    {"2B", 40, 2048, 16, 1024, 256, 1},
+    {"3B", 60, 2048, 16, 1024, 256, 1},
+    {"4B", 64, 2304, 24, 1024, 256, 1},
 };
-enum { HEAD = 64 }; /* channels of an attention head */
+enum { HEAD = 64 }; /* channels of an attention head, where nobody says */
 
 static const struct option_choice model_choices[] = {
-    {.name = "d4", .value = 0},   {.name = "d6", .value = 1}, {.name = "d12", .value = 2},
-    {.name = "gpt2", .value = 3}, {.name = "1B", .value = 4}, {.name = NULL},
+    {.name = "d4", .value = 0},          {.name = "d6", .value = 1},
+    {.name = "d12", .value = 2},         {.name = "gpt2", .value = 3},
+    {.name = "gpt2-medium", .value = 4}, {.name = "gpt2-large", .value = 5},
+    {.name = "gpt2-xl", .value = 6},     {.name = "1B", .value = 7},
+    {.name = "2B", .value = 8},          {.name = "3B", .value = 9},
+    {.name = "4B", .value = 10},         {.name = NULL},
 };
 static const struct option_choice places[] = {
     {.name = "none", .value = ZERO_DEVICE},
@@ -48,13 +61,14 @@ static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING
                                              {.name = "posix", .value = ZERO_RING_POSIX},
                                              {.name = NULL}};
 
+#define NEARLY_ONE                0x1.fffffffffffffp-1
 #define FIELD(field)              .offset = offsetof(struct arguments, field)
 #define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
 #define SIZE(field, least, most)  .kind = OPTION_SIZE, FIELD(field), .min = least, .max = most
 #define REAL(field)               .kind = OPTION_REAL, FIELD(field)
 #define CHOICE(field, list)       .kind = OPTION_CHOICE, FIELD(field), .choices = list
 #define NOT_NEGATIVE              .max = DBL_MAX, .range = "a number of at least 0"
-#define BELOW_ONE                 .max = 0x1.fffffffffffffp-1, .range = "a number of at least 0 and below 1"
+#define BELOW_ONE                 .max = NEARLY_ONE, .range = "a number of at least 0 and below 1"
 #define POSITIVE                  .min = DBL_MIN, .max = DBL_MAX, .range = "a number above 0"
 
 static const struct option table[] = {
@@ -84,19 +98,19 @@ static const struct option table[] = {
     {"data", .kind = OPTION_LIST, FIELD(data), .value = "PATH...", .initial = "/usr/include",
      .help = "files and folders of text, up to the next option; every 20th file is held out"},
     {"model", CHOICE(model, model_choices), .initial = "d4",
-     .help = "size: layers x channels are 4x256, 6x384, 12x768, 12x768 (with GPT-2's vocabulary), "
-             "20x2048"},
+     .help = "size: layers x channels are 4x256, 6x384, 12x768, GPT-2's 12x768, 24x1024, 36x1280, "
+             "48x1600 with its vocabulary, 20x2048, 40x2048, 60x2048, 64x2304"},
     {"layers", WHOLE(layers, 1, 1024), .value = "L", .shown = "of d4",
      .help = "instead of --model: blocks"},
     {"channels", WHOLE(channels, 1, 65536), .value = "C", .shown = "of d4",
      .help = "instead of --model: width"},
     {"heads", WHOLE(heads, 1, 1024), .value = "H", .shown = "channels / 64",
      .help = "instead of --model: attention heads, which divide the channels"},
-    {"seq", WHOLE(seq, 1, 65536), .value = "T", .shown = "128; d12 256; gpt2 and 1B 1024",
+    {"seq", WHOLE(seq, 1, 65536), .value = "T", .shown = "128; d12 256; larger ones 1024",
      .help = "tokens (bytes) of a sequence"},
     {"dtype", CHOICE(dtype, dtypes), .initial = "bf16",
      .help = "of parameters and gradients; optimizer state is fp32"},
-    {"batch", WHOLE(batch, 1, 65536), .value = "B", .shown = "8; d12 4; gpt2 and 1B 1",
+    {"batch", WHOLE(batch, 1, 65536), .value = "B", .shown = "8; d12 4; larger ones 1",
      .help = "sequences per rank and micro-step"},
     {"accumulate", WHOLE(accumulate, 1, 65536), .value = "A", .initial = "1",
      .help = "micro-steps per step"},
@@ -172,7 +186,8 @@ static int resolve_shape(struct arguments *a, struct check *c)
                           models[a->model].name, parts[i]);
     const struct model *m = &models[a->model];
     int channels = a->channels ? a->channels : m->channels;
-    int heads = a->heads ? a->heads : channels < HEAD ? 1 : channels / HEAD;
+    int usual = was_given(c, "channels") ? channels / HEAD : m->heads;
+    int heads = a->heads ? a->heads : usual < 1 ? 1 : usual;
     if (channels % heads)
         return refuse(c,
                       "--channels %d cannot be divided among %d heads. Give --channels a "
