@@ -210,20 +210,50 @@ END_TEST
 
 START_TEST(trainer_help)
 {
-    const char *const names[] = {"stage",         "offload",      "offload-optimizer",
-                                 "offload-param", "offload-grad", "nvme-path",
-                                 "host-bytes",    "chunk",        "slots",
-                                 "ring",          "data",         "model",
-                                 "layers",        "channels",     "heads",
-                                 "seq",           "dtype",        "batch",
-                                 "accumulate",    "steps",        "lr",
-                                 "warmup",        "decay",        "clip",
-                                 "weight-decay",  "beta1",        "beta2",
-                                 "eps",           "seed",         "recompute",
-                                 "threads",       "deadline",     "eval-every",
-                                 "log",           "sample",       "temperature",
-                                 "quiet",         "help"};
-    const char *const flags[] = {"recompute", "quiet", "help"};
+    const char *const names[] = {"stage",
+                                 "offload",
+                                 "offload-optimizer",
+                                 "offload-param",
+                                 "offload-grad",
+                                 "state",
+                                 "grad-dtype",
+                                 "accumulate-in",
+                                 "loss-scale",
+                                 "l2",
+                                 "nvme-path",
+                                 "host-bytes",
+                                 "chunk",
+                                 "slots",
+                                 "ring",
+                                 "data",
+                                 "model",
+                                 "layers",
+                                 "channels",
+                                 "heads",
+                                 "seq",
+                                 "dtype",
+                                 "batch",
+                                 "accumulate",
+                                 "steps",
+                                 "lr",
+                                 "warmup",
+                                 "decay",
+                                 "clip",
+                                 "weight-decay",
+                                 "beta1",
+                                 "beta2",
+                                 "eps",
+                                 "seed",
+                                 "recompute",
+                                 "threads",
+                                 "deadline",
+                                 "eval-every",
+                                 "log",
+                                 "sample",
+                                 "temperature",
+                                 "quiet",
+                                 "help"};
+    const char *const flags[] = {"l2", "recompute", "quiet", "help"};
     const size_t count = sizeof(names) / sizeof(*names);
     char *text = printed(arguments_help), *rest = text;
     size_t entries = 0, defaults_shown = 0;
@@ -304,6 +334,19 @@ START_TEST(trainer_config)
     ck_assert(c.dtype == ZERO_FP32 && c.offload_optimizer == ZERO_HOST && c.threads == 2);
     ck_assert(c.offload_param == ZERO_DEVICE && c.deadline_seconds == 9);
     ck_assert(c.ring == ZERO_RING_AUTO);
+    ck_assert(c.state == ZERO_STATE_FP32 && c.grad_dtype == ZERO_FP32 && c.accumulate == 1);
+    ck_assert(c.accumulate_in == ZERO_SHARD && c.loss_scale == 0 && c.trace == NULL);
+    ck_assert_int_eq(train("--stage 1 --state split --grad-dtype bf16 --accumulate-in local "
+                           "--accumulate 3 --nvme-path /x:/y"),
+                     0);
+    c = arguments_config(&arguments);
+    ck_assert(c.state == ZERO_STATE_SPLIT && c.grad_dtype == ZERO_BF16 && c.accumulate == 3);
+    ck_assert(c.accumulate_in == ZERO_LOCAL);
+    ck_assert_str_eq(c.nvme_path, "/x:/y");
+    ck_assert_int_eq(train("--dtype fp16 --loss-scale 128 --l2"), 0);
+    c = arguments_config(&arguments);
+    ck_assert(c.dtype == ZERO_FP16 && c.loss_scale == 128 && arguments.l2);
+    ck_assert_str_eq(arguments_dtype(&arguments), "fp16");
 }
 END_TEST
 
@@ -384,8 +427,17 @@ START_TEST(trainer_contradictions)
                                           "Give a shorter --warmup or a longer --decay.");
     contradiction("--offload-grad nvme", "--offload-grad is given 'nvme', which it cannot be. Give "
                                          "none or cpu.");
-    contradiction("--dtype fp16", "--dtype is given 'fp16', which it cannot be. Give bf16 or "
-                                  "fp32.");
+    contradiction("--dtype fp8", "--dtype is given 'fp8', which it cannot be. Give bf16, fp32 or "
+                                 "fp16.");
+    contradiction("--state split --dtype fp16",
+                  "--state split keeps half of the master in a bf16 weight, but --dtype is fp16. "
+                  "Give --dtype bf16, or leave --state out.");
+    contradiction("--accumulate-in local --stage 2",
+                  "--accumulate-in local contradicts --stage 2, where no rank has room for whole "
+                  "gradient sums. Give --stage 0 or 1, or leave --accumulate-in out.");
+    contradiction("--loss-scale -1",
+                  "--loss-scale is given '-1', which it cannot be. Give a number "
+                  "of at least 0.");
     contradiction("--beta2 1", "--beta2 is given '1', which it cannot be. Give a number of at "
                                "least 0 and below 1.");
     contradiction("--eps 0", "--eps is given '0', which it cannot be. Give a number above 0.");
@@ -420,9 +472,9 @@ START_TEST(hash)
     ck_assert_int_eq(train(""), 0);
     uint64_t plain = arguments_hash(&arguments);
     const char *const same[] = {"--threads 3", "--steps 100", "--deadline 7"};
-    const char *const other[] = {"--seed 2",    "--steps 99",     "--batch 4",
-                                 "--lr 2e-3",   "--quiet",        "--layers 3",
-                                 "--log x.csv", "--accumulate 2", "--sample 7"};
+    const char *const other[] = {"--seed 2",   "--steps 99", "--batch 4",   "--lr 2e-3",
+                                 "--quiet",    "--layers 3", "--log x.csv", "--accumulate 2",
+                                 "--sample 7", "--l2"};
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         ck_assert_int_eq(train(same[i]), 0);
         ck_assert_uint_eq(arguments_hash(&arguments), plain);

@@ -27,7 +27,9 @@ cases() {
 2|1||--stage 4|--stage is given '4', .* 0 to 3\.
 2|1||--steps|--steps stands without a value\.
 2|1||--quiet=1|--quiet takes no value
-2|1||--dtype fp16|--dtype is given 'fp16', .* bf16 or fp32\.
+2|1||--dtype fp8|--dtype is given 'fp8', .* bf16, fp32 or fp16\.
+2|1||--state split --dtype fp32|--state split keeps .*, but --dtype is fp32\.
+2|1||--stage 2 --accumulate-in local|--accumulate-in local contradicts --stage 2
 2|1||--chunk 100|--chunk 100 is not a multiple of 64\.
 2|1||--chunk 0|--chunk is given '0'
 2|1||--stage 2 --offload-param nvme|--offload-param nvme contradicts --stage 2

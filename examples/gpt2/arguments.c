@@ -54,8 +54,17 @@ static const struct option_choice grad_places[] = {
     {.name = "host", .value = ZERO_HOST, .hidden = true},
     {.name = NULL},
 };
-static const struct option_choice dtypes[] = {
-    {.name = "bf16", .value = ZERO_BF16}, {.name = "fp32", .value = ZERO_FP32}, {.name = NULL}};
+static const struct option_choice dtypes[] = {{.name = "bf16", .value = ZERO_BF16},
+                                              {.name = "fp32", .value = ZERO_FP32},
+                                              {.name = "fp16", .value = ZERO_FP16},
+                                              {.name = NULL}};
+static const struct option_choice grad_dtypes[] = {
+    {.name = "fp32", .value = ZERO_FP32}, {.name = "bf16", .value = ZERO_BF16}, {.name = NULL}};
+static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STATE_FP32},
+                                              {.name = "split", .value = ZERO_STATE_SPLIT},
+                                              {.name = NULL}};
+static const struct option_choice sums[] = {
+    {.name = "shard", .value = ZERO_SHARD}, {.name = "local", .value = ZERO_LOCAL}, {.name = NULL}};
 static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING_AUTO},
                                              {.name = "uring", .value = ZERO_RING_URING},
                                              {.name = "posix", .value = ZERO_RING_POSIX},
@@ -84,9 +93,19 @@ static const struct option table[] = {
      .help = "parameters alone; other than none needs --stage 3"},
     {"offload-grad", CHOICE(offload_grad, grad_places),
      .shown = "none with --offload none, else cpu", .help = "gradients alone"},
-    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR",
+    {"state", CHOICE(state, states), .initial = "fp32",
+     .help =
+         "what is kept of a bf16 model's fp32 master: all of it, or (split) the 16 bits that the "
+         "weight lacks; the same bits, 10 instead of 12 bytes of optimizer state"},
+    {"grad-dtype", CHOICE(grad_dtype, grad_dtypes), .initial = "fp32",
+     .help = "of gradient sums at rest; bf16 rounds them once, when a step's sum is complete"},
+    {"accumulate-in", CHOICE(accumulate_in, sums), .initial = "shard",
+     .help = "where micro-steps add up: in each rank's shard, or in whole sums on every rank "
+             "(stages 0 and 1), which sends less and, with several ranks and micro-steps, gives "
+             "other bits"},
+    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR[:DIR]",
      .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
-     .help = "folder for the files of --offload nvme"},
+     .help = "folder for the files of --offload nvme, or several that share them"},
     {"host-bytes", SIZE(host_bytes, 0, 0x1p50), .value = "SIZE", .initial = "0",
      .help = "per rank: how much optimizer state stays in host memory although its place is nvme"},
     {"chunk", SIZE(chunk, 64, 0x1p30), .value = "ELEMENTS", .initial = "1M",
@@ -110,6 +129,8 @@ static const struct option table[] = {
      .help = "tokens (bytes) of a sequence"},
     {"dtype", CHOICE(dtype, dtypes), .initial = "bf16",
      .help = "of parameters and gradients; optimizer state is fp32"},
+    {"loss-scale", REAL(loss_scale), NOT_NEGATIVE, .value = "X", .initial = "0",
+     .help = "what the loss is multiplied by before backward; 0: adapted with fp16, else 1"},
     {"batch", WHOLE(batch, 1, 65536), .value = "B", .shown = "8; d12 4; larger ones 1",
      .help = "sequences per rank and micro-step"},
     {"accumulate", WHOLE(accumulate, 1, 65536), .value = "A", .initial = "1",
@@ -125,6 +146,8 @@ static const struct option table[] = {
      .help = "gradient norm to clip to; 0: no clipping"},
     {"weight-decay", REAL(weight_decay), NOT_NEGATIVE, .value = "X", .initial = "0.1",
      .help = "decoupled, of matrices and embeddings"},
+    {"l2", .kind = OPTION_FLAG, FIELD(l2),
+     .help = "weight decay joins the gradient: Adam with L2 instead of AdamW"},
     {"beta1", REAL(beta1), BELOW_ONE, .value = "X", .initial = "0.9",
      .help = "Adam: memory of the mean"},
     {"beta2", REAL(beta2), BELOW_ONE, .value = "X", .initial = "0.95",
@@ -208,7 +231,7 @@ static const char *place_word(int place)
     return place == ZERO_NVME ? "nvme" : place == ZERO_HOST ? "cpu" : "none";
 }
 
-static int check_places(const struct arguments *a, struct check *c)
+static int check_engine(const struct arguments *a, struct check *c)
 {
     int state = a->offload_optimizer ? a->offload_optimizer : a->offload;
     if (a->stage < 3 && a->offload_param > ZERO_DEVICE)
@@ -221,6 +244,16 @@ static int check_places(const struct arguments *a, struct check *c)
                       "--host-bytes %lld is for optimizer state on nvme, but its place is %s. "
                       "Give --offload nvme, or leave --host-bytes out.",
                       (long long)a->host_bytes, place_word(state));
+    if (a->state == ZERO_STATE_SPLIT && a->dtype != ZERO_BF16)
+        return refuse(c,
+                      "--state split keeps half of the master in a bf16 weight, but --dtype is %s. "
+                      "Give --dtype bf16, or leave --state out.",
+                      arguments_dtype(a));
+    if (a->accumulate_in == ZERO_LOCAL && a->stage > 1)
+        return refuse(c,
+                      "--accumulate-in local contradicts --stage %d, where no rank has room for "
+                      "whole gradient sums. Give --stage 0 or 1, or leave --accumulate-in out.",
+                      a->stage);
     if (a->chunk % 64)
         return refuse(c, "--chunk %lld is not a multiple of 64. Give %lld.", (long long)a->chunk,
                       (long long)(a->chunk / 64 * 64));
@@ -250,7 +283,7 @@ int arguments_parse(struct arguments *a, int argc, char **argv, char *error, siz
         return a->help ? 0 : -1;
     if (a->help)
         return 0;
-    if (resolve_shape(a, &c) || check_places(a, &c))
+    if (resolve_shape(a, &c) || check_engine(a, &c))
         return -1;
     return resolve_schedule(a, &c);
 }
@@ -263,6 +296,14 @@ void arguments_help(FILE *out)
           "any number of ranks as long as ranks x accumulate stays the same.\n\n",
           out);
     options_help(table, OPTIONS, out);
+}
+
+const char *arguments_dtype(const struct arguments *a)
+{
+    const struct option_choice *c = dtypes;
+    while (c->value != a->dtype)
+        c++;
+    return c->name;
 }
 
 const char *arguments_model(const struct arguments *a)
@@ -289,6 +330,11 @@ struct zero_config arguments_config(const struct arguments *a)
         .offload_optimizer = (enum zero_place)a->offload_optimizer,
         .offload_param = (enum zero_place)a->offload_param,
         .offload_grad = (enum zero_place)a->offload_grad,
+        .state = (enum zero_state)a->state,
+        .grad_dtype = (enum zero_dtype)a->grad_dtype,
+        .accumulate_in = (enum zero_accumulate)a->accumulate_in,
+        .accumulate = a->accumulate,
+        .loss_scale = a->loss_scale,
         .nvme_path = a->nvme_path,
         .host_bytes = a->host_bytes,
         .chunk = a->chunk,
@@ -317,7 +363,7 @@ uint64_t arguments_hash(const struct arguments *a)
         a->batch,        a->accumulate,     a->steps,        a->warmup,      a->decay,
         a->lr,           a->clip,           a->weight_decay, a->beta1,       a->beta2,
         a->eps,          a->eval_every,     a->sample,       a->temperature, (double)a->seed,
-        a->quiet,        a->log != NULL,
+        a->quiet,        a->log != NULL,    a->l2,
     };
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {

@@ -14,16 +14,17 @@
 
 struct arguments {
     int stage, dtype, offload, offload_optimizer, offload_param, offload_grad, ring; /* enums */
+    int state, grad_dtype, accumulate_in;                                            /* enums */
     struct option_list data;
     int model, layers, channels, heads, seq;
     struct gpt_shape shape; /* what the line above amounts to */
     int batch;              /* sequences of one rank's micro-step */
     int accumulate, steps, warmup, decay;
-    double lr, clip, weight_decay, beta1, beta2, eps, temperature;
+    double lr, clip, weight_decay, beta1, beta2, eps, temperature, loss_scale;
     int64_t seed, host_bytes, chunk;
     int threads, slots, deadline, eval_every, sample;
     const char *nvme_path, *log;
-    bool recompute, quiet, help;
+    bool l2, recompute, quiet, help;
 };
 
 /* Returns 0, or -1 with a sentence in error. With --help nothing else is
@@ -33,6 +34,8 @@ void arguments_help(FILE *out);
 
 /* The name --model has for this shape, or "own". */
 const char *arguments_model(const struct arguments *a);
+
+const char *arguments_dtype(const struct arguments *a); /* "bf16", ... */
 
 /* The model's configuration, for threads workers. */
 struct gpt_config arguments_model_config(const struct arguments *a, int threads);

@@ -88,9 +88,9 @@ static void print_task(const struct run *r, const struct zero_stats *s)
     const struct arguments *a = r->a;
     const struct gpt_shape *shape = &a->shape;
     printf("model %s: %s parameters in %s; %d layers, %d channels, %d heads, %d tokens, "
-           "vocabulary %d\n", arguments_model(a), in_thousands(s->plan.params).text,
-           a->dtype == ZERO_BF16 ? "bf16" : "fp32", shape->layers, shape->channels, shape->heads,
-           shape->seq, shape->vocab);
+           "vocabulary %d\n",
+           arguments_model(a), in_thousands(s->plan.params).text, arguments_dtype(a), shape->layers,
+           shape->channels, shape->heads, shape->seq, shape->vocab);
     printf("text: %d files, %s to train on, %s held out (%d files), %d passed over\n",
            r->text.files, in_bytes(r->text.train_bytes).text, in_bytes(r->text.held_bytes).text,
            r->text.held_files, r->text.passed_over);
@@ -138,7 +138,8 @@ void report_start(struct run *r)
 void report_log_header(FILE *log)
 {
     fputs("step,loss,loss_bits,norm,norm_bits,lr,eval_loss,tokens_per_s,step_ms,forward_ms,"
-          "backward_ms,update_ms,wait_ms,read_bytes,written_bytes\n", log);
+          "backward_ms,update_ms,wait_ms,read_bytes,written_bytes\n",
+          log);
     fflush(log);
 }
 
@@ -163,10 +164,11 @@ static void progress_line(const struct run *r, const struct step_record *s, char
         snprintf(eval, sizeof(eval), " | held out %.4f", s->eval_loss);
     snprintf(line, size,
              "step %lld/%d | loss %.4f | norm %.2f | lr %.1e | %.1f ktok/s | "
-             "%.0f ms (fwd %.0f bwd %.0f update %.0f, waited %.0f)%s%s", (long long)s->step,
-             r->a->steps, s->loss, s->norm, s->lr, 1e-3 * (double)step_tokens(r) / s->seconds,
-             1e3 * s->seconds, 1e3 * s->times.forward, 1e3 * s->times.backward, 1e3 * s->update,
-             1e3 * s->wait, eval, s->skipped ? " | skipped: not finite" : "");
+             "%.0f ms (fwd %.0f bwd %.0f update %.0f, waited %.0f)%s%s",
+             (long long)s->step, r->a->steps, s->loss, s->norm, s->lr,
+             1e-3 * (double)step_tokens(r) / s->seconds, 1e3 * s->seconds, 1e3 * s->times.forward,
+             1e3 * s->times.backward, 1e3 * s->update, 1e3 * s->wait, eval,
+             s->skipped ? " | skipped: not finite" : "");
 }
 
 /* mpirun gives its ranks a terminal of their own for standard output, wherever
@@ -198,8 +200,8 @@ void report_step(struct run *r, const struct step_record *s)
         print_live(r, s, line);
         return;
     }
-    bool due = r->a->steps <= EVERY_STEP || s->step == 1 || s->step == r->a->steps ||
-               s->skipped || !isnan(s->eval_loss) || clock_now() - r->printed >= LINE_SECONDS;
+    bool due = r->a->steps <= EVERY_STEP || s->step == 1 || s->step == r->a->steps || s->skipped ||
+               !isnan(s->eval_loss) || clock_now() - r->printed >= LINE_SECONDS;
     if (due) {
         puts(line);
         fflush(stdout);
@@ -231,8 +233,8 @@ static int64_t spilled_bytes(const char *folder)
     DIR *d = *folder && stat(folder, &here) == 0 ? opendir("/proc/self/fd") : NULL;
     int64_t bytes = 0;
     for (struct dirent *e; d && (e = readdir(d));)
-        if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode) &&
-            st.st_nlink == 0 && st.st_dev == here.st_dev)
+        if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0 &&
+            st.st_dev == here.st_dev)
             bytes += (int64_t)st.st_blocks * 512;
     if (d)
         closedir(d);
@@ -281,8 +283,8 @@ static int report_memory(struct run *r, const struct zero_stats *s)
     if (zero_rank(r->z) == 0) {
         printf("memory of rank 0 as planned: device %s, host %s, activations %s, text %s; the "
                "process adds code and libraries\n",
-               in_bytes(p->device.total).text, in_bytes(p->host.total).text,
-               in_bytes(model).text, in_bytes(text).text);
+               in_bytes(p->device.total).text, in_bytes(p->host.total).text, in_bytes(model).text,
+               in_bytes(text).text);
         printf("  %-28s %12s %12s\n", "", "planned", "measured");
     }
     int64_t planned = p->device.total + p->host.total + model + text;
@@ -342,8 +344,9 @@ static int report_io(struct run *r, const struct zero_stats *s)
             return -1;
     if (zero_rank(r->z) == 0)
         printf("rank 0 waited %.2f s for the engine in %.2f s of steps; %lld acquires, %lld of "
-               "them without a gather, %lld gathers in vain\n", r->waited, r->seconds,
-               (long long)s->acquires, (long long)s->served, (long long)s->missed);
+               "them without a gather, %lld gathers in vain\n",
+               r->waited, r->seconds, (long long)s->acquires, (long long)s->served,
+               (long long)s->missed);
     return 0;
 }
 

@@ -262,7 +262,8 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
                              .beta1 = a->beta1,
                              .beta2 = a->beta2,
                              .eps = a->eps,
-                             .weight_decay = a->weight_decay};
+                             .weight_decay = a->weight_decay,
+                             .l2 = a->l2};
     if (run_check(r, zero_set_adam(r->z, 0, &adam)) || micro_steps(r, step, &record->times) ||
         mean_loss(r, r->losses, a->accumulate, &record->loss) ||
         run_check(r, zero_step(r->z, &info)))
