@@ -259,7 +259,8 @@ static void golden_free(struct session *s, struct golden *g)
 static const struct {
     enum zero_dtype dtype;
     double gradient, loss;
-} kinds[] = {{ZERO_FP32, 1e-5, 1e-5}, {ZERO_BF16, 2e-2, 1e-2}};
+} kinds[] = {{ZERO_FP32, 1e-5, 1e-5}, {ZERO_BF16, 2e-2, 1e-2}, {ZERO_FP16, 4e-3, 2e-3}};
+enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 
 START_TEST(golden_gradients)
 {
@@ -676,26 +677,115 @@ START_TEST(products)
 }
 END_TEST
 
+/* IEEE half by its definition. */
+static double half_value(int bits)
+{
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double size = exponent == 0    ? ldexp(fraction, -24)
+                  : exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                                   : ldexp(1024 + fraction, exponent - 25);
+    return bits & 0x8000 ? -size : size;
+}
+
+enum { HALVES = 1 << 16 };
+
+START_TEST(half_widens)
+{
+    uint16_t *half = zeros(HALVES, sizeof(*half)), *again = zeros(HALVES, sizeof(*again));
+    float *wide = zeros(HALVES, sizeof(*wide));
+    for (int i = 0; i < HALVES; i++)
+        half[i] = (uint16_t)i;
+    ck_assert_ptr_eq(operand_view(ZERO_FP16, half, 0, HALVES, wide), wide);
+    operand_store(ZERO_FP16, again, 0, HALVES, wide);
+    for (int i = 0; i < HALVES; i++) {
+        double value = half_value(i);
+        ck_assert_msg(isnan(value)
+                          ? isnan(wide[i])
+                          : (double)wide[i] == value && !signbit(wide[i]) == !signbit(value),
+                      "%04x is %.9g, expected %.9g", i, (double)wide[i], value);
+        ck_assert_msg(again[i] == (isnan(value) ? (i & 0x8000) | 0x7E00 : i), "%04x became %04x", i,
+                      again[i]);
+    }
+    free(half), free(again), free(wide);
+}
+END_TEST
+
+/* Between any two neighbours: the middle goes to the even one. What would be
+ * 65536 is infinite. */
+START_TEST(half_rounds)
+{
+    enum { LARGEST = 0x7BFF };
+    uint16_t *half = zeros(HALVES, sizeof(*half)), *sum = zeros(HALVES, sizeof(*sum));
+    float *wide = zeros(3 * HALVES, sizeof(*wide));
+    for (int sign = 0; sign < HALVES; sign += 0x8000) {
+        for (int i = 0; i <= LARGEST; i++) {
+            double above = i == LARGEST ? 65536 : half_value(i + 1);
+            float middle = (float)((half_value(i) + above) / 2 * (sign ? -1 : 1));
+            wide[i] = middle;
+            sum[i] = (uint16_t)(sign | i);
+        }
+        operand_store(ZERO_FP16, half, 0, LARGEST + 1, wide);
+        for (int i = 0; i <= LARGEST; i++)
+            ck_assert_int_eq(half[i], sign | (i + (i & 1)));
+        for (int side = 0; side < 2; side++) { /* the closest floats to the middle */
+            float *beside = wide + (1 + side) * HALVES;
+            for (int i = 0; i <= LARGEST; i++)
+                beside[i] = nextafterf(wide[i], side ? (sign ? -INFINITY : INFINITY) : 0.0f);
+            operand_store(ZERO_FP16, half, 0, LARGEST + 1, beside);
+            for (int i = 0; i <= LARGEST; i++)
+                ck_assert_int_eq(half[i], sign | (i + side));
+        }
+        for (int i = 0; i <= LARGEST; i++) /* i plus half a step above it */
+            wide[i] -= (float)half_value(sign | i);
+        operand_add(ZERO_FP16, sum, 0, LARGEST + 1, wide);
+        for (int i = 0; i <= LARGEST; i++)
+            ck_assert_int_eq(sum[i], sign | (i + (i & 1)));
+    }
+    const float large[] = {1e30f, -1e30f, 65519.996f, 1e-30f, -1e-30f};
+    operand_store(ZERO_FP16, half, 0, 5, large);
+    ck_assert(half[0] == 0x7C00 && half[1] == 0xFC00 && half[2] == 0x7BFF);
+    ck_assert(half[3] == 0 && half[4] == 0x8000);
+    free(half), free(sum), free(wide);
+}
+END_TEST
+
+/* How many of kinds this engine has. */
+static int engine_kinds(void)
+{
+    struct zero_param one = {.name = "x", .ndim = 1, .shape = {1}};
+    struct zero *z;
+    int count = KINDS;
+    if (zero_init(&z, &one, 1, .dtype = ZERO_FP16, .threads = 1) != ZERO_OK) {
+        printf("skipped: fp16: %s\n", zero_last_error(z));
+        count--;
+    }
+    zero_destroy(z);
+    return count;
+}
+
 int main(void)
 {
     Suite *suite = suite_create("model");
     TCase *t = tcase_create("gpt2");
+    int count = engine_kinds();
     printf("products by %s\n", matmul_backend());
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, golden_gradients, 0, 2);
+    tcase_add_loop_test(t, golden_gradients, 0, count);
     tcase_add_test(t, golden_logits);
     tcase_add_test(t, golden_adam);
     tcase_add_test(t, finite_differences);
-    tcase_add_loop_test(t, odd_sizes, 0, 2);
+    tcase_add_loop_test(t, odd_sizes, 0, count);
     tcase_add_test(t, large_scores);
-    tcase_add_loop_test(t, threads_change_no_bit, 0, 2);
-    tcase_add_loop_test(t, recompute_changes_no_bit, 0, 2);
+    tcase_add_loop_test(t, threads_change_no_bit, 0, count);
+    tcase_add_loop_test(t, recompute_changes_no_bit, 0, count);
     tcase_add_loop_test(t, workers_run_each_task_once, 1, 5);
     tcase_add_test(t, parameters_are_gpt2s);
     tcase_add_test(t, bad_arguments_are_refused);
     tcase_add_test(t, exp_and_log);
-    tcase_add_loop_test(t, not_a_number_shows, 0, 2);
-    tcase_add_loop_test(t, products, 0, 8);
+    tcase_add_loop_test(t, not_a_number_shows, 0, count);
+    tcase_add_loop_test(t, products, 0, 4 * KINDS);
+    tcase_add_test(t, half_widens);
+    tcase_add_test(t, half_rounds);
     suite_add_tcase(suite, t);
     return suite_run_all(suite);
 }

@@ -11,10 +11,10 @@ struct head_task {
     const struct compute *c;
     const struct head_room *room;
     const int32_t *targets;
-    int first; /* vocabulary column of the product's first one */
-    int across; /* tiles of the whole vocabulary */
-    int width; /* of dlogits */
-    float scale; /* of dlogits: 1 / rows */
+    int first;   /* vocabulary column of the product's first one */
+    int across;  /* tiles of the whole vocabulary */
+    int width;   /* of dlogits */
+    float scale; /* of dlogits: loss scale / rows */
 };
 
 static int tiles_across(int vocab)
@@ -44,8 +44,16 @@ static void logits_run(const struct compute *c, const void *x, const void *wte, 
                        int count, tile_finish_fn *finish, void *arg)
 {
     int n = c->channels;
-    struct matmul p = {c->dtype, false, true, compute_rows(c), count, n, x, n,
-                       operand_at(c->dtype, wte, (int64_t)first * n), n};
+    struct matmul p = {c->dtype,
+                       false,
+                       true,
+                       compute_rows(c),
+                       count,
+                       n,
+                       x,
+                       n,
+                       operand_at(c->dtype, wte, (int64_t)first * n),
+                       n};
     matmul_tiles(c->workers, &p, finish, arg);
 }
 
@@ -85,8 +93,8 @@ static void loss_task(void *arg, int64_t index, void *scratch)
 double head_loss(const struct compute *c, const struct head_room *room, const void *x,
                  const void *wte, const int32_t *targets)
 {
-    struct head_task h = {.c = c, .room = room, .targets = targets,
-                          .across = tiles_across(room->vocab)};
+    struct head_task h = {
+        .c = c, .room = room, .targets = targets, .across = tiles_across(room->vocab)};
     int rows = compute_rows(c);
     logits_run(c, x, wte, 0, room->vocab, tile_to_sums, &h);
     workers_run(c->workers, loss_task, &h, rows);
@@ -96,7 +104,7 @@ double head_loss(const struct compute *c, const struct head_room *room, const vo
     return room->losses[0] / rows;
 }
 
-/* softmax - [target], over the rows: the gradient of the mean loss. */
+/* softmax - [target], over the rows: the gradient of the scaled mean loss. */
 static void tile_to_dlogits(void *arg, const struct tile *tile)
 {
     const struct head_task *h = arg;
@@ -112,22 +120,30 @@ static void tile_to_dlogits(void *arg, const struct tile *tile)
     }
 }
 
-void head_backward(const struct compute *c, const struct head_room *room, const void *x,
-                   const void *wte, const int32_t *targets, float *dx, void *dwte)
+void head_backward(const struct compute *c, const struct head_room *room, double loss_scale,
+                   const void *x, const void *wte, const int32_t *targets, float *dx, void *dwte)
 {
     int n = c->channels, rows = compute_rows(c);
-    struct head_task h = {.c = c, .room = room, .targets = targets,
-                          .scale = (float)(1.0 / rows)};
+    struct head_task h = {
+        .c = c, .room = room, .targets = targets, .scale = (float)(loss_scale / rows)};
     for (int first = 0; first < room->vocab; first += HEAD_COLUMNS) {
         int64_t at = (int64_t)first * n;
         h.first = first;
         h.width = group_width(room->vocab - first);
         logits_run(c, x, wte, first, h.width, tile_to_dlogits, &h);
 
-        struct tile_target to_dx = {.dtype = c->dtype, .width = n, .to = dx,
-                                    .residual = first > 0 ? dx : NULL};
-        struct matmul p = {c->dtype, false, false, rows, n, h.width, room->dlogits, h.width,
-                           operand_at(c->dtype, wte, at), n};
+        struct tile_target to_dx = {
+            .dtype = c->dtype, .width = n, .to = dx, .residual = first > 0 ? dx : NULL};
+        struct matmul p = {c->dtype,
+                           false,
+                           false,
+                           rows,
+                           n,
+                           h.width,
+                           room->dlogits,
+                           h.width,
+                           operand_at(c->dtype, wte, at),
+                           n};
         matmul_tiles(c->workers, &p, tile_to_float, &to_dx);
         linear_backward_weight(c, room->dlogits, x, h.width, n, operand_at(c->dtype, dwte, at));
     }
@@ -139,6 +155,5 @@ void head_logits(const struct compute *c, int vocab, const void *x, int64_t row,
     struct compute one = *c;
     struct tile_target to = {.dtype = c->dtype, .width = vocab, .to = logits};
     one.batch = one.seq = 1;
-    logits_run(&one, operand_at(c->dtype, x, row * c->channels), wte, 0, vocab, tile_to_float,
-               &to);
+    logits_run(&one, operand_at(c->dtype, x, row * c->channels), wte, 0, vocab, tile_to_float, &to);
 }

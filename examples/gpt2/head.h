@@ -32,9 +32,10 @@ void head_carve(struct head_room *room, struct carve *carve, enum zero_dtype dty
 double head_loss(const struct compute *c, const struct head_room *room, const void *x,
                  const void *wte, const int32_t *targets /* (rows) */);
 
-/* After head_loss: dx (rows, C) fp32 is set, dwte added to. */
-void head_backward(const struct compute *c, const struct head_room *room, const void *x,
-                   const void *wte, const int32_t *targets, float *dx, void *dwte);
+/* After head_loss: the gradient of loss_scale times the mean. dx (rows, C) fp32
+ * is set, dwte added to. */
+void head_backward(const struct compute *c, const struct head_room *room, double loss_scale,
+                   const void *x, const void *wte, const int32_t *targets, float *dx, void *dwte);
 
 /* logits (V) of one row. */
 void head_logits(const struct compute *c, int vocab, const void *x, int64_t row, const void *wte,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * oneDNN's gemm is called as BLAS would be: no primitives, no state. Where it
- * has no bf16 product for this CPU the operands are widened and multiplied as
- * fp32. The plain loops are for builds without oneDNN and define no speed.
+ * has no bf16 product for this CPU, and for fp16, the operands are widened and
+ * multiplied as fp32. The plain loops are for builds without oneDNN and define no speed.
  */
 #include "examples/gpt2/matmul.h"
 
@@ -51,8 +51,8 @@ static dnnl_status_t gemm_f32(const struct matmul *p, float beta, float *c, int 
 
 static dnnl_status_t gemm_bf16(const struct matmul *p, float beta, float *c, int ldc)
 {
-    return dnnl_gemm_bf16bf16f32(p->ta ? 'T' : 'N', p->tb ? 'T' : 'N', p->m, p->n, p->k, 1.0f,
-                                 p->a, p->lda, p->b, p->ldb, beta, c, ldc);
+    return dnnl_gemm_bf16bf16f32(p->ta ? 'T' : 'N', p->tb ? 'T' : 'N', p->m, p->n, p->k, 1.0f, p->a,
+                                 p->lda, p->b, p->ldb, beta, c, ldc);
 }
 
 static bool has_bf16(void)
@@ -70,15 +70,15 @@ const char *matmul_backend(void)
 
 int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 {
-    bool widen = dtype == ZERO_BF16 && !has_bf16();
+    bool widen = dtype == ZERO_FP16 || (dtype == ZERO_BF16 && !has_bf16());
     return widen ? ((int64_t)m * k + (int64_t)k * n) * (int64_t)sizeof(float) : 0;
 }
 
-/* A stored matrix of bf16 made fp32, without gaps between rows. */
-static void widen(const uint16_t *in, int rows, int cols, int ld, float *out)
+/* A stored matrix made fp32, without gaps between rows. */
+static void widen(enum zero_dtype dtype, const void *in, int rows, int cols, int ld, float *out)
 {
     for (int r = 0; r < rows; r++)
-        operand_view(ZERO_BF16, in, (int64_t)r * ld, cols, out + (int64_t)r * cols);
+        operand_view(dtype, in, (int64_t)r * ld, cols, out + (int64_t)r * cols);
 }
 
 static dnnl_status_t gemm_widened(const struct matmul *p, float beta, float *c, int ldc,
@@ -91,21 +91,24 @@ static dnnl_status_t gemm_widened(const struct matmul *p, float beta, float *c, 
     w.b = b;
     w.lda = p->ta ? p->m : p->k;
     w.ldb = p->tb ? p->k : p->n;
-    widen(p->a, p->ta ? p->k : p->m, w.lda, p->lda, a);
-    widen(p->b, p->tb ? p->n : p->k, w.ldb, p->ldb, b);
+    widen(p->dtype, p->a, p->ta ? p->k : p->m, w.lda, p->lda, a);
+    widen(p->dtype, p->b, p->tb ? p->n : p->k, w.ldb, p->ldb, b);
     return gemm_f32(&w, beta, c, ldc);
 }
 
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
     float beta = add ? 1.0f : 0.0f;
-    dnnl_status_t status = p->dtype == ZERO_FP32 ? gemm_f32(p, beta, c, ldc)
-                                                 : gemm_bf16(p, beta, c, ldc);
-    if (status == dnnl_unimplemented && p->dtype == ZERO_BF16)
+    dnnl_status_t status = dnnl_unimplemented;
+    if (p->dtype == ZERO_FP32)
+        status = gemm_f32(p, beta, c, ldc);
+    else if (p->dtype == ZERO_BF16)
+        status = gemm_bf16(p, beta, c, ldc);
+    if (status == dnnl_unimplemented && p->dtype != ZERO_FP32)
         status = gemm_widened(p, beta, c, ldc, scratch);
     if (status != dnnl_success) { /* out of memory, the only cause left: no result to go on with */
-        fprintf(stderr, "oneDNN failed in a %d x %d x %d product (status %d). Free memory.\n",
-                p->m, p->n, p->k, (int)status);
+        fprintf(stderr, "oneDNN failed in a %d x %d x %d product (status %d). Free memory.\n", p->m,
+                p->n, p->k, (int)status);
         abort();
     }
 }
@@ -199,8 +202,8 @@ void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
     float *spare = scratch, *b = spare + p->k + PLAIN_COLS, *a = b + (int64_t)p->k * PLAIN_COLS;
     float piece[PLAIN_ROWS * PLAIN_COLS];
     for (int i = 0; i < p->m; i += PLAIN_ROWS)
-        stripe_pack(p->dtype, p->a, p->lda, p->ta, i, stripe_count(p->m, i, PLAIN_ROWS),
-                    PLAIN_ROWS, p->k, a + (int64_t)i * p->k, spare);
+        stripe_pack(p->dtype, p->a, p->lda, p->ta, i, stripe_count(p->m, i, PLAIN_ROWS), PLAIN_ROWS,
+                    p->k, a + (int64_t)i * p->k, spare);
     for (int j = 0; j < p->n; j += PLAIN_COLS) {
         int cols = stripe_count(p->n, j, PLAIN_COLS);
         stripe_pack(p->dtype, p->b, p->ldb, !p->tb, j, cols, PLAIN_COLS, p->k, b, spare);

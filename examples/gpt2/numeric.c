@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define LANES 16
+#define LANES  16
 #define INLINE static inline __attribute__((always_inline))
 
 /* LANES floats: one AVX-512 register, two of AVX2, four of SSE2, the same bits. */
@@ -50,6 +50,43 @@ INLINE uint16_t number_round(float x)
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
 }
 
+/* IEEE half to fp32, exact: the exponent is moved by 112; a denormal becomes
+ * normal by a subtraction; infinities and NaN keep all ones there. */
+INLINE float half_widen(uint16_t x)
+{
+    uint32_t magnitude = (x & 0x7FFFu) << 13;
+    uint32_t small_bits = magnitude + (113u << 23), least_bits = 113u << 23;
+    float small, least, value;
+    memcpy(&small, &small_bits, sizeof(small));
+    memcpy(&least, &least_bits, sizeof(least));
+    small -= least;
+    memcpy(&small_bits, &small, sizeof(small_bits));
+    uint32_t bits = magnitude + (112u << 23);
+    bits = magnitude < 0x00800000u ? small_bits : bits;
+    bits = magnitude >= 0x0F800000u ? magnitude + (224u << 23) : bits;
+    bits |= (x & 0x8000u) << 16;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* To nearest, ties to even. For results that are denormal the sum with 0.5
+ * rounds: its last place is half's smallest step. */
+INLINE uint16_t half_round(float x)
+{
+    uint32_t bits, small_bits;
+    memcpy(&bits, &x, sizeof(bits));
+    uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    float small;
+    memcpy(&small, &magnitude, sizeof(small));
+    small += 0.5f;
+    memcpy(&small_bits, &small, sizeof(small_bits));
+    uint32_t half = (magnitude - (112u << 23) + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
+    half = magnitude < 0x38800000u ? small_bits - 0x3F000000u : half;
+    half = magnitude >= 0x47800000u ? 0x7C00u : half;
+    half = magnitude > 0x7F800000u ? 0x7E00u : half;
+    return (uint16_t)(sign | half);
+}
+
 VECTORISED static void row_widen(int64_t n, const uint16_t *in, float *out)
 {
     for (int64_t i = 0; i < n; i++)
@@ -68,6 +105,24 @@ VECTORISED static void row_add_round(int64_t n, const float *in, uint16_t *out)
         out[i] = number_round(number_widen(out[i]) + in[i]);
 }
 
+VECTORISED static void row_widen_half(int64_t n, const uint16_t *in, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = half_widen(in[i]);
+}
+
+VECTORISED static void row_round_half(int64_t n, const float *in, uint16_t *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = half_round(in[i]);
+}
+
+VECTORISED static void row_add_round_half(int64_t n, const float *in, uint16_t *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = half_round(half_widen(out[i]) + in[i]);
+}
+
 VECTORISED void row_add(int64_t n, const float *in, float *out)
 {
     for (int64_t i = 0; i < n; i++)
@@ -77,26 +132,30 @@ VECTORISED void row_add(int64_t n, const float *in, float *out)
 const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, int64_t n,
                           float *spare)
 {
-    if (dtype == ZERO_FP32)
-        return (const float *)base + at;
-    row_widen(n, (const uint16_t *)base + at, spare);
+    switch (dtype) {
+    case ZERO_FP32: return (const float *)base + at;
+    case ZERO_BF16: row_widen(n, (const uint16_t *)base + at, spare); break;
+    case ZERO_FP16: row_widen_half(n, (const uint16_t *)base + at, spare); break;
+    }
     return spare;
 }
 
 void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in)
 {
-    if (dtype == ZERO_FP32)
-        memcpy((float *)base + at, in, (size_t)n * sizeof(float));
-    else
-        row_round(n, in, (uint16_t *)base + at);
+    switch (dtype) {
+    case ZERO_FP32: memcpy((float *)base + at, in, (size_t)n * sizeof(float)); break;
+    case ZERO_BF16: row_round(n, in, (uint16_t *)base + at); break;
+    case ZERO_FP16: row_round_half(n, in, (uint16_t *)base + at); break;
+    }
 }
 
 void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in)
 {
-    if (dtype == ZERO_FP32)
-        row_add(n, in, (float *)base + at);
-    else
-        row_add_round(n, in, (uint16_t *)base + at);
+    switch (dtype) {
+    case ZERO_FP32: row_add(n, in, (float *)base + at); break;
+    case ZERO_BF16: row_add_round(n, in, (uint16_t *)base + at); break;
+    case ZERO_FP16: row_add_round_half(n, in, (uint16_t *)base + at); break;
+    }
 }
 
 /* -------------------------------------------------------------------- rows */
@@ -189,7 +248,7 @@ VECTORISED float row_exp(int64_t n, const float *x, float scale, float shift, fl
 }
 
 #define GELU_LINEAR 1.5957691216057308f  /* 2 sqrt(2/pi) */
-#define GELU_CUBIC 0.07135481282652453f /* 0.044715 * 2 sqrt(2/pi) */
+#define GELU_CUBIC  0.07135481282652453f /* 0.044715 * 2 sqrt(2/pi) */
 
 VECTORISED void row_gelu(int64_t n, const float *x, float *out)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Arithmetic over rows of numbers, and the two types an operand comes in. The
+ * Arithmetic over rows of numbers, and the types an operand comes in. The
  * bits of a result depend on the numbers alone: no libm, no contraction, sums
  * in 16 lanes joined in a fixed tree, so every instruction set agrees. Knows
  * no threads and no model.
@@ -14,11 +14,11 @@
 
 /* ---------------------------------------------------------------- operands
  * What products read, and what parameters and their gradients are stored as:
- * fp32, or bf16 as uint16_t. Positions count elements. */
+ * fp32, or bf16 or IEEE half as uint16_t. Positions count elements. */
 
 static inline int64_t operand_bytes(enum zero_dtype dtype)
 {
-    return dtype == ZERO_BF16 ? 2 : 4;
+    return dtype == ZERO_FP32 ? 4 : 2;
 }
 
 static inline void *operand_at(enum zero_dtype dtype, const void *base, int64_t at)
@@ -29,15 +29,16 @@ static inline void *operand_at(enum zero_dtype dtype, const void *base, int64_t 
 /* n elements from position at on as fp32: in place, or widened into spare. */
 const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, int64_t n,
                           float *spare);
-/* bf16 is rounded to nearest, ties away from zero, as the engine does it. */
+/* Rounded to nearest as the engine does it: ties away from zero in bf16, to
+ * even in fp16, where 65520 and more are infinite. */
 void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 
 /* -------------------------------------------------------------------- rows */
 
-void row_add(int64_t n, const float *in, float *out);          /* out += in */
-void row_scale(int64_t n, float factor, float *x);             /* x *= factor */
-float row_max(int64_t n, const float *x);                      /* ignores NaN; n >= 1 */
+void row_add(int64_t n, const float *in, float *out); /* out += in */
+void row_scale(int64_t n, float factor, float *x);    /* x *= factor */
+float row_max(int64_t n, const float *x);             /* ignores NaN; n >= 1 */
 float row_dot(int64_t n, const float *x, const float *y);
 /* out = exp(x * scale - shift), and the sum of it; out may be x. exp is within
  * 2e-7 of exact, 0 below exp(-87), and no larger than exp(88). */

@@ -159,15 +159,17 @@ static void log_row(const struct run *r, const struct step_record *s)
 
 static void progress_line(const struct run *r, const struct step_record *s, char *line, size_t size)
 {
-    char eval[40] = "";
+    char eval[40] = "", scale[40] = "";
     if (!isnan(s->eval_loss))
         snprintf(eval, sizeof(eval), " | held out %.4f", s->eval_loss);
+    if (r->a->dtype == ZERO_FP16)
+        snprintf(scale, sizeof(scale), " | scale %.6g", s->loss_scale);
     snprintf(line, size,
              "step %lld/%d | loss %.4f | norm %.2f | lr %.1e | %.1f ktok/s | "
-             "%.0f ms (fwd %.0f bwd %.0f update %.0f, waited %.0f)%s%s",
+             "%.0f ms (fwd %.0f bwd %.0f update %.0f, waited %.0f)%s%s%s",
              (long long)s->step, r->a->steps, s->loss, s->norm, s->lr,
              1e-3 * (double)step_tokens(r) / s->seconds, 1e3 * s->seconds, 1e3 * s->times.forward,
-             1e3 * s->times.backward, 1e3 * s->update, 1e3 * s->wait, eval,
+             1e3 * s->times.backward, 1e3 * s->update, 1e3 * s->wait, scale, eval,
              s->skipped ? " | skipped: not finite" : "");
 }
 

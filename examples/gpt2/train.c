@@ -254,7 +254,7 @@ static int take_counters(struct run *r, struct zero_stats *last, struct step_rec
 static int train_step(struct run *r, struct zero_stats *last, struct step_record *record)
 {
     const struct arguments *a = r->a;
-    struct zero_step_info info;
+    struct zero_step_info info = {.loss_scale = 1};
     double begun = clock_now();
     int64_t step = record->step - 1;
     record->lr = arguments_lr(a, step);
@@ -270,6 +270,7 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
         return -1;
     record->norm = info.norm;
     record->skipped = info.skipped;
+    record->loss_scale = info.loss_scale;
     record->seconds = clock_now() - begun;
     if (take_counters(r, last, record))
         return -1;
@@ -300,6 +301,7 @@ int run_train(struct run *r)
         return -1;
     report_start(r);
     r->printed = clock_now();
+    bool adapts = a->dtype == ZERO_FP16 && a->loss_scale == 0; /* then the engine ends it */
     for (int step = 1, skips = 0; step <= a->steps; step++) {
         struct step_record record = {.step = step, .eval_loss = NAN};
         if (train_step(r, &last, &record))
@@ -309,11 +311,11 @@ int run_train(struct run *r)
             return -1;
         report_step(r, &record);
         skips = record.skipped ? skips + 1 : 0;
-        if (skips == SKIPS_MAX) {
+        if (skips == SKIPS_MAX && !adapts) {
             snprintf(r->error, sizeof(r->error),
                      "%d steps in a row were skipped, up to step %d, because gradients were not "
-                     "finite. Lower --lr, or give --dtype fp32.",
-                     skips, step);
+                     "finite. Lower --lr%s, or give --dtype fp32.",
+                     skips, step, a->loss_scale > 1 ? " or --loss-scale" : "");
             return -1;
         }
     }

@@ -37,6 +37,7 @@ struct step_record {
     int64_t step; /* 1, 2, ... */
     double loss, norm, lr;
     double eval_loss; /* NAN: not measured */
+    double loss_scale;
     bool skipped;
     double seconds, wait, update;
     struct gpt_times times;
