@@ -34,8 +34,11 @@ int pipeline_transfer(struct pipeline *p, struct transfer *t, bool write, void *
     assert(p->ring && pipeline_room(p));
     assert((uintptr_t)buffer % SPILL_ALIGN == 0 && bytes % SPILL_ALIGN == 0);
     assert(offset % SPILL_ALIGN == 0 && offset + bytes <= p->spill->bytes);
-    *t = (struct transfer){.request = {.fd = p->spill->fd, .write = write, .buffer = buffer,
-                                       .bytes = bytes, .offset = offset}};
+    *t = (struct transfer){.request = {.files = &p->spill->stripes,
+                                       .write = write,
+                                       .buffer = buffer,
+                                       .bytes = bytes,
+                                       .offset = offset}};
     p->outstanding++;
     p->ring->ops->queue(p->ring, &t->request);
     return p->ring->ops->submit(p->ring, error);
@@ -57,11 +60,11 @@ int pipeline_done(struct pipeline *p, const struct transfer *t, bool *done, cons
                   int64_t number, struct error *error)
 {
     *done = t->done;
-    if (t->done && t->request.error.status)
-        return error_set(error, t->request.error.status, "%s %lld: %s File in %s (%s).", what,
-                         (long long)number, t->request.error.text, p->spill->path,
-                         p->spill->type);
-    return ZERO_OK;
+    if (!t->done || !t->request.error.status)
+        return ZERO_OK;
+    const struct spill_file *file = &p->spill->file[t->request.error_file];
+    return error_set(error, t->request.error.status, "%s %lld: %s File in %s (%s).", what,
+                     (long long)number, t->request.error.text, file->path, file->type);
 }
 
 static bool edge(enum pipeline_state from, enum pipeline_state to)

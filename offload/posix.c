@@ -17,13 +17,11 @@
 #include "offload/ring_core.h"
 #include "src/thread.h"
 
-#define POSIX_THREADS 4
-
 struct posix {
     struct ring_core core;
     int event_fd;
     int threads; /* that run */
-    pthread_t thread[POSIX_THREADS];
+    pthread_t thread[RING_DEPTH_MAX];
     pthread_mutex_t lock;
     pthread_cond_t wake;
     /* Under lock. */
@@ -37,9 +35,8 @@ static int64_t block_move(const struct ring_block *block)
     const struct ring_request *request = block->request;
     char *buffer = request->buffer + block->start;
     size_t bytes = (size_t)block->bytes;
-    off_t offset = request->offset + block->start;
-    ssize_t moved = request->write ? pwrite(request->fd, buffer, bytes, offset)
-                                   : pread(request->fd, buffer, bytes, offset);
+    ssize_t moved = request->write ? pwrite(block->fd, buffer, bytes, block->offset)
+                                   : pread(block->fd, buffer, bytes, block->offset);
     return moved < 0 ? -errno : moved;
 }
 
@@ -134,27 +131,26 @@ static const struct ring_ops posix_ops = {
     .destroy = posix_destroy,
 };
 
-int ring_posix_create(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
-                      struct error *error)
+int ring_posix_create(struct ring **ring, const struct ring_options *options, struct error *error)
 {
-    (void)base, (void)bytes, (void)fd; /* nothing to register with */
-    assert(event_fd >= 0);
+    assert(options->event_fd >= 0);
     *ring = NULL;
     struct posix *posix = calloc(1, sizeof(*posix));
     if (posix == NULL)
         return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring.");
-    ring_core_init(&posix->core, &posix_ops);
-    posix->event_fd = event_fd;
+    ring_core_init(&posix->core, &posix_ops, options);
+    posix->event_fd = options->event_fd;
     pthread_mutex_init(&posix->lock, NULL);
     pthread_cond_init(&posix->wake, NULL);
-    while (posix->threads < POSIX_THREADS) {
+    int depth = posix->core.ring.depth;
+    while (posix->threads < depth) {
         int rc = thread_start(&posix->thread[posix->threads], mover_run, posix);
         if (rc != 0) {
             char text[64];
             error_set(error, ZERO_ERR_MEMORY,
                       "Only %d of %d I/O threads could be started: %s. Raise the limit on "
                       "processes or memory (ulimit -u, ulimit -v).",
-                      posix->threads, POSIX_THREADS, strerror_r(rc, text, sizeof(text)));
+                      posix->threads, depth, strerror_r(rc, text, sizeof(text)));
             posix_destroy(&posix->core.ring);
             return error->status;
         }

@@ -9,16 +9,23 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "offload/ring_core.h"
 #include "offload/spill.h"
 
-void ring_core_init(struct ring_core *core, const struct ring_ops *ops)
+void ring_core_init(struct ring_core *core, const struct ring_ops *ops,
+                    const struct ring_options *options)
 {
     memset(core, 0, sizeof(*core));
     core->ring.ops = ops;
-    for (int i = 0; i < RING_DEPTH; i++) {
+    core->ring.block = options->block ? options->block : RING_BLOCK;
+    core->ring.depth = options->depth ? options->depth : RING_DEPTH;
+    assert(core->ring.block > 0 && core->ring.block <= RING_BLOCK_MAX);
+    assert(core->ring.block % SPILL_ALIGN == 0);
+    assert(core->ring.depth > 0 && core->ring.depth <= RING_DEPTH_MAX);
+    for (int i = 0; i < core->ring.depth; i++) {
         core->blocks[i].next = core->free;
         core->free = &core->blocks[i];
     }
@@ -49,6 +56,7 @@ void ring_core_queue(struct ring *ring, struct ring_request *request)
     assert(request->bytes > 0 && request->bytes % SPILL_ALIGN == 0);
     assert(request->offset >= 0 && request->offset % SPILL_ALIGN == 0);
     assert((uintptr_t)request->buffer % SPILL_ALIGN == 0);
+    assert(request->files != NULL);
     assert(core->requests < RING_REQUESTS_MAX);
     request->submitted = request->completed = 0;
     request->inflight = 0;
@@ -66,16 +74,22 @@ struct ring_block *ring_core_next(struct ring_core *core)
     assert(request->error.status == ZERO_OK);
     core->free = block->next;
     int64_t left = request->bytes - request->submitted;
+    struct stripes_place place = stripes_find(request->files, request->offset + request->submitted);
+    if (left > core->ring.block)
+        left = core->ring.block;
     *block = (struct ring_block){
         .request = request,
         .start = request->submitted,
-        .bytes = left < RING_BLOCK ? left : RING_BLOCK,
+        .bytes = left < place.bytes ? left : place.bytes,
+        .file = place.file,
+        .fd = request->files->fd[place.file],
+        .offset = place.offset,
     };
     request->submitted += block->bytes;
     request->inflight++;
     if (request->submitted == request->bytes)
         list_remove(&core->queued);
-    assert(block->bytes > 0 && request->inflight <= RING_DEPTH);
+    assert(block->bytes > 0 && request->inflight <= core->ring.depth);
     return block;
 }
 
@@ -95,21 +109,23 @@ static const char *errno_advice(int errnum)
 static void request_fail(struct ring_core *core, const struct ring_block *block, int64_t result)
 {
     struct ring_request *request = block->request;
-    const char *verb = request->write ? "write" : "read";
-    char text[64];
-    if (result < 0)
-        error_set(&request->error, ZERO_ERR_IO,
-                  "%s of %" PRId64 " bytes at offset %" PRId64 " stopped at offset %" PRId64
-                  ": %s%s.",
-                  verb, request->bytes, request->offset, request->offset + block->start,
-                  strerror_r((int)-result, text, sizeof(text)), errno_advice((int)-result));
-    else
-        error_set(&request->error, ZERO_ERR_IO,
-                  "%s of %" PRId64 " bytes at offset %" PRId64 " stopped at offset %" PRId64
-                  ": %s.",
-                  verb, request->bytes, request->offset, request->offset + block->start + result,
-                  request->write ? "nothing more was written"
-                                 : "the file ends there. Something has truncated it");
+    const char *why = request->write ? "nothing more was written"
+                                     : "the file ends there. Something has truncated it";
+    const char *advice = "";
+    int64_t extra = result > 0 ? result : 0;
+    char text[64], within[64] = "";
+    if (result < 0) {
+        why = strerror_r((int)-result, text, sizeof(text));
+        advice = errno_advice((int)-result);
+    }
+    if (request->files->files > 1)
+        snprintf(within, sizeof(within), " (%" PRId64 " of its file)", block->offset + extra);
+    error_set(&request->error, ZERO_ERR_IO,
+              "%s of %" PRId64 " bytes at offset %" PRId64 " stopped at offset %" PRId64
+              "%s: %s%s.",
+              request->write ? "write" : "read", request->bytes, request->offset,
+              request->offset + block->start + extra, within, why, advice);
+    request->error_file = block->file;
     if (request->submitted < request->bytes) {
         assert(core->queued == request);
         list_remove(&core->queued);
@@ -134,6 +150,7 @@ bool ring_core_complete(struct ring_core *core, struct ring_block *block, int64_
      * would refuse the rest, and say EINVAL where the file has ended. */
     int64_t moved = result > 0 ? result - result % SPILL_ALIGN : 0;
     block->start += moved;
+    block->offset += moved;
     block->bytes -= moved;
     request->completed += moved;
     if (block->bytes > 0 && request->error.status == ZERO_OK) {
@@ -166,10 +183,9 @@ int ring_core_take(struct ring_core *core, struct ring_request **done, int max)
 }
 
 #ifndef HAVE_URING
-int ring_uring_create(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
-                      struct error *error)
+int ring_uring_create(struct ring **ring, const struct ring_options *options, struct error *error)
 {
-    (void)event_fd, (void)base, (void)bytes, (void)fd;
+    (void)options;
     *ring = NULL;
     return error_set(error, ZERO_ERR_UNSUPPORTED,
                      "This build has no io_uring. Install liburing-dev and build again, or use the "

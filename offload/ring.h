@@ -4,8 +4,9 @@
  * threads with pread and pwrite (posix.c), pass the same contract suite; tests
  * add more (tests/support). One thread uses a ring.
  *
- * A request moves one contiguous range of one file. The ring cuts it into
- * blocks, keeps a bounded number of them under way, continues short transfers,
+ * A request moves one contiguous range of a linear space over one or several
+ * files (offload/stripes.h). The ring cuts it into blocks, each of them in one
+ * file, keeps a bounded number of them under way, continues short transfers,
  * compares what was moved with what was asked, and hands the request back from
  * ring_reap exactly once: also after an error, and then only when none of its
  * blocks is under way any more. An end of file within a read is an error.
@@ -16,19 +17,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "offload/stripes.h"
 #include "src/error.h"
 
-#define RING_BLOCK (1 << 20)    /* bytes moved by one operation */
-#define RING_DEPTH 8            /* operations under way at once */
-#define RING_REQUESTS_MAX 1024  /* requests queued or under way at once */
+/* Bytes moved by one operation, a multiple of SPILL_ALIGN, and operations under
+ * way at once: the defaults, and how far they can be set. */
+#define RING_BLOCK        (1 << 20)
+#define RING_BLOCK_MAX    (4 << 20)
+#define RING_DEPTH        8
+#define RING_DEPTH_MAX    32
+#define RING_REQUESTS_MAX 1024 /* requests queued or under way at once */
 
 struct ring_request {
-    int fd;
+    const struct stripes *files;
     bool write;
     char *buffer; /* SPILL_ALIGN aligned, as are bytes and offset */
     int64_t bytes;
-    int64_t offset;
+    int64_t offset;     /* in the linear space */
     struct error error; /* set by the ring: path-free sentence with offset, length, errno */
+    int error_file;     /* which of files it is about */
     /* the ring's own */
     int64_t submitted, completed;
     int inflight;
@@ -55,18 +62,24 @@ struct ring_ops {
 struct ring {
     const struct ring_ops *ops;
     bool registered; /* buffers are registered */
+    int block;       /* bytes */
+    int depth;
+};
+
+struct ring_options {
+    int event_fd;  /* an eventfd written whenever something may be ready to reap */
+    void *base;    /* the memory that buffers will lie in, registered when that works: */
+    int64_t bytes; /* refused registration is not an error (ring->registered false) */
+    const struct stripes *files; /* that most requests move, registered likewise; or NULL */
+    int block, depth;            /* 0: the defaults */
 };
 
 /*
- * event_fd: an eventfd written whenever something may be ready to reap (>= 0).
- * base, bytes: the memory that buffers will lie in, registered when that works;
- * refused registration is not an error (ring->registered false).
+ * What options point to stays where it is as long as the ring.
  * ring_uring_create: ZERO_ERR_UNSUPPORTED when built without liburing or when
  * the kernel refuses io_uring, with the reason.
  */
-int ring_uring_create(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
-                      struct error *error);
-int ring_posix_create(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
-                      struct error *error);
+int ring_uring_create(struct ring **ring, const struct ring_options *options, struct error *error);
+int ring_posix_create(struct ring **ring, const struct ring_options *options, struct error *error);
 
 #endif

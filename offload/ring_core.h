@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What the implementations of offload/ring.h share: requests become blocks, at
- * most RING_DEPTH of them out at once; results become finished requests. No
+ * most depth of them out at once; results become finished requests. No
  * system call, no lock: all of it belongs to the thread that uses the ring.
  *
  * An implementation takes blocks from ring_core_next, moves them, gives each
@@ -18,10 +18,12 @@
 /* One operation. */
 struct ring_block {
     struct ring_request *request;
-    int64_t start;  /* of what is left of the block, within the request */
-    int64_t bytes;  /* left to move */
-    int tries;      /* attempts in a row that moved nothing */
-    int64_t result; /* the implementation's own: bytes moved, or -errno */
+    int64_t start;           /* of what is left of the block, within the request */
+    int64_t bytes;           /* left to move */
+    int file, fd;            /* where, of the request's files */
+    int64_t offset;          /* in that file */
+    int tries;               /* attempts in a row that moved nothing */
+    int64_t result;          /* the implementation's own: bytes moved, or -errno */
     struct ring_block *next; /* the list it is in */
 };
 
@@ -31,22 +33,23 @@ struct ring_core {
     struct ring_request *queued, *queued_last;
     struct ring_request *done, *done_last;
     int requests; /* queued, under way or done */
-    struct ring_block blocks[RING_DEPTH];
+    struct ring_block blocks[RING_DEPTH_MAX];
     struct ring_block *free;
 };
 
-void ring_core_init(struct ring_core *core, const struct ring_ops *ops);
+/* Of options only block and depth are read. */
+void ring_core_init(struct ring_core *core, const struct ring_ops *ops,
+                    const struct ring_options *options);
 
 /* The queue call of every implementation. */
 void ring_core_queue(struct ring *ring, struct ring_request *request);
 
-/* The next block to move, in queue order. NULL: none, or RING_DEPTH are out. */
+/* The next block to move, in queue order. NULL: none, or depth are out. */
 struct ring_block *ring_core_next(struct ring_core *core);
 
 /* Takes a block's result: bytes moved, or -errno. True: the block is to be
  * moved again, for what is left. False: it is gone. */
-bool ring_core_complete(struct ring_core *core, struct ring_block *block,
-                        int64_t result);
+bool ring_core_complete(struct ring_core *core, struct ring_block *block, int64_t result);
 
 /* Hands out finished requests, in the order they finished. */
 int ring_core_take(struct ring_core *core, struct ring_request **done, int max);

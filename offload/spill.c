@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Makes the file and finds out what its file system can do by trying: a
+ * Makes the files and finds out what their file systems can do by trying: a
  * nameless file, O_DIRECT, allocation. Every way a user's folder can be wrong
  * ends in a sentence with the folder in it.
  */
@@ -24,56 +24,53 @@ static const struct {
     uint32_t magic;
     const char *name;
 } file_systems[] = {
-    {0xEF53, "ext4"},           {0x58465342, "xfs"},     {0x01021994, "tmpfs"},
-    {0x9123683E, "btrfs"},      {0x794C7630, "overlayfs"}, {0x6969, "nfs"},
-    {0x0BD00BD0, "lustre"},     {0x65735546, "fuse"},    {0x858458F6, "ramfs"},
-    {0x2FC12FC1, "zfs"},        {0x47504653, "gpfs"},    {0x00C36400, "ceph"},
-    {0x19830326, "beegfs"},     {0xF2F52010, "f2fs"},    {0xCA451A4E, "bcachefs"},
-    {0xFF534D42, "cifs"},       {0xFE534D42, "smb"},     {0x01021997, "9p"},
+    {0xEF53, "ext4"},       {0x58465342, "xfs"},       {0x01021994, "tmpfs"},
+    {0x9123683E, "btrfs"},  {0x794C7630, "overlayfs"}, {0x6969, "nfs"},
+    {0x0BD00BD0, "lustre"}, {0x65735546, "fuse"},      {0x858458F6, "ramfs"},
+    {0x2FC12FC1, "zfs"},    {0x47504653, "gpfs"},      {0x00C36400, "ceph"},
+    {0x19830326, "beegfs"}, {0xF2F52010, "f2fs"},      {0xCA451A4E, "bcachefs"},
+    {0xFF534D42, "cifs"},   {0xFE534D42, "smb"},       {0x01021997, "9p"},
     {0x4D44, "vfat"},
 };
 
-static void type_read(struct spill *spill)
+void spill_type_read(int fd, char type[SPILL_TYPE])
 {
     struct statfs fs;
-    if (fstatfs(spill->fd, &fs) != 0) {
-        snprintf(spill->type, sizeof(spill->type), "unknown");
+    if (fstatfs(fd, &fs) != 0) {
+        snprintf(type, SPILL_TYPE, "unknown");
         return;
     }
     uint32_t magic = (uint32_t)fs.f_type;
-    snprintf(spill->type, sizeof(spill->type), "0x%" PRIX32, magic);
+    snprintf(type, SPILL_TYPE, "0x%" PRIX32, magic);
     for (size_t i = 0; i < sizeof(file_systems) / sizeof(file_systems[0]); i++)
         if (file_systems[i].magic == magic)
-            snprintf(spill->type, sizeof(spill->type), "%s", file_systems[i].name);
+            snprintf(type, SPILL_TYPE, "%s", file_systems[i].name);
 }
 
-/* Every failure of spill_create: the folder, what was done, errno's text. */
-static int spill_fail(struct spill *spill, const char *what, int errnum, struct error *error)
+/* Every failure of a file: the folder, what was done, errno's text. */
+static int file_refused(const struct spill_file *file, const char *what, int errnum,
+                        struct error *error)
 {
     char text[64];
-    error_set(error, ZERO_ERR_IO,
-              "Cannot %s in %s: %s. Choose a writable folder on a local disk (--nvme-path, "
-              ".nvme_path).",
-              what, spill->path, strerror_r(errnum, text, sizeof(text)));
-    spill_destroy(spill);
-    return error->status;
+    return error_set(error, ZERO_ERR_IO,
+                     "Cannot %s in %s: %s. Choose a writable folder on a local disk (--nvme-path, "
+                     ".nvme_path).",
+                     what, file->path, strerror_r(errnum, text, sizeof(text)));
 }
 
-static int spill_lacks(struct spill *spill, int64_t bytes, int64_t available, struct error *error)
+static int file_lacks(const struct spill_file *file, int64_t available, struct error *error)
 {
-    error_set(error, ZERO_ERR_IO,
-              "%s (%s) has not enough space: %" PRId64 " bytes are needed, %" PRId64
-              " are free. Free some, choose another folder (--nvme-path, .nvme_path), or use more "
-              "ranks.",
-              spill->path, spill->type, bytes, available);
-    spill_destroy(spill);
-    return error->status;
+    return error_set(error, ZERO_ERR_IO,
+                     "%s (%s) has not enough space: %" PRId64 " bytes are needed, %" PRId64
+                     " are free. Free some, choose another folder (--nvme-path, .nvme_path), or "
+                     "use more ranks.",
+                     file->path, file->type, file->bytes, available);
 }
 
-static int64_t space_free(const struct spill *spill)
+static int64_t space_free(int fd)
 {
     struct statvfs fs;
-    if (fstatvfs(spill->fd, &fs) != 0 || fs.f_blocks == 0) /* ramfs does not count */
+    if (fstatvfs(fd, &fs) != 0 || fs.f_blocks == 0) /* ramfs does not count */
         return INT64_MAX;
     return (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
 }
@@ -84,7 +81,7 @@ static int file_open(const char *folder)
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0)
         return fd;
-    char name[sizeof(((struct spill *)0)->path) + sizeof("/zero-spill-XXXXXX")];
+    char name[SPILL_PATH + sizeof("/zero-spill-XXXXXX")];
     snprintf(name, sizeof(name), "%s/zero-spill-XXXXXX", folder);
     fd = mkostemp(name, O_CLOEXEC);
     if (fd >= 0)
@@ -112,61 +109,111 @@ static bool direct_try(int fd)
 }
 
 /* 0 or an errno. */
-static int space_take(const struct spill *spill, int64_t bytes)
+static int space_take(int fd, int64_t bytes)
 {
     int rc = EINTR;
     for (int tries = 0; rc == EINTR && tries < ALLOCATE_TRIES; tries++)
-        rc = fallocate(spill->fd, 0, 0, bytes) != 0 ? errno : 0;
+        rc = fallocate(fd, 0, 0, bytes) != 0 ? errno : 0;
     if (rc != EOPNOTSUPP && rc != ENOSYS)
         return rc;
     /* A file system without allocation: its free space is all there is to ask. */
-    if (bytes > space_free(spill))
+    if (bytes > space_free(fd))
         return ENOSPC;
-    return ftruncate(spill->fd, bytes) != 0 ? errno : 0;
+    return ftruncate(fd, bytes) != 0 ? errno : 0;
 }
 
-int spill_create(struct spill *spill, const char *path, int64_t bytes, struct error *error)
+/* Makes one file; its path and bytes are set. A file whose share of a small
+ * space is nothing is opened all the same: its folder may be wrong. */
+static int file_create(struct spill_file *file, int *fd, struct error *error)
 {
-    assert(bytes > 0 && bytes % SPILL_ALIGN == 0);
-    *spill = (struct spill){.fd = -1};
-    size_t length = strlen(path);
-    if (length >= sizeof(spill->path))
-        return error_set(error, ZERO_ERR_IO,
-                         "The path %.64s... has %zu characters, at most %zu are possible. Use a "
-                         "shorter one, for example a symbolic link.",
-                         path, length, sizeof(spill->path) - 1);
-    memcpy(spill->path, path, length + 1);
-
     /* Going beyond this limit would raise SIGXFSZ in the program's thread. */
     struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && (rlim_t)bytes > limit.rlim_cur)
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && (rlim_t)file->bytes > limit.rlim_cur)
         return error_set(error, ZERO_ERR_IO,
                          "A file of %" PRId64 " bytes is needed in %s, the limit on file sizes is "
                          "%llu. Raise it (ulimit -f).",
-                         bytes, path, (unsigned long long)limit.rlim_cur);
-
-    spill->fd = file_open(path);
-    if (spill->fd < 0)
-        return spill_fail(spill, "create a file", errno, error);
-    type_read(spill);
-    int64_t available = space_free(spill);
-    int rc = space_take(spill, bytes);
+                         file->bytes, file->path, (unsigned long long)limit.rlim_cur);
+    *fd = file_open(file->path);
+    if (*fd < 0)
+        return file_refused(file, "create a file", errno, error);
+    spill_type_read(*fd, file->type);
+    if (file->bytes == 0)
+        return ZERO_OK;
+    int64_t available = space_free(*fd);
+    int rc = space_take(*fd, file->bytes);
     if (rc == ENOSPC)
-        return spill_lacks(spill, bytes, available, error);
+        return file_lacks(file, available, error);
     if (rc != 0) {
         char what[64];
-        snprintf(what, sizeof(what), "allocate a file of %" PRId64 " bytes", bytes);
-        return spill_fail(spill, what, rc, error);
+        snprintf(what, sizeof(what), "allocate a file of %" PRId64 " bytes", file->bytes);
+        return file_refused(file, what, rc, error);
     }
-    spill->direct = direct_try(spill->fd);
+    file->direct = direct_try(*fd);
+    return ZERO_OK;
+}
+
+static void name_append(char *list, size_t size, const char *name)
+{
+    size_t length = strlen(list);
+    snprintf(list + length, size - length, "%s%s", length > 0 ? ":" : "", name);
+}
+
+int spill_create(struct spill *spill, const struct spill_paths *paths, int64_t stripe,
+                 int64_t bytes, struct error *error)
+{
+    assert(bytes > 0 && bytes % SPILL_ALIGN == 0 && stripe % SPILL_ALIGN == 0);
+    memset(spill, 0, sizeof(*spill));
+    stripes_deal(&spill->stripes, paths->count, paths->weight, stripe);
+    spill->direct = true;
+    for (int i = 0; i < paths->count; i++) {
+        struct spill_file *file = &spill->file[i];
+        memcpy(file->path, paths->path[i], sizeof(file->path));
+        file->bytes = stripes_file_bytes(&spill->stripes, i, bytes);
+        if (file_create(file, &spill->stripes.fd[i], error) != ZERO_OK) {
+            spill_destroy(spill);
+            return error->status;
+        }
+        spill->direct &= file->direct || file->bytes == 0;
+        name_append(spill->path, sizeof(spill->path), file->path);
+        name_append(spill->type, sizeof(spill->type), file->type);
+    }
     spill->bytes = bytes;
     return ZERO_OK;
 }
 
 void spill_destroy(struct spill *spill)
 {
-    if (spill->path[0] != '\0' && spill->fd >= 0) /* all zeros is no file, not standard input */
-        close(spill->fd);
-    spill->fd = -1;
-    spill->bytes = 0;
+    for (int i = 0; i < spill->stripes.files; i++)
+        if (spill->stripes.fd[i] >= 0)
+            close(spill->stripes.fd[i]);
+    memset(spill, 0, sizeof(*spill));
+}
+
+/* ---------------------------------------------------------------- the folders */
+
+int spill_paths_split(struct spill_paths *paths, const char *list, struct error *error)
+{
+    memset(paths, 0, sizeof(*paths));
+    for (const char *next = list; next != NULL;) {
+        const char *path = next, *colon = strchr(path, ':');
+        size_t length = colon != NULL ? (size_t)(colon - path) : strlen(path);
+        next = colon != NULL ? colon + 1 : NULL;
+        if (length == 0)
+            return error_set(error, ZERO_ERR_ARGUMENT,
+                             "The list of folders '%.200s' has an empty name in it. Leave one ':' "
+                             "between two folders (--nvme-path, .nvme_path).",
+                             list);
+        if (length >= SPILL_PATH)
+            return error_set(error, ZERO_ERR_ARGUMENT,
+                             "The path %.64s... has %zu characters, at most %d are possible. Use "
+                             "a shorter one, for example a symbolic link.",
+                             path, length, SPILL_PATH - 1);
+        if (paths->count == STRIPES_FILES)
+            return error_set(error, ZERO_ERR_ARGUMENT,
+                             "'%.200s' names more than %d folders. Name fewer (--nvme-path, "
+                             ".nvme_path).",
+                             list, STRIPES_FILES);
+        memcpy(paths->path[paths->count++], path, length);
+    }
+    return ZERO_OK;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The file that holds what does not fit in memory: one per rank, without a
- * name (O_TMPFILE, or created and unlinked where that is refused), so the
- * kernel frees it however the process ends. Space is allocated up front, so a
- * full disk is an error at creation.
+ * The files that hold what does not fit in memory: per rank one in each folder,
+ * without a name (O_TMPFILE, or created and unlinked where that is refused), so
+ * the kernel frees them however the process ends. Space is allocated up front,
+ * so a full disk is an error at creation. Together they are one linear space
+ * (offload/stripes.h).
  */
 #ifndef OFFLOAD_SPILL_H
 #define OFFLOAD_SPILL_H
@@ -11,21 +12,52 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "offload/stripes.h"
 #include "src/error.h"
 
 #define SPILL_ALIGN 4096 /* of offsets, lengths and memory */
+#define SPILL_PATH  256  /* longest folder's name, with its end */
+#define SPILL_PATHS 1024 /* longest list of them */
+#define SPILL_TYPE  32
 
-struct spill {
-    int fd;        /* -1: none */
-    int64_t bytes;
-    bool direct;   /* O_DIRECT is in use */
-    char path[256];
-    char type[32]; /* the file system: "ext4", "tmpfs", ... */
+/* Folders and how the bytes are shared among them. */
+struct spill_paths {
+    int count;
+    char path[STRIPES_FILES][SPILL_PATH];
+    double weight[STRIPES_FILES]; /* as in stripes_deal */
 };
 
-/* ZERO_ERR_IO with path, what was refused and, when space lacks, bytes asked
- * and bytes free. O_DIRECT refused: goes on without (spill->direct false). */
-int spill_create(struct spill *spill, const char *path, int64_t bytes, struct error *error);
+struct spill_file {
+    int64_t bytes;
+    bool direct; /* O_DIRECT is in use */
+    char path[SPILL_PATH];
+    char type[SPILL_TYPE]; /* the file system: "ext4", "tmpfs", ... */
+};
+
+struct spill {
+    int64_t bytes; /* of all files; 0: none */
+    struct stripes stripes;
+    struct spill_file file[STRIPES_FILES];
+    bool direct; /* of all files that have bytes */
+    /* What file has, with ':' between them. */
+    char path[SPILL_PATHS];
+    char type[STRIPES_FILES * SPILL_TYPE];
+};
+
+/* Takes a list of folders with ':' between them apart; weights are 0, which is
+ * equal shares. ZERO_ERR_ARGUMENT: too many, too long, or an empty one. */
+int spill_paths_split(struct spill_paths *paths, const char *list, struct error *error);
+
+/*
+ * stripe: bytes, a multiple of SPILL_ALIGN; of no meaning with one path.
+ * ZERO_ERR_IO with path, what was refused and, when space lacks, bytes asked
+ * and bytes free. O_DIRECT refused: goes on without (direct false).
+ */
+int spill_create(struct spill *spill, const struct spill_paths *paths, int64_t stripe,
+                 int64_t bytes, struct error *error);
 void spill_destroy(struct spill *spill);
+
+/* The name of the file system that an open file or folder is on. */
+void spill_type_read(int fd, char type[SPILL_TYPE]);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ring over io_uring: buffers and the one file registered where the system
+ * The ring over io_uring: buffers and files registered where the system
  * lets us, one system call per batch, no polling thread (it burns a core and
  * gains nothing).
  *
@@ -22,16 +22,16 @@
 #include "src/thread.h"
 
 #define PIECE_BITS 30 /* the kernel registers at most 1 GiB at once */
-#define PIECE ((int64_t)1 << PIECE_BITS)
+#define PIECE      ((int64_t)1 << PIECE_BITS)
 
 struct uring {
     struct ring_core core;
     struct io_uring io;
     int event_fd;
-    int fd;        /* registered as file 0; -1: none */
-    char *base;    /* registered memory */
-    int64_t bytes; /* 0: none */
-    struct ring_block *prepared[RING_DEPTH]; /* in order */
+    const struct stripes *files;                 /* registered by their numbers; NULL: none */
+    char *base;                                  /* registered memory */
+    int64_t bytes;                               /* 0: none */
+    struct ring_block *prepared[RING_DEPTH_MAX]; /* in order */
     int prepared_count;
     int taken;  /* blocks with the kernel */
     int broken; /* errno of a submit that cannot succeed again; 0: none */
@@ -50,13 +50,13 @@ static int piece_find(const struct uring *uring, const char *buffer, int64_t byt
 static void block_prepare(struct uring *uring, struct ring_block *block)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->io);
-    assert(sqe != NULL && uring->prepared_count < RING_DEPTH);
+    assert(sqe != NULL && uring->prepared_count < uring->core.ring.depth);
     const struct ring_request *request = block->request;
     char *buffer = request->buffer + block->start;
     unsigned bytes = (unsigned)block->bytes;
-    uint64_t offset = (uint64_t)(request->offset + block->start);
-    bool file = request->fd == uring->fd;
-    int fd = file ? 0 : request->fd;
+    uint64_t offset = (uint64_t)block->offset;
+    bool file = request->files == uring->files;
+    int fd = file ? block->file : block->fd;
     int piece = piece_find(uring, buffer, block->bytes);
 
     if (piece >= 0 && request->write)
@@ -142,8 +142,7 @@ static int uring_submit(struct ring *ring, struct error *error)
     blocks_submit(uring);
     char text[64];
     if (uring->broken)
-        return error_set(error, ZERO_ERR_IO,
-                         "io_uring takes no more work: %s. Use the ring posix.",
+        return error_set(error, ZERO_ERR_IO, "io_uring takes no more work: %s. Use the ring posix.",
                          strerror_r(uring->broken, text, sizeof(text)));
     return ZERO_OK;
 }
@@ -151,8 +150,8 @@ static int uring_submit(struct ring *ring, struct error *error)
 static int uring_reap(struct ring *ring, struct ring_request **done, int max)
 {
     struct uring *uring = (struct uring *)ring;
-    struct io_uring_cqe *cqes[RING_DEPTH];
-    unsigned count = io_uring_peek_batch_cqe(&uring->io, cqes, RING_DEPTH);
+    struct io_uring_cqe *cqes[RING_DEPTH_MAX];
+    unsigned count = io_uring_peek_batch_cqe(&uring->io, cqes, RING_DEPTH_MAX);
     for (unsigned i = 0; i < count; i++) {
         struct ring_block *block = io_uring_cqe_get_data(cqes[i]);
         if (ring_core_complete(&uring->core, block, cqes[i]->res))
@@ -195,10 +194,14 @@ static const struct ring_ops uring_ops = {
 
 /* Refusals here cost a little speed, no more: pinned memory is limited
  * (RLIMIT_MEMLOCK), files sometimes. */
-static void resources_register(struct uring *uring, char *base, int64_t bytes, int fd)
+static void resources_register(struct uring *uring, const struct ring_options *options)
 {
-    if (fd >= 0 && io_uring_register_files(&uring->io, &fd, 1) == 0)
-        uring->fd = fd;
+    const struct stripes *files = options->files;
+    char *base = options->base;
+    int64_t bytes = options->bytes;
+    if (files != NULL &&
+        io_uring_register_files(&uring->io, files->fd, (unsigned)files->files) == 0)
+        uring->files = files;
     if (bytes <= 0)
         return;
     size_t count = (size_t)((bytes + PIECE - 1) / PIECE);
@@ -218,20 +221,18 @@ static void resources_register(struct uring *uring, char *base, int64_t bytes, i
     free(pieces);
 }
 
-int ring_uring_create(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
-                      struct error *error)
+int ring_uring_create(struct ring **ring, const struct ring_options *options, struct error *error)
 {
-    assert(event_fd >= 0 && bytes >= 0);
+    assert(options->event_fd >= 0 && options->bytes >= 0);
     *ring = NULL;
     struct uring *uring = calloc(1, sizeof(*uring));
     if (uring == NULL)
         return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring.");
-    ring_core_init(&uring->core, &uring_ops);
-    uring->event_fd = event_fd;
-    uring->fd = -1;
-    int rc = io_uring_queue_init(RING_DEPTH, &uring->io, 0);
+    ring_core_init(&uring->core, &uring_ops, options);
+    uring->event_fd = options->event_fd;
+    int rc = io_uring_queue_init((unsigned)uring->core.ring.depth, &uring->io, 0);
     if (rc == 0) {
-        rc = io_uring_register_eventfd(&uring->io, event_fd);
+        rc = io_uring_register_eventfd(&uring->io, options->event_fd);
         if (rc != 0)
             io_uring_queue_exit(&uring->io);
     }
@@ -246,7 +247,7 @@ int ring_uring_create(struct ring **ring, int event_fd, void *base, int64_t byte
                          "This system refuses io_uring: %s (%s). Use the ring posix.",
                          strerror_r(-rc, text, sizeof(text)), why);
     }
-    resources_register(uring, base, bytes, fd);
+    resources_register(uring, options);
     *ring = &uring->core.ring;
     return ZERO_OK;
 }

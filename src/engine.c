@@ -149,7 +149,6 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->log_level = config->log_level;
     z->trace = config->trace;
     z->trace_arg = config->trace_arg;
-    z->spill.fd = -1;
     z->size = 1;
     if (config->comm)
         z->comm = config->comm;
@@ -219,16 +218,18 @@ static int make_tables(struct zero *z)
 
 static int make_ring(struct zero *z)
 {
-    int event = queues_event(z->queues), fd = z->spill.fd;
     int64_t slots = z->plan.report.host.slots; /* the arena's end: all that is read and written */
-    char *base = z->arena.base + z->arena.bytes - slots;
+    const struct ring_options options = {.event_fd = queues_event(z->queues),
+                                         .base = z->arena.base + z->arena.bytes - slots,
+                                         .bytes = slots,
+                                         .files = &z->spill.stripes};
     struct ring **ring = &z->pipeline.ring;
     struct error refused = {0};
     if (z->seams && z->seams->ring)
-        return z->seams->ring(ring, event, base, slots, fd, &z->error);
+        return z->seams->ring(ring, &options, &z->error);
     if (z->set.ring == ZERO_RING_POSIX)
-        return ring_posix_create(ring, event, base, slots, fd, &z->error);
-    if (!ring_uring_create(ring, event, base, slots, fd, &refused)) {
+        return ring_posix_create(ring, &options, &z->error);
+    if (!ring_uring_create(ring, &options, &refused)) {
         if (!(*ring)->registered)
             engine_log(z, ZERO_LOG_WARNING,
                        "io_uring could not register %lld bytes of buffers (ulimit -l). Transfers "
@@ -239,7 +240,7 @@ static int make_ring(struct zero *z)
     if (z->set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
         return error_set(&z->error, refused.status, "%s", refused.text);
     engine_log(z, ZERO_LOG_WARNING, "%s Using pread and pwrite instead.", refused.text);
-    return ring_posix_create(ring, event, base, slots, fd, &z->error);
+    return ring_posix_create(ring, &options, &z->error);
 }
 
 static int make_places(struct zero *z)
@@ -257,7 +258,9 @@ static int make_places(struct zero *z)
         return e->status;
     z->huge_bytes = arena_huge_bytes(&z->arena);
     if (p->file.total > 0) {
-        if (spill_create(&z->spill, z->set.nvme_path, p->file.total, e) || make_ring(z))
+        struct spill_paths paths;
+        if (spill_paths_split(&paths, z->set.nvme_path, e) ||
+            spill_create(&z->spill, &paths, RING_BLOCK, p->file.total, e) || make_ring(z))
             return e->status;
         z->pipeline.spill = &z->spill;
         engine_log(z, ZERO_LOG_INFO, "%lld bytes in %s (%s%s) by %s.", (long long)z->spill.bytes,

@@ -30,8 +30,7 @@
 /* Replacements for what the engine makes itself, for tests. NULL: the real one. */
 struct engine_seams {
     int (*device)(struct device **device, int event_fd, struct error *error);
-    int (*ring)(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
-                struct error *error);
+    int (*ring)(struct ring **ring, const struct ring_options *options, struct error *error);
     void (*observe)(void *arg, const struct command *c); /* every command appended */
     void *observe_arg;
 };

@@ -218,8 +218,17 @@ END_TEST
 
 START_TEST(device_cap_malformed)
 {
-    static const char *const texts[] = {"", "0", "-1", " 5", "5 G", "4GB", "1.5G", "abc", "K",
-                                        "9223372036854775808", "9007199254740992K"};
+    static const char *const texts[] = {"",
+                                        "0",
+                                        "-1",
+                                        " 5",
+                                        "5 G",
+                                        "4GB",
+                                        "1.5G",
+                                        "abc",
+                                        "K",
+                                        "9223372036854775808",
+                                        "9007199254740992K"};
     int event_fd = event_make();
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         setenv("ZERO_DEVICE_MEMORY", texts[i], 1);
@@ -308,7 +317,9 @@ START_TEST(threads_refused)
     if (_i == 0)
         ck_assert_int_eq(pool_create(&pool, 3, event_fd, &error), ZERO_ERR_MEMORY);
     else if (_i == 1)
-        ck_assert_int_eq(ring_posix_create(&ring, event_fd, NULL, 0, -1, &error), ZERO_ERR_MEMORY);
+        ck_assert_int_eq(
+            ring_posix_create(&ring, &(struct ring_options){.event_fd = event_fd}, &error),
+            ZERO_ERR_MEMORY);
     else
         ck_assert_int_eq(device_cpu_create(&device, event_fd, &error), ZERO_ERR_MEMORY);
     ck_assert(pool == NULL && ring == NULL && device == NULL);

@@ -277,34 +277,44 @@ static int files_in(const char *path)
     return count - 2;
 }
 
+static int spill_make(struct spill *spill, const char *list, int64_t bytes, struct error *error)
+{
+    struct spill_paths paths;
+    return spill_paths_split(&paths, list, error) || spill_create(spill, &paths, MIB, bytes, error)
+               ? error->status
+               : ZERO_OK;
+}
+
 /* A spill of bytes works: it holds what is written, and has no name. */
 static void spill_holds(struct spill *spill, const char *path, int64_t bytes)
 {
     struct error error = {0};
-    must(spill_create(spill, path, bytes, &error), &error);
+    must(spill_make(spill, path, bytes, &error), &error);
+    int fd = spill->stripes.fd[0];
     ck_assert_int_eq(spill->bytes, bytes);
     ck_assert_str_eq(spill->path, path);
     ck_assert_str_ne(spill->type, "");
-    ck_assert_int_eq((fcntl(spill->fd, F_GETFL) & O_DIRECT) != 0, spill->direct);
+    ck_assert_int_eq((fcntl(fd, F_GETFL) & O_DIRECT) != 0, spill->direct);
     struct stat stat;
-    ck_assert_int_eq(fstat(spill->fd, &stat), 0);
+    ck_assert_int_eq(fstat(fd, &stat), 0);
     ck_assert_int_eq(stat.st_size, bytes);
     ck_assert_uint_eq(stat.st_nlink, 0);
     ck_assert_int_eq(stat.st_mode & 077, 0);
     static char page[SPILL_ALIGN] __attribute__((aligned(SPILL_ALIGN)));
     memset(page, 7, SPILL_ALIGN);
-    ck_assert_int_eq(pwrite(spill->fd, page, SPILL_ALIGN, bytes - SPILL_ALIGN), SPILL_ALIGN);
+    ck_assert_int_eq(pwrite(fd, page, SPILL_ALIGN, bytes - SPILL_ALIGN), SPILL_ALIGN);
     memset(page, 0, SPILL_ALIGN);
-    ck_assert_int_eq(pread(spill->fd, page, SPILL_ALIGN, bytes - SPILL_ALIGN), SPILL_ALIGN);
+    ck_assert_int_eq(pread(fd, page, SPILL_ALIGN, bytes - SPILL_ALIGN), SPILL_ALIGN);
     ck_assert_int_eq(page[SPILL_ALIGN - 1], 7);
     ck_assert_int_eq(files_in(path), 0);
 }
 
 static void spill_refused(const char *path, int64_t bytes, struct error *error)
 {
-    struct spill spill;
-    ck_assert_int_eq(spill_create(&spill, path, bytes, error), ZERO_ERR_IO);
-    ck_assert_int_eq(spill.fd, -1);
+    struct spill spill = {0};
+    ck_assert_int_eq(spill_make(&spill, path, bytes, error), ZERO_ERR_IO);
+    ck_assert_int_eq(spill.bytes, 0);
+    ck_assert_int_eq(spill.stripes.files, 0);
     spill_destroy(&spill);
 }
 
@@ -313,11 +323,11 @@ START_TEST(spill_on_disk)
     struct spill spill;
     spill_holds(&spill, folder, 16 * MIB);
     struct stat stat;
-    ck_assert_int_eq(fstat(spill.fd, &stat), 0);
+    ck_assert_int_eq(fstat(spill.stripes.fd[0], &stat), 0);
     ck_assert_int_ge(stat.st_blocks * 512, 16 * MIB); /* allocated, not sparse */
     if (strcmp(spill.type, "ext4") == 0 || strcmp(spill.type, "xfs") == 0)
         ck_assert(spill.direct);
-    int fd = spill.fd;
+    int fd = spill.stripes.fd[0];
     spill_destroy(&spill);
     ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
     spill_destroy(&spill);
@@ -350,14 +360,92 @@ START_TEST(spill_wrong_folder)
     has(&error, path);
     has(&error, strerror(ENOTDIR));
     unlink(path);
+}
+END_TEST
 
-    error = (struct error){0};
-    char *longer = malloc(400);
+START_TEST(spill_lists)
+{
+    struct spill_paths paths;
+    struct error error = {0};
+    must(spill_paths_split(&paths, "/a", &error), &error);
+    ck_assert(paths.count == 1 && strcmp(paths.path[0], "/a") == 0);
+    must(spill_paths_split(&paths, "/a:/b:/a", &error), &error);
+    ck_assert_int_eq(paths.count, 3);
+    ck_assert_str_eq(paths.path[1], "/b");
+    ck_assert_str_eq(paths.path[2], "/a");
+    ck_assert(!(paths.weight[0] > 0));
+
+    static const char *const wrong[] = {"", ":", "/a:", ":/a", "/a::/b", "1:2:3:4:5:6:7:8:9"};
+    for (int i = 0; i < 6; i++) {
+        error = (struct error){0};
+        ck_assert_int_eq(spill_paths_split(&paths, wrong[i], &error), ZERO_ERR_ARGUMENT);
+        has(&error, wrong[i]);
+        has(&error, i < 5 ? "an empty name" : "more than 8 folders");
+    }
+    char longer[400];
     memset(longer, 'x', 399);
     longer[399] = '\0';
-    spill_refused(longer, MIB, &error);
-    has(&error, "399 characters");
-    free(longer);
+    longer[2] = ':';
+    error = (struct error){0};
+    ck_assert_int_eq(spill_paths_split(&paths, longer, &error), ZERO_ERR_ARGUMENT);
+    has(&error, "396 characters");
+    longer[3 + 255] = '\0';
+    error = (struct error){0};
+    must(spill_paths_split(&paths, longer, &error), &error);
+    ck_assert_int_eq(strlen(paths.path[1]), 255);
+}
+END_TEST
+
+/* Two folders, one of them a file system of its own: the bytes are shared by
+ * weight, and what is wrong with one of them is said of that one. */
+START_TEST(spill_on_two)
+{
+    char tmpfs[80], list[200];
+    snprintf(tmpfs, sizeof(tmpfs), "%s/second", folder);
+    ck_assert_int_eq(mkdir(tmpfs, 0700), 0);
+    snprintf(list, sizeof(list), "%s:%s", folder, tmpfs);
+    struct error error = {0};
+    struct spill_paths paths;
+    struct spill spill;
+    must(spill_paths_split(&paths, list, &error), &error);
+    paths.weight[0] = 3;
+    paths.weight[1] = 1;
+    bool mount_works = mount("none", tmpfs, "tmpfs", 0, "size=16m") == 0;
+    must(spill_create(&spill, &paths, MIB, 64 * MIB, &error), &error);
+    ck_assert_str_eq(spill.path, list);
+    for (int i = 0; i < 2; i++) {
+        struct stat stat;
+        ck_assert_int_eq(fstat(spill.stripes.fd[i], &stat), 0);
+        ck_assert_int_eq(stat.st_size, i == 0 ? 48 * MIB : 16 * MIB);
+        ck_assert_int_eq(stat.st_size, spill.file[i].bytes);
+    }
+    int fds[] = {spill.stripes.fd[0], spill.stripes.fd[1]};
+    if (mount_works) {
+        char types[96];
+        snprintf(types, sizeof(types), "%s:tmpfs", spill.file[0].type);
+        ck_assert_str_eq(spill.type, types);
+    }
+    spill_destroy(&spill);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(fcntl(fds[i], F_GETFD), -1);
+
+    if (mount_works) {
+        ck_assert_int_eq(spill_create(&spill, &paths, MIB, 128 * MIB, &error), ZERO_ERR_IO);
+        has(&error, tmpfs);
+        has(&error, "33554432 bytes are needed, 16777216 are free");
+        ck_assert_int_eq(fcntl(fds[0], F_GETFD), -1); /* the first is not left behind */
+    }
+    /* So little that the second has none of it. */
+    error = (struct error){0};
+    must(spill_create(&spill, &paths, MIB, SPILL_ALIGN, &error), &error);
+    ck_assert_int_eq(spill.file[1].bytes, 0);
+    spill_destroy(&spill);
+    umount2(tmpfs, MNT_DETACH);
+    ck_assert_int_eq(rmdir(tmpfs), 0);
+    error = (struct error){0};
+    ck_assert_int_eq(spill_create(&spill, &paths, MIB, SPILL_ALIGN, &error), ZERO_ERR_IO);
+    has(&error, tmpfs);
+    has(&error, strerror(ENOENT));
 }
 END_TEST
 
@@ -456,9 +544,9 @@ START_TEST(spill_direct_pretended)
     ck_assert(deny_call(SYS_pwrite64, 0, 0, 0, EINVAL));
     struct error error = {0};
     struct spill spill;
-    must(spill_create(&spill, folder, MIB, &error), &error);
+    must(spill_make(&spill, folder, MIB, &error), &error);
     ck_assert(!spill.direct);
-    ck_assert_int_eq(fcntl(spill.fd, F_GETFL) & O_DIRECT, 0);
+    ck_assert_int_eq(fcntl(spill.stripes.fd[0], F_GETFL) & O_DIRECT, 0);
     spill_destroy(&spill);
 }
 END_TEST
@@ -486,6 +574,8 @@ int main(void)
     tcase_add_test(spill, spill_on_disk);
     tcase_add_test(spill, spill_never_created);
     tcase_add_test(spill, spill_wrong_folder);
+    tcase_add_test(spill, spill_lists);
+    tcase_add_test(spill, spill_on_two);
     tcase_add_test(spill, spill_unwritable);
     tcase_add_test(spill, spill_file_limit);
     tcase_add_test(spill, spill_on_tmpfs);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The contract of offload/ring.h: the part without system calls against made-up
- * results, then one suite over both rings on a real file system (/var/tmp),
- * then what only io_uring can be refused.
+ * The contract of offload/ring.h: one suite over both rings, one and several
+ * files, and blocks and depths, on a real file system (/var/tmp); then what only
+ * io_uring can be refused. tests/ring_core_test.c has the part without system
+ * calls.
  */
 #include <check.h>
 #include <errno.h>
@@ -20,19 +21,37 @@
 #include "offload/arena.h"
 #include "offload/memory.h"
 #include "offload/ring.h"
-#include "offload/ring_core.h"
 #include "offload/spill.h"
 #include "src/random.h"
 #include "tests/support/deny.h"
 #include "tests/support/suite.h"
 
-#define MIB ((int64_t)1 << 20)
-#define FOLDER "/var/tmp"
+#define MIB        ((int64_t)1 << 20)
+#define FOLDER     "/var/tmp"
 #define RANGES_MAX 512
 
 enum { URING, POSIX, KINDS };
 
-/* A file, memory, and a ring over both. */
+static const struct variant {
+    int kind, files;
+    double weight[3];
+    int64_t stripe;
+    int block, depth;
+} variants[] = {
+    {URING, 1, {0}, MIB, 0, 0}, /* these two come first: a kind is a variant */
+    {POSIX, 1, {0}, MIB, 0, 0},
+    {URING, 2, {1, 1}, MIB, 0, 0},
+    {POSIX, 2, {1, 1}, MIB, 0, 0},
+    {URING, 1, {0}, MIB, 64 << 10, 3},
+    {POSIX, 1, {0}, MIB, 64 << 10, 3},
+    {URING, 3, {5, 1, 2}, 96 << 10, 64 << 10, RING_DEPTH_MAX},
+    {POSIX, 3, {5, 1, 2}, 96 << 10, 64 << 10, RING_DEPTH_MAX},
+    {URING, 2, {1, 2}, 4 * MIB, RING_BLOCK_MAX, 1},
+    {POSIX, 2, {1, 2}, 4 * MIB, RING_BLOCK_MAX, 1},
+};
+#define VARIANTS ((int)(sizeof(variants) / sizeof(variants[0])))
+
+/* Files, memory, and a ring over both. */
 struct bench {
     struct spill spill;
     struct arena arena;
@@ -54,23 +73,36 @@ static void must(int status, const struct error *error)
 
 /* registered_bytes: the first of the memory. False, with the reason printed,
  * where this machine has no such ring. */
-static bool bench_open(struct bench *bench, int kind, int64_t file_bytes, int64_t memory_bytes,
+static bool bench_open(struct bench *bench, int variant, int64_t file_bytes, int64_t memory_bytes,
                        int64_t registered_bytes)
 {
     struct error error = {0};
-    must(spill_create(&bench->spill, FOLDER, file_bytes, &error), &error);
+    const struct variant *v = &variants[variant];
+    struct spill_paths paths = {.count = v->files};
+    for (int i = 0; i < v->files; i++) {
+        strcpy(paths.path[i], FOLDER);
+        paths.weight[i] = v->weight[i];
+    }
+    must(spill_create(&bench->spill, &paths, v->stripe, file_bytes, &error), &error);
     must(arena_create(&bench->arena, memory_bytes, &error), &error);
     bench->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ck_assert_int_ge(bench->event_fd, 0);
-    int status = (kind == URING ? ring_uring_create : ring_posix_create)(
-        &bench->ring, bench->event_fd, registered_bytes > 0 ? bench->arena.base : NULL,
-        registered_bytes, bench->spill.fd, &error);
+    const struct ring_options options = {.event_fd = bench->event_fd,
+                                         .base = registered_bytes > 0 ? bench->arena.base : NULL,
+                                         .bytes = registered_bytes,
+                                         .files = &bench->spill.stripes,
+                                         .block = v->block,
+                                         .depth = v->depth};
+    int status =
+        (v->kind == URING ? ring_uring_create : ring_posix_create)(&bench->ring, &options, &error);
     if (status == ZERO_ERR_UNSUPPORTED) {
         printf("skipped: %s\n", error.text);
         return false;
     }
     must(status, &error);
-    ck_assert_str_eq(bench->ring->ops->name, kind == URING ? "uring" : "posix");
+    ck_assert_str_eq(bench->ring->ops->name, v->kind == URING ? "uring" : "posix");
+    ck_assert_int_eq(bench->ring->block, v->block ? v->block : RING_BLOCK);
+    ck_assert_int_eq(bench->ring->depth, v->depth ? v->depth : RING_DEPTH);
     return true;
 }
 
@@ -124,7 +156,7 @@ static void reap(struct bench *bench, int count)
 static struct ring_request request_of(const struct bench *bench, bool write, char *buffer,
                                       int64_t bytes, int64_t offset)
 {
-    return (struct ring_request){.fd = bench->spill.fd,
+    return (struct ring_request){.files = &bench->spill.stripes,
                                  .write = write,
                                  .buffer = buffer,
                                  .bytes = bytes,
@@ -176,11 +208,11 @@ static void ranges_move(struct bench *bench, struct ring_request *requests, int 
 }
 
 /* registered: percent of the memory. */
-static void random_ranges(int kind, int registered)
+static void random_ranges(int variant, int registered)
 {
     const int64_t bytes = 24 * MIB;
     struct bench bench;
-    if (!bench_open(&bench, kind, bytes, 2 * bytes, 2 * bytes * registered / 100))
+    if (!bench_open(&bench, variant, bytes, 2 * bytes, 2 * bytes * registered / 100))
         return;
     ck_assert(registered > 0 || !bench.ring->registered);
     static struct ring_request requests[RANGES_MAX];
@@ -224,8 +256,7 @@ START_TEST(more_than_depth)
         return;
     memset(bench.arena.base, 0x5a, (size_t)bytes);
     struct ring_request big = request_of(&bench, true, bench.arena.base, bytes, 0);
-    struct ring_request small =
-        request_of(&bench, true, bench.arena.base, SPILL_ALIGN, bytes);
+    struct ring_request small = request_of(&bench, true, bench.arena.base, SPILL_ALIGN, bytes);
     bench.ring->ops->queue(bench.ring, &big);
     bench.ring->ops->queue(bench.ring, &small);
     submit(&bench);
@@ -252,12 +283,37 @@ START_TEST(end_of_file)
                                         "stopped at offset 3140632: the file ends there",
                                         "stopped at offset 2097152: the file ends there"};
     for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(ftruncate(bench.spill.fd, ends[i]), 0);
+        ck_assert_int_eq(ftruncate(bench.spill.stripes.fd[0], ends[i]), 0);
         struct ring_request r = request_of(&bench, false, bench.arena.base, MIB, 2 * MIB);
         transfer(&bench, &r);
         ck_assert_int_eq(r.error.status, ZERO_ERR_IO);
         ck_assert_ptr_nonnull(strstr(r.error.text, "read of 1048576 bytes at offset 2097152"));
         ck_assert_msg(strstr(r.error.text, stops[i]) != NULL, "%s", r.error.text);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+/* The same in one of several files: the request names which, and where in it. */
+START_TEST(end_of_one_file)
+{
+    struct bench bench;
+    if (!bench_open(&bench, _i, 16 * MIB, 16 * MIB, 16 * MIB))
+        return;
+    const struct stripes *s = &bench.spill.stripes;
+    for (int file = 0; file < s->files; file++) {
+        int64_t bytes = stripes_file_bytes(s, file, 16 * MIB), end = bytes - SPILL_ALIGN;
+        struct ring_request r = request_of(&bench, false, bench.arena.base, 16 * MIB, 0);
+        transfer(&bench, &r);
+        ck_assert_msg(r.error.status == ZERO_OK, "%s", r.error.text);
+        ck_assert_int_eq(ftruncate(s->fd[file], end), 0);
+        transfer(&bench, &r);
+        ck_assert_int_eq(r.error.status, ZERO_ERR_IO);
+        ck_assert_int_eq(r.error_file, file);
+        char stop[64];
+        snprintf(stop, sizeof(stop), "(%lld of its file): the file ends there", (long long)end);
+        ck_assert_msg(s->files == 1 || strstr(r.error.text, stop) != NULL, "%s", r.error.text);
+        ck_assert_int_eq(ftruncate(s->fd[file], bytes), 0);
     }
     bench_close(&bench);
 }
@@ -269,13 +325,16 @@ START_TEST(read_only_file)
     struct bench bench;
     if (!bench_open(&bench, _i, 16 * MIB, 16 * MIB, 16 * MIB))
         return;
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", bench.spill.fd);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ck_assert_int_ge(fd, 0);
+    struct stripes read_only = bench.spill.stripes;
+    for (int i = 0; i < read_only.files; i++) {
+        char path[64];
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", bench.spill.stripes.fd[i]);
+        read_only.fd[i] = open(path, O_RDONLY | O_CLOEXEC);
+        ck_assert_int_ge(read_only.fd[i], 0);
+    }
     struct ring_request bad = request_of(&bench, true, bench.arena.base, 12 * MIB, 4 * MIB);
     struct ring_request good = request_of(&bench, true, bench.arena.base, 2 * MIB, 0);
-    bad.fd = fd;
+    bad.files = &read_only;
     bench.ring->ops->queue(bench.ring, &bad);
     bench.ring->ops->queue(bench.ring, &good);
     submit(&bench);
@@ -287,7 +346,8 @@ START_TEST(read_only_file)
     ck_assert_msg(good.error.status == ZERO_OK, "%s", good.error.text);
     transfer(&bench, &good);
     ck_assert_int_eq(good.error.status, ZERO_OK);
-    close(fd);
+    for (int i = 0; i < read_only.files; i++)
+        close(read_only.fd[i]);
     bench_close(&bench);
 }
 END_TEST
@@ -358,7 +418,8 @@ START_TEST(uring_refused)
     ck_assert(deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM));
     struct error error = {0};
     struct ring *ring;
-    ck_assert_int_eq(ring_uring_create(&ring, 1, NULL, 0, -1, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_int_eq(ring_uring_create(&ring, &(struct ring_options){.event_fd = 1}, &error),
+                     ZERO_ERR_UNSUPPORTED);
     ck_assert_ptr_null(ring);
 #ifdef HAVE_URING
     ck_assert_ptr_nonnull(strstr(error.text, strerror(EPERM)));
@@ -461,159 +522,21 @@ START_TEST(uring_busy)
 END_TEST
 #endif
 
-/* --------------------------------------------- the core, with made-up results */
-
-static char *const nowhere = (char *)(uintptr_t)SPILL_ALIGN; /* never touched */
-
-static struct ring_request made_up(int64_t bytes, int64_t offset)
-{
-    return (struct ring_request){
-        .write = true, .buffer = nowhere, .bytes = bytes, .offset = offset};
-}
-
-/* Blocks in queue order, RING_DEPTH at once, each byte once. */
-START_TEST(core_cuts_in_order)
-{
-    struct ring_core core;
-    ring_core_init(&core, NULL);
-    struct ring_request a = made_up(5 * MIB + SPILL_ALIGN, 0), b = made_up(9 * MIB, 0);
-    ring_core_queue(&core.ring, &a);
-    ring_core_queue(&core.ring, &b);
-    struct ring_block *out[RING_DEPTH];
-    for (int i = 0; i < RING_DEPTH; i++) {
-        out[i] = ring_core_next(&core);
-        ck_assert_ptr_nonnull(out[i]);
-        ck_assert_ptr_eq(out[i]->request, i < 6 ? &a : &b);
-        ck_assert_int_eq(out[i]->start, (i < 6 ? i : i - 6) * MIB);
-        ck_assert_int_eq(out[i]->bytes, i == 5 ? SPILL_ALIGN : MIB);
-    }
-    ck_assert_ptr_null(ring_core_next(&core));
-    struct ring_request *done;
-    for (int i = 0; i < 6; i++) {
-        ck_assert_int_eq(ring_core_take(&core, &done, 1), 0);
-        ck_assert(!ring_core_complete(&core, out[i], out[i]->bytes));
-    }
-    ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
-    ck_assert_ptr_eq(done, &a);
-    struct ring_block *next = ring_core_next(&core);
-    ck_assert_ptr_eq(next->request, &b);
-    ck_assert_int_eq(next->start, 2 * MIB);
-}
-END_TEST
-
-/* Short transfers of any length go on from an aligned place until all is moved. */
-START_TEST(core_continues_short)
-{
-    for (int round = 0; round < 200; round++) {
-        struct ring_core core;
-        ring_core_init(&core, NULL);
-        struct ring_request r = made_up(3 * MIB, 0);
-        ring_core_queue(&core.ring, &r);
-        struct ring_block *block;
-        while ((block = ring_core_next(&core)) != NULL) {
-            int64_t at = block->start, end = block->start + block->bytes;
-            bool again;
-            do {
-                ck_assert_int_eq(block->start, at);
-                ck_assert_int_eq(block->start + block->bytes, end);
-                int64_t result = 1 + pick(block->bytes);
-                switch (pick(8)) {
-                case 0: result = -EINTR; break;
-                case 1: result = -EAGAIN; break;
-                case 2: result = block->bytes; break;
-                default: break;
-                }
-                if (result > 0)
-                    at += result == block->bytes ? result : result / SPILL_ALIGN * SPILL_ALIGN;
-                again = ring_core_complete(&core, block, result);
-            } while (again);
-            ck_assert_int_eq(at, end);
-        }
-        struct ring_request *done;
-        ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
-        ck_assert_int_eq(r.error.status, ZERO_OK);
-        ck_assert_int_eq(r.completed, r.bytes);
-    }
-}
-END_TEST
-
-/* Results that move nothing for ever end in an error. */
-START_TEST(core_gives_up)
-{
-    static const int64_t results[] = {-EAGAIN, -EINTR, 100, 0};
-    static const int tries[] = {RING_TRIES, RING_TRIES, RING_TRIES, 1};
-    for (int i = 0; i < 4; i++) {
-        struct ring_core core;
-        ring_core_init(&core, NULL);
-        struct ring_request r = made_up(MIB, 2 * MIB), *done;
-        ring_core_queue(&core.ring, &r);
-        struct ring_block *block = ring_core_next(&core);
-        int count = 1;
-        while (ring_core_complete(&core, block, results[i]))
-            count++;
-        ck_assert_int_eq(count, tries[i]);
-        ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
-        ck_assert_int_eq(r.error.status, ZERO_ERR_IO);
-        ck_assert_ptr_nonnull(strstr(r.error.text, i == 2 ? "stopped at offset 2097252"
-                                                          : "stopped at offset 2097152"));
-    }
-}
-END_TEST
-
-/* After an error: nothing more is cut or continued, the request comes back with
- * its last block, the first error stays, the next request runs. */
-START_TEST(core_fails_once)
-{
-    struct ring_core core;
-    ring_core_init(&core, NULL);
-    struct ring_request a = made_up(20 * MIB, 0), b = made_up(MIB, 0), *done;
-    ring_core_queue(&core.ring, &a);
-    ring_core_queue(&core.ring, &b);
-    struct ring_block *out[RING_DEPTH];
-    for (int i = 0; i < RING_DEPTH; i++)
-        out[i] = ring_core_next(&core);
-    ck_assert(!ring_core_complete(&core, out[3], -ENOSPC));
-    ck_assert(!ring_core_complete(&core, out[0], SPILL_ALIGN));
-    ck_assert(!ring_core_complete(&core, out[1], -EIO));
-    struct ring_block *next = ring_core_next(&core);
-    ck_assert_ptr_eq(next->request, &b);
-    ck_assert_ptr_null(ring_core_next(&core));
-    ck_assert(!ring_core_complete(&core, next, MIB));
-    static const int rest[] = {2, 4, 5, 6, 7};
-    for (int i = 0; i < 5; i++) {
-        ck_assert_int_eq(ring_core_take(&core, &done, 1), i == 0);
-        ck_assert(!ring_core_complete(&core, out[rest[i]], MIB));
-    }
-    ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
-    ck_assert_ptr_eq(done, &a);
-    ck_assert_ptr_nonnull(strstr(a.error.text, "stopped at offset 3145728"));
-    ck_assert_ptr_nonnull(strstr(a.error.text, strerror(ENOSPC)));
-    ck_assert_int_eq(a.completed, 5 * MIB + SPILL_ALIGN);
-    ck_assert_int_eq(b.error.status, ZERO_OK);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("ring");
-    TCase *core = tcase_create("core");
-    tcase_add_test(core, core_cuts_in_order);
-    tcase_add_test(core, core_continues_short);
-    tcase_add_test(core, core_gives_up);
-    tcase_add_test(core, core_fails_once);
-    suite_add_tcase(suite, core);
-
     TCase *rings = tcase_create("rings");
     tcase_set_timeout(rings, 120);
-    tcase_add_loop_test(rings, ranges_registered, 0, KINDS);
-    tcase_add_loop_test(rings, ranges_partly_registered, 0, KINDS);
-    tcase_add_loop_test(rings, ranges_unregistered, 0, KINDS);
-    tcase_add_loop_test(rings, more_than_depth, 0, KINDS);
+    tcase_add_loop_test(rings, ranges_registered, 0, VARIANTS);
+    tcase_add_loop_test(rings, ranges_partly_registered, 0, VARIANTS);
+    tcase_add_loop_test(rings, ranges_unregistered, 0, VARIANTS);
+    tcase_add_loop_test(rings, more_than_depth, 0, VARIANTS);
     tcase_add_loop_test(rings, end_of_file, 0, KINDS);
-    tcase_add_loop_test(rings, read_only_file, 0, KINDS);
+    tcase_add_loop_test(rings, end_of_one_file, 0, VARIANTS);
+    tcase_add_loop_test(rings, read_only_file, 0, VARIANTS);
     tcase_add_loop_test(rings, file_size_limit, 0, KINDS);
-    tcase_add_loop_test(rings, destroy_with_work, 0, KINDS);
-    tcase_add_loop_test(rings, nothing_to_do, 0, KINDS);
+    tcase_add_loop_test(rings, destroy_with_work, 0, VARIANTS);
+    tcase_add_loop_test(rings, nothing_to_do, 0, VARIANTS);
     suite_add_tcase(suite, rings);
 
     TCase *uring = tcase_create("uring");

@@ -284,15 +284,14 @@ static int make_device(struct device **device, int event_fd, struct error *error
     return error->status;
 }
 
-static int make_ring(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
-                     struct error *error)
+static int make_ring(struct ring **ring, const struct ring_options *options, struct error *error)
 {
     struct latch *l = creating;
-    l->base = base;
+    l->base = options->base;
     l->ring.ring.ops = &ring_ops;
     l->ring.latch = l;
     *ring = NULL;
-    if (!ring_posix_create(&l->ring.inner, event_fd, base, bytes, fd, error))
+    if (!ring_posix_create(&l->ring.inner, options, error))
         *ring = &l->ring.ring;
     return error->status;
 }
