@@ -59,6 +59,9 @@ CORE += kernels/cpu/scalar.c
 ifneq ($(filter x86_64%,$(CC_MACHINE)),)
 CORE += kernels/cpu/avx2.c kernels/cpu/avx512.c
 endif
+ifneq ($(filter aarch64%,$(CC_MACHINE)),)
+CORE += kernels/cpu/neon.c
+endif
 COMMON := $(wildcard examples/common/*.c)
 GPT2 := $(wildcard examples/gpt2/*.c)
 SUPPORT := $(wildcard tests/support/*.c)
@@ -156,8 +159,15 @@ export OMPI_MCA_hwloc_base_binding_policy ?= none
 deps:
 	@tests/install.sh $(MISSING)
 
+# For check-all alone, which does without them where they cannot be had.
+deps-cross:
+	@[ $$(uname -m) = aarch64 ] || { command -v aarch64-linux-gnu-gcc && \
+		command -v qemu-aarch64; } >/dev/null || tests/install.sh cross || true
+
 # What deps installed is found by a make that starts after it.
 AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+check-all: deps-cross
+deps-cross: deps
 demo check check-all: deps
 	@$(AGAIN) $@-now
 
@@ -197,7 +207,7 @@ check-all-now: all tests
 	@$(MAKE) --no-print-directory SAN=address,undefined BUILD=$(BUILD)-address tests
 	@$(MAKE) --no-print-directory SAN=thread BUILD=$(BUILD)-thread tests
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
-		$(GPT2_RUNS) $(MATRIX_ALL) \
+		$(GPT2_RUNS) $(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" \
 		$(foreach b,address thread,$(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$b)))
 
 help:
@@ -207,4 +217,4 @@ clean:
 	rm -rf build build-*
 
 FORCE:
-.PHONY: all tests report deps demo check check-all demo-now check-now check-all-now help clean FORCE
+.PHONY: all tests report deps deps-cross demo check check-all demo-now check-now check-all-now help clean FORCE

@@ -73,8 +73,8 @@ struct kernels {
                      double *squares);
 };
 
-/* The best table this CPU can run, or the one named ("scalar", "avx2",
- * "avx512"). NULL with error set when the CPU cannot, or there is no such name.
+/* The best table this CPU can run, or the one named ("scalar"; "avx2", "avx512";
+ * "neon"). NULL with error set when the CPU cannot, or there is no such name.
  * isa NULL: $ZERO_ISA, else the best. */
 const struct kernels *kernels_select(const char *isa, struct error *error);
 

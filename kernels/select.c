@@ -21,16 +21,25 @@ struct isa {
     const struct kernels *kernels; /* NULL: not in this build */
 };
 
-#ifdef __x86_64__
-#define BUILT(table) (&(table))
+#if defined(__x86_64__)
+#define X86(table) (&(table))
+#define ARM(table) NULL
+#define NAMES      "scalar, avx2 or avx512"
+#elif defined(__aarch64__)
+#define X86(table) NULL
+#define ARM(table) (&(table))
+#define NAMES      "scalar or neon"
 #else
-#define BUILT(table) NULL
+#define X86(table) NULL
+#define ARM(table) NULL
+#define NAMES      "scalar"
 #endif
 
 /* Best first. */
 static const struct isa isas[] = {
-    {"avx512", CPU_AVX512, BUILT(kernels_avx512)},
-    {"avx2", CPU_AVX2, BUILT(kernels_avx2)},
+    {"avx512", CPU_AVX512, X86(kernels_avx512)},
+    {"avx2", CPU_AVX2, X86(kernels_avx2)},
+    {"neon", CPU_NEON, ARM(kernels_neon)},
     {"scalar", 0, &kernels_scalar},
 };
 #define ISAS ((int)(sizeof(isas) / sizeof(isas[0])))
@@ -56,8 +65,8 @@ const struct kernels *kernels_choose(const char *isa, unsigned cpu, struct error
     assert(best); /* scalar needs nothing */
     if (!known)
         error_set(error, ZERO_ERR_ARGUMENT,
-                  "There is no instruction set \"%s\". Set ZERO_ISA to scalar, avx2 or avx512, "
-                  "or unset it to get the best one.",
+                  "There is no instruction set \"%s\". Set ZERO_ISA to " NAMES
+                  ", or unset it to get the best one.",
                   isa);
     else
         error_set(error, ZERO_ERR_UNSUPPORTED,
@@ -88,6 +97,9 @@ static unsigned cpu_features(void)
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         cpu |= CPU_AVX512;
 #endif
+#ifdef __aarch64__
+    cpu |= CPU_NEON; /* a part of the architecture */
+#endif
     return cpu;
 }
 
@@ -107,9 +119,10 @@ void kernels_thread_init(void)
     const unsigned ftz = 0x8000, daz = 0x0040;
     _mm_setcsr(_mm_getcsr() & ~(ftz | daz));
 #elif defined(__aarch64__)
-    const uint64_t fz = (uint64_t)1 << 24;
+    /* Denormals flushed; one pattern for all NaN; fp16 without infinity. */
+    const uint64_t fz = (uint64_t)1 << 24, dn = (uint64_t)1 << 25, ahp = (uint64_t)1 << 26;
     uint64_t fpcr;
     __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr & ~fz));
+    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr & ~(fz | dn | ahp)));
 #endif
 }

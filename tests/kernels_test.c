@@ -579,6 +579,11 @@ START_TEST(select_unknown)
     ck_assert_ptr_null(kernels_select("sse9", &error));
     ck_assert_int_eq(error.status, ZERO_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(error.text, "\"sse9\""));
+#if defined(__x86_64__)
+    ck_assert_ptr_nonnull(strstr(error.text, "Set ZERO_ISA to scalar, avx2 or avx512, or unset"));
+#elif defined(__aarch64__)
+    ck_assert_ptr_nonnull(strstr(error.text, "Set ZERO_ISA to scalar or neon, or unset"));
+#endif
 }
 END_TEST
 
@@ -593,6 +598,15 @@ START_TEST(select_lacking)
     ck_assert_str_eq(kernels_choose(NULL, CPU_AVX2, &error)->isa, "avx2");
     ck_assert_str_eq(kernels_choose(NULL, CPU_AVX2 | CPU_AVX512, &error)->isa, "avx512");
     ck_assert_str_eq(kernels_choose("avx2", CPU_AVX2 | CPU_AVX512, &error)->isa, "avx2");
+    error = (struct error){0};
+    ck_assert_ptr_null(kernels_choose("neon", CPU_AVX2 | CPU_NEON, &error));
+    ck_assert_ptr_nonnull(strstr(error.text, "neon do not run on this CPU"));
+#endif
+#ifdef __aarch64__
+    ck_assert_str_eq(kernels_choose(NULL, CPU_NEON, &error)->isa, "neon");
+    error = (struct error){0};
+    ck_assert_ptr_null(kernels_choose("neon", 0, &error));
+    ck_assert_ptr_nonnull(strstr(error.text, "neon do not run on this CPU"));
 #endif
     ck_assert_str_eq(kernels_choose(NULL, 0, &error)->isa, "scalar");
     ck_assert_str_eq(kernels_choose("scalar", CPU_AVX2 | CPU_AVX512, &error)->isa, "scalar");
@@ -628,6 +642,23 @@ START_TEST(thread_init)
 END_TEST
 #endif
 
+#ifdef __aarch64__
+START_TEST(thread_init)
+{
+    const uint64_t fz = 1 << 24, dn = 1 << 25, ahp = 1 << 26, down = 2 << 22, mask = 3 << 22;
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr | fz | dn | ahp | down));
+    kernels_thread_init();
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    ck_assert_uint_eq(fpcr & (fz | dn | ahp | mask), 0);
+    volatile float tiny = 0x1p-126f, half = 0.5f;
+    volatile float denormal = tiny * half;
+    ck_assert_uint_eq(bits_of(denormal), 0x00400000u);
+}
+END_TEST
+#endif
+
 int main(void)
 {
     unsetenv("ZERO_ISA");
@@ -644,7 +675,7 @@ int main(void)
     tcase_add_test(choice, select_unknown);
     tcase_add_test(choice, select_lacking);
     tcase_add_test(choice, select_environment);
-#ifdef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
     tcase_add_test(choice, thread_init);
 #endif
     suite_add_tcase(suite, each);
