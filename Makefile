@@ -217,4 +217,5 @@ clean:
 	rm -rf build build-*
 
 FORCE:
-.PHONY: all tests report deps deps-cross demo check check-all demo-now check-now check-all-now help clean FORCE
+.PHONY: all tests report deps deps-cross demo check check-all demo-now check-now check-all-now
+.PHONY: help clean FORCE

@@ -15,7 +15,7 @@ mpirun|mpirun|starts several ranks|openmpi-bin|openmpi|openmpi
 uring|liburing|file I/O by io_uring; without it, by threads|liburing-dev|liburing-devel|liburing
 dnnl|oneDNN|fast matrix products in the examples|libdnnl-dev|onednn-devel|onednn
 check|Check|runs the tests|check|check-devel pkgconf|check
-cross|ARM cross compiler, qemu|tests the kernels for ARM|gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user|gcc-aarch64-linux-gnu qemu-user|qemu
+cross|ARM compiler|tests NEON|gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user|qemu-user|qemu
 TABLE
 }
 
