@@ -247,7 +247,7 @@ const char *toy_check_memory(const struct zero *z)
     const struct zero_plan *p = &z->plan.report;
     if (z->arena.bytes != p->host.total)
         return "the arena is not what the plan says";
-    if (z->spill.fd >= 0 ? z->spill.bytes != p->nvme.total : p->nvme.total != 0)
+    if (z->spill.bytes != p->nvme.total)
         return "the file is not what the plan says";
     const struct zero_bytes *places[] = {&p->device, &p->host, &p->nvme};
     for (int i = 0; i < 3; i++)
