@@ -9,7 +9,7 @@
 
 #include "src/random.h"
 
-#define NOTES 1024 /* commands of a queue between its first that is not done and its last */
+#define NOTES 4096 /* commands of a queue between its first that is not done and its last */
 #define TASKS 256
 
 int dry_random(struct dry *d, int n)
@@ -87,7 +87,7 @@ static bool owns_slot(const struct dry *d, const struct command *c)
 {
     bool moves = c->kind == COMMAND_STATE_READ || c->kind == COMMAND_STATE_WRITE ||
                  c->kind == COMMAND_PARAM_WRITE || c->kind == COMMAND_UPDATE;
-    return moves && c->chunk >= d->plan.resident;
+    return moves && plan_chunk_in_file(&d->plan, c->chunk);
 }
 
 static void take_slot(struct dry *d, const struct command *c)
@@ -105,7 +105,7 @@ static void leave_slot(struct dry *d, const struct command *c)
     if (c->kind == COMMAND_STATE_WRITE || c->kind == COMMAND_PARAM_WRITE)
         d->landing[c->slot]--;
     if (c->kind == COMMAND_UPDATE && c->part != WALK_LOAD && c->part != WALK_DIGEST)
-        d->landing[c->slot] = 1 + (p->slot_param && p->set.param == ZERO_NVME);
+        d->landing[c->slot] = 1 + (p->set.param == ZERO_NVME && plan_chunk_apart(p, c->chunk));
 }
 
 static void begin(struct dry *d, struct dry_task *t)
@@ -224,6 +224,10 @@ static void observe(void *arg, const struct command *c)
     *n = (struct dry_note){.micro = d->micro, .constants = d->constants};
     memcpy(n->before, d->before, sizeof(n->before));
     memcpy(n->version, d->version, sizeof(n->version));
+    /* So nothing can wait in a circle, whatever the queues' order adds. */
+    for (int i = 0; i < c->waits; i++)
+        if (c->wait[i].sequence > d->tail[c->wait[i].queue])
+            dry_fault(d, c, "it waits for what comes later");
     d->tail[c->queue] = c->sequence;
     d->bytes[c->kind] += c->bytes;
     char line[512] = "";
@@ -287,7 +291,7 @@ bool dry_grad(struct dry *d, int unit)
 
 bool dry_reduce(struct dry *d, int unit)
 {
-    if (!dry_grad(d, unit))
+    if (d->layout.unit[unit].part[PART_LIVE].elements > 0 && !dry_grad(d, unit))
         return false;
     d->grads[unit].count = 0;
     schedule_reduce(&d->schedule, unit);
@@ -298,12 +302,16 @@ bool dry_reduce(struct dry *d, int unit)
 
 static void walk_all(struct dry *d, enum walk_kind kind)
 {
-    for (int u = 0; u < d->layout.units; u++)
-        d->version[u]++;
-    schedule_walk(&d->schedule, kind, 0, d->plan.chunks);
+    for (int u = 0; u < d->layout.units; u++) {
+        d->version[u][PART_LIVE]++;
+        d->version[u][PART_FROZEN] += kind == WALK_FILL;
+    }
+    schedule_walk(&d->schedule, kind, 0, kind == WALK_FILL ? d->plan.chunks : d->plan.live);
     memcpy(d->before, d->version, sizeof(d->before));
 }
 
+/* The engine also waits for the last walk's writes, to count their bytes; the schedule
+ * must not need that. */
 void dry_step(struct dry *d, bool skip)
 {
     wait_for(d, d->schedule.last_reduce);
@@ -314,6 +322,16 @@ void dry_step(struct dry *d, bool skip)
         walk_all(d, WALK_ADAM);
     }
     schedule_next_step(&d->schedule);
+    drift(d);
+}
+
+/* The engine also waits for the last reduce, which adds to the norm. */
+void dry_discard(struct dry *d)
+{
+    for (int u = 0; u < d->layout.units; u++)
+        d->grads[u].count = 0;
+    schedule_discard(&d->schedule);
+    d->micro++; /* of what was left in slots and sums nothing may be used */
     drift(d);
 }
 
@@ -331,19 +349,26 @@ static void walk_some(struct dry *d, enum walk_kind kind, int64_t begin, int64_t
     wait_for(d, last);
 }
 
-void dry_read(struct dry *d, int unit, int64_t first, int64_t count)
+/* The range of a part that rank r holds, in its state order; false: nothing. */
+static bool held_range(const struct dry *d, int unit, enum part_kind kind, int r, int64_t *from,
+                       int64_t *to)
 {
-    const struct unit *u = &d->layout.unit[unit];
+    int64_t begin = plan_part_begin(&d->plan, &d->layout, unit, kind);
+    int64_t count = plan_part_count(&d->plan, &d->layout, unit, kind);
+    int64_t own = d->plan.whole_state ? 0 : r * d->layout.unit[unit].part[kind].shard;
+    *from = begin + (*from > own ? *from - own : 0);
+    *to = begin + (*to < own + count ? *to - own : count);
+    return *from < *to;
+}
+
+void dry_read(struct dry *d, int unit, enum part_kind kind, int64_t first, int64_t count)
+{
     for (int r = 0; r < d->plan.ranks; r++) {
-        int64_t own = d->plan.whole_state ? 0 : r * u->shard;
-        int64_t from = first > own ? first : own, to = first + count;
-        int64_t end = own + plan_unit_count(&d->plan, &d->layout, unit);
-        to = to < end ? to : end;
-        if (from >= to)
+        int64_t from = first, to = first + count;
+        if (!held_range(d, unit, kind, r, &from, &to))
             continue;
-        int64_t shift = plan_unit_begin(&d->plan, &d->layout, unit) - own;
         if (r == d->rank || d->plan.whole_state)
-            walk_some(d, WALK_LOAD, from + shift, to + shift);
+            walk_some(d, WALK_LOAD, from, to);
         if (d->plan.whole_state)
             return;
         wait_for(d, schedule_broadcast(&d->schedule, r, NULL, (to - from) * 4));
@@ -351,21 +376,40 @@ void dry_read(struct dry *d, int unit, int64_t first, int64_t count)
     drift(d);
 }
 
-void dry_write(struct dry *d, int unit)
+void dry_read_grads(struct dry *d, int unit)
 {
-    d->version[unit]++;
-    walk_some(d, WALK_ASSIGN, plan_unit_begin(&d->plan, &d->layout, unit),
-              plan_unit_begin(&d->plan, &d->layout, unit) +
-                  plan_unit_count(&d->plan, &d->layout, unit));
+    struct dry_task use = {0};
+    wait_for(d, queues_tail(d->queues, QUEUE_COMM));
+    wait_for(d, queues_tail(d->queues, QUEUE_TO_HOST));
+    d->asked = &use;
+    for (int acting = 0; acting < 2; acting++) {
+        d->acting = acting;
+        dry_carry_sums(d, unit);
+    }
+    clash_with_commands(d, &use);
+    free(use.access);
+    for (int r = 0; r < d->plan.ranks && !d->plan.whole_state; r++)
+        wait_for(d, schedule_broadcast(&d->schedule, r, NULL,
+                                       4 * d->layout.unit[unit].part[PART_LIVE].shard));
+    drift(d);
+}
+
+void dry_write(struct dry *d, int unit, enum part_kind kind)
+{
+    int64_t begin = plan_part_begin(&d->plan, &d->layout, unit, kind);
+    int64_t count = plan_part_count(&d->plan, &d->layout, unit, kind);
+    d->version[unit][kind]++;
+    if (count > 0)
+        walk_some(d, WALK_ASSIGN, begin, begin + count);
     wait_for(d, queues_tail(d->queues, QUEUE_TO_DEVICE));
-    d->before[unit] = d->version[unit];
-    schedule_forget(&d->schedule, unit);
+    d->before[unit][kind] = d->version[unit][kind];
+    schedule_forget(&d->schedule, unit, kind);
     drift(d);
 }
 
 void dry_digest(struct dry *d)
 {
-    walk_some(d, WALK_DIGEST, 0, d->plan.state);
+    walk_some(d, WALK_DIGEST, 0, d->plan.chunks * d->plan.chunk);
     wait_for(d, schedule_sum(&d->schedule, "zero_digest", NULL, 24));
 }
 

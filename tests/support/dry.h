@@ -42,9 +42,10 @@ struct dry_task {
 /* What a command means, taken down when it is appended. */
 struct dry_note {
     bool done;
-    int64_t micro;                                         /* micro-steps completed before it */
-    int64_t constants;                                     /* of Adam */
-    int32_t before[DRY_UNITS_MAX], version[DRY_UNITS_MAX]; /* of units, before and after the walk */
+    int64_t micro;     /* micro-steps completed before it */
+    int64_t constants; /* of Adam */
+    /* of units' parts, before and after the walk */
+    int32_t before[DRY_UNITS_MAX][PARTS], version[DRY_UNITS_MAX][PARTS];
 };
 
 struct dry {
@@ -79,12 +80,12 @@ struct dry {
 
     /* what the calls mean */
     int64_t micro, constants;
-    int32_t before[DRY_UNITS_MAX], version[DRY_UNITS_MAX];
+    int32_t before[DRY_UNITS_MAX][PARTS], version[DRY_UNITS_MAX][PARTS];
 
     /* what was seen */
     uint64_t text;        /* hash of all commands as text */
     uint64_t collectives; /* of kind, unit and bytes of those in QUEUE_COMM */
-    int64_t bytes[COMMAND_COPY_PUBLISH + 1];
+    int64_t bytes[COMMANDS];
     char fault[600]; /* the first; "": none */
 };
 
@@ -99,9 +100,12 @@ void dry_release(struct dry *d, int unit);
 bool dry_grad(struct dry *d, int unit);
 bool dry_reduce(struct dry *d, int unit);
 void dry_step(struct dry *d, bool skip);
+void dry_discard(struct dry *d);
 void dry_phase(struct dry *d, enum zero_phase phase);
-void dry_read(struct dry *d, int unit, int64_t first, int64_t count); /* elements of the unit */
-void dry_write(struct dry *d, int unit);                              /* all of it */
+/* Elements of a unit's part. */
+void dry_read(struct dry *d, int unit, enum part_kind kind, int64_t first, int64_t count);
+void dry_read_grads(struct dry *d, int unit); /* after a step's last reduce, or the step */
+void dry_write(struct dry *d, int unit, enum part_kind kind); /* all of it */
 void dry_digest(struct dry *d);
 
 /* Carries out all that was appended; a fault when that cannot be. */
@@ -120,10 +124,11 @@ void dry_fault(struct dry *d, const struct command *c, const char *format, ...)
 
 struct dry_note *dry_note_of(struct dry *d, const struct command *c);
 
-/* Carries out c, or the caller's use of a unit's parameters or gradient slot; or,
+/* Carries out c, or the caller's use of a unit's parameters, gradient slot or sums; or,
  * unless d->acting, adds to d->asked what that touches. */
 void dry_carry_out(struct dry *d, const struct command *c);
 void dry_carry_params(struct dry *d, int unit);
 void dry_carry_grads(struct dry *d, int unit, int slot);
+void dry_carry_sums(struct dry *d, int unit);
 
 #endif
