@@ -387,8 +387,8 @@ static struct ref reduce_local(struct schedule *s, int unit, bool first, bool la
     const struct part *live = &s->layout->unit[unit].part[PART_LIVE];
     struct command c = command(COMMAND_ACCUMULATE, unit, -1, u->grad, 0);
     c.part = first;
-    if (first)
-        command_wait(&c, u->consumed); /* the last update has read these sums */
+    /* The last update has read these sums, or the last micro-step has made them. */
+    command_wait(&c, first ? u->consumed : u->summed);
     struct ref own = s->grad[u->grad].reduced = append(s, QUEUE_COMM, &c);
     if (!last)
         return own;
