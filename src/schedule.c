@@ -259,7 +259,9 @@ static struct ref gather(struct schedule *s, int unit, int slot)
     s->gathers++;
     u->used = false;
     if (slot < 0) {
-        u->gather = gather_parts(s, unit, slot, (struct ref){0});
+        struct ref last = gather_parts(s, unit, slot, (struct ref){0});
+        if (last.sequence) /* a part that is stale may be empty */
+            u->gather = last;
         u->fresh[PART_LIVE] = u->fresh[PART_FROZEN] = true;
         return u->gather;
     }
