@@ -100,7 +100,8 @@ static void judge(struct zero *z, const struct hello *all)
         else if (all[r].settings != me->settings)
             error_set(&z->error, ZERO_ERR_MISMATCH,
                       "Rank %d has another configuration than rank %d. Stage, dtype, places, "
-                      ".host_bytes, .chunk and slots must be equal on all ranks.",
+                      ".state, .grad_dtype, .accumulate_in, .accumulate, .loss_scale, .host_bytes, "
+                      ".chunk and slots must be equal on all ranks.",
                       r, z->rank);
     }
     if (!z->threads)

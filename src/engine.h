@@ -124,6 +124,7 @@ struct zero {
     uint32_t votes;
     int64_t grads_summed; /* micro-batches in the sums at rest, and their loss scale */
     double grads_scale;
+    bool grads_whole; /* between steps: the sums at rest are the last step's */
     int64_t steps, skipped;
     int64_t *verdict; /* room for one */
     int64_t huge_bytes;

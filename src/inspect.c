@@ -61,11 +61,12 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
                          "%s of tensor %s within a step. Call it between "
                          "zero_step and the next zero_reduce%s.",
                          call, t->name, what == ZERO_GRAD ? ", or after the last zero_reduce" : "");
-    if (what == ZERO_GRAD && !complete && z->steps + z->skipped == 0)
+    if (what == ZERO_GRAD && !complete && !z->grads_whole)
         return error_set(&z->error, ZERO_ERR_STATE,
-                         "%s of the gradient of tensor %s before the "
-                         "first step. Reduce all units first.",
-                         call, t->name);
+                         "%s of the gradient of tensor %s, but %s. Reduce all units first.", call,
+                         t->name,
+                         z->steps + z->skipped ? "zero_discard dropped the sums"
+                                               : "no step was made yet");
     schedule_call(&z->schedule, call, param, (int64_t)what);
     schedule_call(&z->schedule, call, first, count);
     return ZERO_OK;

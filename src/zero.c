@@ -237,6 +237,7 @@ int zero_step(struct zero *z, struct zero_step_info *info)
                              "zero_set_adam first.",
                              z->layout.tensors[i].group, z->layout.tensors[i].name);
     schedule_call(&z->schedule, "zero_step", 0, 0);
+    z->grads_whole = true;
     return step_finish(z, info);
 }
 
@@ -351,6 +352,7 @@ int zero_discard(struct zero *z)
         return error_set(&z->error, ZERO_ERR_STATE,
                          "zero_discard while unit %d is acquired. Release it first.", unit);
     schedule_call(&z->schedule, "zero_discard", 0, 0);
+    z->grads_whole = z->grads_whole && !schedule_step_open(&z->schedule);
     schedule_discard(&z->schedule);
     /* The norm is the engine thread's until the last reduce is done. */
     if (engine_wait(z, z->schedule.last_reduce))
