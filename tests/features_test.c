@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the interface offers beside the plain loop, as its user sees it: votes,
+ * discarded steps, gradients that some ranks lack, the loss scale's end, and
+ * what each field of the formats refuses. The arithmetic is arithmetic_test's,
+ * frozen and empty tensors are frozen_test's.
+ */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/ranks.h"
+#include "tests/support/suite.h"
+#include "tests/support/toy.h"
+
+static const int tensor_size[TOY_TENSORS_ALL] = {1480, 77,  1300, 64, 1,    3,
+                                                 1000, 130, 279,  0,  1500, 65};
+
+static const struct zero_adam adam = {
+    .lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1};
+
+/* Only what fails speaks: ranks are threads. */
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            ck_abort_msg("rank %d: %s: %s", zero_rank(z), #condition, zero_last_error(z));         \
+    } while (0)
+
+/* What a body runs with. */
+struct setting {
+    struct zero_config config;
+    int ranks;
+    int how;                   /* which case */
+    struct zero_digest digest; /* rank 0's, at the end */
+    double norm;
+};
+
+static int create(struct zero **z, struct zero_comm *comm, struct zero_config config)
+{
+    struct zero_param params[TOY_TENSORS_ALL];
+    toy_describe_all(params);
+    config.size = sizeof(config);
+    config.comm = comm;
+    config.threads = 1;
+    int status = zero_create(z, params, TOY_TENSORS_ALL, &config);
+    for (int g = 0; !status && g < 2; g++)
+        status = zero_set_adam(*z, g, &adam);
+    return status;
+}
+
+static void step(struct zero *z, int batch, struct zero_step_info *info)
+{
+    double loss = 0;
+    for (int a = 0; a < z->schedule.accumulate; a++)
+        EXPECT(!toy_micro_step(z, (batch + a) * zero_size(z) + zero_rank(z) + 1, false, &loss));
+    EXPECT(!zero_step(z, info));
+    EXPECT(!info || !info->skipped);
+}
+
+static void run(struct setting s, void (*body)(int rank, struct zero_comm *comm, void *arg),
+                struct setting *out)
+{
+    ranks_run(s.ranks, body, &s);
+    if (out)
+        *out = s;
+}
+
+/* ------------------------------------------------------------------------ votes */
+
+static void votes_body(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct setting *s = arg;
+    struct zero_step_info info;
+    struct zero *z;
+    const uint32_t all = 1u | 2u | 4u | 1u << 31 | 1u << 17;
+    EXPECT(!create(&z, comm, s->config));
+    EXPECT(!zero_vote(z, rank) && !zero_vote(z, rank) && !zero_vote(z, 17));
+    EXPECT(rank != 2 || !zero_vote(z, 31));
+    EXPECT(zero_vote(z, 32) == ZERO_ERR_ARGUMENT && strstr(zero_last_error(z), "32"));
+    EXPECT(zero_vote(z, -1) == ZERO_ERR_ARGUMENT && strstr(zero_last_error(z), "-1"));
+    EXPECT(!zero_discard(z)); /* votes are no gradients */
+    step(z, 0, &info);
+    EXPECT(info.votes == all);
+    step(z, 1, &info);
+    EXPECT(info.votes == 0);
+    EXPECT(rank != 1 || !zero_vote(z, 5)); /* one rank alone, */
+    double loss = 0;
+    EXPECT(!toy_micro_step(z, 99, rank == 0, &loss) && !zero_step(z, &info));
+    EXPECT(info.skipped && info.votes == 1u << 5); /* in a step that is skipped */
+    EXPECT(rank != 0 || !zero_vote(z, 0));
+    step(z, 2, &info);
+    EXPECT(info.votes == 1);
+    step(z, 3, &info);
+    EXPECT(info.votes == 0);
+    zero_destroy(z);
+}
+
+START_TEST(votes)
+{
+    for (int stage = 0; stage <= 3; stage++)
+        run((struct setting){.config = {.stage = stage}, .ranks = 3}, votes_body, NULL);
+}
+END_TEST
+
+/* ---------------------------------------------------------------------- discard */
+
+enum { NOTHING, SOME, HELD, BETWEEN, COMPLETE, HOWS };
+
+/* Large numbers for one tensor, on ranks up to last. */
+static void unit_backward(struct zero *z, int unit, int tensor, int last)
+{
+    EXPECT(!zero_acquire(z, unit));
+    void *g = zero_rank(z) <= last ? zero_grad_data(z, tensor) : NULL;
+    EXPECT(g || zero_rank(z) > last);
+    if (g)
+        memset(g, 0x47, 100 * (z->set.dtype == ZERO_FP32 ? 4 : 2));
+    EXPECT(!zero_release(z, unit));
+}
+
+/* Opens a step as far as how says and drops it. */
+static void open_and_discard(struct zero *z, int how)
+{
+    double loss = 0;
+    float x[4];
+    for (int a = 0; a < (how == COMPLETE ? 2 : how >= BETWEEN); a++)
+        EXPECT(!toy_micro_step(z, 1000 + 7 * a + zero_rank(z), true, &loss));
+    if (how == SOME || how == HELD)
+        unit_backward(z, 1, 2, 9);
+    if (how == SOME)
+        EXPECT(!zero_reduce(z, 1));
+    if (how == SOME || how == HELD)
+        unit_backward(z, 2, 6, 0); /* held on one rank alone */
+    EXPECT(!zero_acquire(z, 0));
+    EXPECT(zero_discard(z) == ZERO_ERR_STATE && strstr(zero_last_error(z), "unit 0"));
+    EXPECT(!zero_release(z, 0) && !zero_discard(z));
+    /* The sums of the last step are gone where others took their place. */
+    int status = zero_read(z, 2, ZERO_GRAD, 0, 4, x);
+    EXPECT(status == (how == NOTHING || how == HELD ? ZERO_OK : ZERO_ERR_STATE));
+    EXPECT(!status || strstr(zero_last_error(z), "discard"));
+}
+
+static void discard_body(int rank, struct zero_comm *comm, void *arg)
+{
+    struct setting *s = arg;
+    struct zero_step_info info;
+    struct zero_digest digest;
+    struct zero *z;
+    EXPECT(!create(&z, comm, s->config));
+    EXPECT(!zero_set_accumulate(z, 2) && !zero_set_clip(z, 0.1));
+    for (int n = 0; n < 4; n++) {
+        if (n > 0 && s->how < HOWS) /* twice in a row, and in every later step */
+            for (int twice = 0; twice < 1 + (n == 2); twice++)
+                open_and_discard(z, s->how);
+        step(z, 2 * n, &info);
+        float x[4];
+        EXPECT(!zero_read(z, 2, ZERO_GRAD, 0, 4, x));
+    }
+    if (s->how < HOWS)
+        open_and_discard(z, s->how);
+    EXPECT(!zero_set_accumulate(z, 1) && !zero_phase(z, ZERO_EVAL)); /* no step is open */
+    EXPECT(!zero_phase(z, ZERO_TRAIN) && !zero_digest(z, &digest));
+    if (rank == 0) {
+        s->digest = digest;
+        s->norm = info.norm;
+    }
+    zero_destroy(z);
+}
+
+START_TEST(discards)
+{
+    for (int row = 0; row < 4 * 3 * 2; row++) {
+        struct setting s = {.ranks = 1 + row % 3, .how = HOWS};
+        s.config.stage = row % 4;
+        s.config.offload = (enum zero_place)(ZERO_DEVICE + row / 4 % 3);
+        s.config.dtype = row / 12 ? ZERO_BF16 : ZERO_FP32;
+        s.config.accumulate_in = row % 4 < 2 && row % 5 == 0 ? ZERO_LOCAL : ZERO_SHARD;
+        s.config.chunk = 320;
+        s.config.grad_slots = 4;
+        struct setting expected, got;
+        run(s, discard_body, &expected);
+        s.how = _i;
+        run(s, discard_body, &got);
+        ck_assert_msg(!memcmp(&got.digest, &expected.digest, sizeof(got.digest)), "row %d", row);
+        ck_assert_double_eq(got.norm, expected.norm);
+    }
+}
+END_TEST
+
+/* -------------------------------------------- gradients that some ranks lack */
+
+/* Whether a rank has a gradient for a tensor in a micro-step: some units on no
+ * rank at all, some tensors on one, the rest on two. */
+static bool has(int rank, int tensor, int micro)
+{
+    if (micro == 1 && tensor >= 5) /* unit 2 */
+        return false;
+    return (tensor + rank + micro) % 3 > 0 && (rank != 1 || tensor != 2);
+}
+
+static void put_gradient(struct zero *z, int t, int key, bool zeros)
+{
+    void *g = zero_grad_data(z, t);
+    EXPECT(g);
+    for (int i = 0; i < tensor_size[t]; i++) {
+        float x = zeros ? 0.0f : (float)((i * 37 + key * 11 + t) % 64 - 32) / 64.0f;
+        if (z->set.dtype == ZERO_FP32)
+            ((float *)g)[i] += x;
+        else
+            z->kernels->to_bf16(1, &x, (uint16_t *)g + i);
+    }
+}
+
+static void partial_body(int rank, struct zero_comm *comm, void *arg)
+{
+    struct setting *s = arg;
+    struct zero_param params[TOY_TENSORS_ALL];
+    struct zero_step_info info;
+    struct zero_digest digest;
+    struct zero *z;
+    toy_describe_all(params);
+    EXPECT(!create(&z, comm, s->config));
+    EXPECT(!zero_set_accumulate(z, 2) && !zero_set_clip(z, 1));
+    for (int micro = 0; micro < 6; micro++) {
+        for (int u = 3; u >= 0; u--) {
+            EXPECT(!zero_acquire(z, u));
+            for (int t = 0; t < TOY_TENSORS_ALL; t++)
+                if (params[t].unit == u && !(params[t].flags & ZERO_FROZEN) &&
+                    (s->how || has(rank, t, micro % 3)))
+                    put_gradient(z, t, micro * 3 + rank, !has(rank, t, micro % 3));
+            EXPECT(!zero_release(z, u) && !zero_reduce(z, u));
+        }
+        if (micro % 2)
+            EXPECT(!zero_step(z, &info));
+    }
+    EXPECT(!zero_digest(z, &digest));
+    if (rank == 0) {
+        s->digest = digest;
+        s->norm = info.norm;
+    }
+    zero_destroy(z);
+}
+
+START_TEST(gradients_of_some_ranks)
+{
+    for (int row = 0; row < 4 * 3 * 2; row++) {
+        struct setting s = {.ranks = 3}, zeros;
+        s.config.stage = row % 4;
+        s.config.offload = (enum zero_place)(ZERO_DEVICE + row / 4 % 3);
+        s.config.dtype = row / 12 ? ZERO_BF16 : ZERO_FP32;
+        s.config.accumulate_in = row % 4 < 2 && row % 3 == 0 ? ZERO_LOCAL : ZERO_SHARD;
+        s.config.grad_slots = 1 + row % 3;
+        run(s, partial_body, &s);
+        zeros = s;
+        zeros.how = 1;
+        run(zeros, partial_body, &zeros);
+        ck_assert_double_gt(s.norm, 0);
+        ck_assert_double_eq(s.norm, zeros.norm);
+        ck_assert_msg(!memcmp(&s.digest, &zeros.digest, sizeof(s.digest)), "row %d", row);
+    }
+}
+END_TEST
+
+/* ------------------------------------------------------------------- loss scale */
+
+/* After the end every call says so. */
+static void expect_failed(struct zero *z)
+{
+    float x[2];
+    double mean = 0;
+    struct zero_digest digest;
+    char first[512];
+    snprintf(first, sizeof(first), "%s", zero_last_error(z));
+    const int answers[] = {
+        zero_acquire(z, 0),
+        zero_release(z, 0),
+        zero_reduce(z, 0),
+        zero_step(z, NULL),
+        zero_discard(z),
+        zero_vote(z, 1),
+        zero_set_adam(z, 0, &adam),
+        zero_set_clip(z, 1),
+        zero_set_accumulate(z, 1),
+        zero_phase(z, ZERO_EVAL),
+        zero_digest(z, &digest),
+        zero_mean(z, &mean, 1, &mean),
+        zero_read(z, 0, 0, 0, 2, x),
+        zero_write(z, 0, 0, 0, 2, x),
+    };
+    for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++)
+        if (answers[i] != ZERO_ERR_OVERFLOW)
+            ck_abort_msg("call %zu returned %d", i, answers[i]);
+    EXPECT(!zero_param_data(z, 0) && !zero_grad_data(z, 0));
+    EXPECT(!strcmp(zero_last_error(z), first));
+    EXPECT(strstr(first, "overflow") && strstr(first, "scale is down to 1"));
+}
+
+/* One rank's gradients overflow in every step: 65536 is forgiven once, then it
+ * halves down to 1, and there it ends on all ranks. */
+static void overflow_body(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct setting *s = arg;
+    struct zero_step_info info = {0};
+    struct zero *z;
+    double scale = 65536, loss = 0;
+    EXPECT(!create(&z, comm, s->config));
+    for (int n = 0; n < 18; n++) {
+        EXPECT(zero_loss_scale(z) == scale);
+        EXPECT(!toy_micro_step(z, n, rank == 1, &loss));
+        EXPECT(zero_loss_scale(z) == scale); /* until zero_step */
+        int status = zero_step(z, &info);
+        EXPECT(status == (n == 17 ? ZERO_ERR_OVERFLOW : ZERO_OK));
+        EXPECT(n == 17 || (info.skipped && info.loss_scale == scale && info.step == 0));
+        scale = n == 0 ? scale : scale / 2;
+        if (n == 5)
+            EXPECT(!zero_discard(z)); /* which is no overflow */
+    }
+    expect_failed(z);
+    zero_destroy(z);
+}
+
+/* A fixed one never ends. */
+static void fixed_body(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct setting *s = arg;
+    struct zero_step_info info;
+    struct zero *z;
+    double loss = 0;
+    EXPECT(!create(&z, comm, s->config));
+    for (int n = 0; n < 4; n++) {
+        EXPECT(!toy_micro_step(z, n, rank == 1, &loss) && !zero_step(z, &info));
+        EXPECT(info.skipped && info.loss_scale == 2 && zero_loss_scale(z) == 2);
+    }
+    step(z, 1, &info);
+    EXPECT(info.step == 1);
+    zero_destroy(z);
+}
+
+START_TEST(loss_scale_ends)
+{
+    for (int row = 0; row < 12; row++) {
+        struct setting s = {.ranks = 2};
+        s.config.dtype = ZERO_FP16;
+        s.config.stage = row % 4;
+        s.config.offload = (enum zero_place)(ZERO_DEVICE + row / 4);
+        s.config.chunk = 320;
+        run(s, overflow_body, NULL);
+        s.config.loss_scale = 2;
+        run(s, fixed_body, NULL);
+    }
+}
+END_TEST
+
+/* --------------------------------------------------------------------- refusals */
+
+#define REFUSED(sentence, ...)                                                                     \
+    {                                                                                              \
+        sentence,                                                                                  \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+static const struct refusal {
+    const char *sentence; /* a part of it, with the values */
+    struct zero_config config;
+} refusals[] = {
+    REFUSED(".dtype is 3", .dtype = (enum zero_dtype)3),
+    REFUSED(".state is 2", .state = (enum zero_state)2),
+    REFUSED(".state is -1", .state = (enum zero_state) - 1),
+    REFUSED("ZERO_STATE_SPLIT with fp32", .state = ZERO_STATE_SPLIT),
+    REFUSED("ZERO_STATE_SPLIT with fp16", .state = ZERO_STATE_SPLIT, .dtype = ZERO_FP16),
+    REFUSED(".grad_dtype is 2", .grad_dtype = ZERO_FP16),
+    REFUSED(".grad_dtype is 7", .grad_dtype = (enum zero_dtype)7),
+    REFUSED(".accumulate_in is 2", .accumulate_in = (enum zero_accumulate)2),
+    REFUSED("ZERO_LOCAL at stage 2", .accumulate_in = ZERO_LOCAL, .stage = 2),
+    REFUSED("ZERO_LOCAL at stage 3", .accumulate_in = ZERO_LOCAL, .stage = 3),
+    REFUSED(".offload_grad is ZERO_HOST", .accumulate_in = ZERO_LOCAL, .offload_grad = ZERO_HOST),
+    REFUSED(".accumulate is -4", .accumulate = -4),
+    REFUSED(".loss_scale is -1", .loss_scale = -1),
+    REFUSED(".loss_scale is inf", .loss_scale = INFINITY),
+    REFUSED(".loss_scale is nan", .loss_scale = NAN),
+};
+#define REFUSALS ((int)(sizeof(refusals) / sizeof(*refusals)))
+
+/* One rank is wrong, and all learn of it. */
+static void refused_body(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct setting *s = arg;
+    struct zero_config good = {0};
+    const struct refusal *r = &refusals[s->how];
+    struct zero *z;
+    EXPECT(create(&z, comm, rank == 1 ? r->config : good) == ZERO_ERR_ARGUMENT);
+    EXPECT(strstr(zero_last_error(z), r->sentence));
+    zero_destroy(z);
+}
+
+START_TEST(refused)
+{
+    for (int how = 0; how < REFUSALS; how++) {
+        run((struct setting){.ranks = 3, .how = how}, refused_body, NULL);
+        struct zero_param params[TOY_TENSORS_ALL];
+        struct zero_config c = refusals[how].config;
+        struct zero_plan plan;
+        char text[512];
+        toy_describe_all(params);
+        c.size = sizeof(c);
+        int status = zero_plan_make(params, TOY_TENSORS_ALL, &c, 2, 1, &plan, text, sizeof(text));
+        ck_assert_int_eq(status, ZERO_ERR_ARGUMENT);
+        ck_assert_msg(strstr(text, refusals[how].sentence), "%s", text);
+    }
+}
+END_TEST
+
+static const struct zero_config others[] = {
+    {.dtype = ZERO_BF16, .state = ZERO_STATE_SPLIT},
+    {.dtype = ZERO_BF16, .grad_dtype = ZERO_BF16},
+    {.dtype = ZERO_BF16, .loss_scale = 2},
+    {.dtype = ZERO_BF16, .accumulate = 2},
+    {.dtype = ZERO_FP16},
+    {.dtype = ZERO_BF16, .accumulate_in = ZERO_LOCAL},
+};
+
+static void mismatch_body(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct setting *s = arg;
+    struct zero_config plain = {.dtype = ZERO_BF16};
+    struct zero *z;
+    EXPECT(create(&z, comm, rank == 1 ? others[s->how] : plain) == ZERO_ERR_MISMATCH);
+    EXPECT(strstr(zero_last_error(z), "configuration"));
+    EXPECT(strstr(zero_last_error(z), ".loss_scale")); /* among what must be equal */
+    zero_destroy(z);
+}
+
+START_TEST(mismatched)
+{
+    for (int how = 0; how < (int)(sizeof(others) / sizeof(*others)); how++)
+        run((struct setting){.ranks = 3, .how = how}, mismatch_body, NULL);
+}
+END_TEST
+
+/* What was planned for one micro-step stays with one, and goes on. */
+static void planned_body(int rank, struct zero_comm *comm, void *arg)
+{
+    struct setting *s = arg;
+    struct zero_digest digest;
+    struct zero *z;
+    EXPECT(!create(&z, comm, s->config));
+    for (int n = 0; n < 3; n++) {
+        if (s->how) {
+            EXPECT(zero_set_accumulate(z, 2) == ZERO_ERR_UNSUPPORTED);
+            EXPECT(strstr(zero_last_error(z), "2 micro-steps"));
+            EXPECT(!zero_set_accumulate(z, 1));
+            EXPECT(zero_set_accumulate(z, 0) == ZERO_ERR_ARGUMENT);
+            EXPECT(zero_set_accumulate(z, 3) == ZERO_ERR_UNSUPPORTED);
+        }
+        step(z, n, NULL);
+    }
+    EXPECT(!zero_digest(z, &digest));
+    if (rank == 0)
+        s->digest = digest;
+    zero_destroy(z);
+}
+
+/* What was planned for more takes fewer and more. */
+static void replanned_body(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct setting *s = arg;
+    struct zero *z;
+    (void)rank;
+    EXPECT(!create(&z, comm, s->config));
+    EXPECT(z->schedule.accumulate == 2);
+    for (int n = 3; n > 0; n--) {
+        EXPECT(!zero_set_accumulate(z, n));
+        step(z, 3 * n, NULL);
+    }
+    zero_destroy(z);
+}
+
+START_TEST(half_sums_are_planned)
+{
+    struct setting s = {.ranks = 2}, one, two;
+    s.config = (struct zero_config){.grad_dtype = ZERO_BF16, .stage = _i};
+    run(s, planned_body, &one);
+    s.how = 1;
+    run(s, planned_body, &two);
+    ck_assert(!memcmp(&one.digest, &two.digest, sizeof(one.digest)));
+    s.config.accumulate = 2;
+    run(s, replanned_body, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("features");
+    TCase *c = tcase_create("steps");
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, votes);
+    tcase_add_loop_test(c, discards, 0, HOWS);
+    tcase_add_test(c, gradients_of_some_ranks);
+    tcase_add_test(c, loss_scale_ends);
+    suite_add_tcase(s, c);
+    c = tcase_create("configuration");
+    tcase_add_test(c, refused);
+    tcase_add_test(c, mismatched);
+    tcase_add_loop_test(c, half_sums_are_planned, 0, 4);
+    suite_add_tcase(s, c);
+    return suite_run_all(s);
+}
