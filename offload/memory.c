@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define KEY_MAX 64
 
@@ -31,18 +32,32 @@ static const struct groups groups_v2 = {
     .cache = {"inactive_file", "active_file"},
 };
 
-struct bound {
-    int64_t bytes;
-    char *source;
-    size_t source_size;
+struct bounds {
+    struct memory_bound *bound;
+    int count;
 };
 
-static void bound_lower(struct bound *bound, int64_t bytes, const char *source)
+/* Takes a bound in; the loosest gives way when there is no room. */
+static void bound_add(struct bounds *bounds, uint64_t id, int64_t bytes, const char *source)
 {
-    if (bytes < bound->bytes) {
-        bound->bytes = bytes;
-        snprintf(bound->source, bound->source_size, "%s", source);
+    struct memory_bound *place = &bounds->bound[0];
+    for (int i = 0; i < bounds->count; i++)
+        if (bounds->bound[i].id == id)
+            return; /* "/group/" and "/group" */
+    if (bounds->count < MEMORY_BOUNDS) {
+        place = &bounds->bound[bounds->count++];
+    } else {
+        for (int i = 1; i < MEMORY_BOUNDS; i++)
+            if (bounds->bound[i].available > place->available)
+                place = &bounds->bound[i];
+        if (place->available <= bytes)
+            return;
     }
+    place->id = id;
+    place->available = bytes;
+    size_t length = strlen(source), most = sizeof(place->source) - 1; /* its end says more */
+    snprintf(place->source, sizeof(place->source), "%.*s", (int)most,
+             source + (length > most ? length - most : 0));
 }
 
 /* The number after key in folder/name, or the file's first when key is NULL.
@@ -65,7 +80,7 @@ static bool number_read(const char *folder, const char *name, const char *key, i
     return found;
 }
 
-static void group_bound(const char *folder, const struct groups *groups, struct bound *bound)
+static void group_bound(const char *folder, const struct groups *groups, struct bounds *bounds)
 {
     int64_t limit, usage;
     if (!number_read(folder, groups->limit, NULL, &limit) ||
@@ -76,19 +91,22 @@ static void group_bound(const char *folder, const struct groups *groups, struct 
         if (number_read(folder, "memory.stat", groups->cache[i], &cache))
             usage -= cache < usage ? cache : usage;
     }
-    bound_lower(bound, limit > usage ? limit - usage : 0, folder);
+    struct stat st = {0};
+    stat(folder, &st); /* a group is the same in every container that sees it */
+    uint64_t id = (uint64_t)st.st_dev * 0x9E3779B97F4A7C15u + (uint64_t)st.st_ino;
+    bound_add(bounds, id, limit > usage ? limit - usage : 0, folder);
 }
 
 /* A group and all above it. A container may show a path that is not there: the
  * walk then meets the mount's own root. */
 static void groups_bound(const char *root, char *group, const struct groups *groups,
-                         struct bound *bound)
+                         struct bounds *bounds)
 {
     for (;;) {
         char folder[PATH_MAX];
         if (snprintf(folder, sizeof(folder), "%s%s%s", root, groups->mount, group) <
             (int)sizeof(folder))
-            group_bound(folder, groups, bound);
+            group_bound(folder, groups, bounds);
         char *slash = strrchr(group, '/');
         if (slash == NULL)
             return;
@@ -98,7 +116,7 @@ static void groups_bound(const char *root, char *group, const struct groups *gro
 
 /* Lines of /proc/self/cgroup are id:controllers:path; version 2 has none of
  * the middle. */
-static void line_bound(const char *root, char *line, struct bound *bound)
+static void line_bound(const char *root, char *line, struct bounds *bounds)
 {
     line[strcspn(line, "\n")] = '\0';
     char *controllers = strchr(line, ':');
@@ -108,31 +126,43 @@ static void line_bound(const char *root, char *line, struct bound *bound)
     *group++ = '\0';
     controllers++;
     if (*controllers == '\0')
-        groups_bound(root, group, &groups_v2, bound);
+        groups_bound(root, group, &groups_v2, bounds);
     for (char *save, *name = strtok_r(controllers, ",", &save); name != NULL;
          name = strtok_r(NULL, ",", &save))
         if (strcmp(name, "memory") == 0)
-            groups_bound(root, group, &groups_v1, bound);
+            groups_bound(root, group, &groups_v1, bounds);
 }
 
-int64_t memory_available(const char *root, char *source, size_t source_size)
+int memory_bounds(const char *root, struct memory_bound bound[MEMORY_BOUNDS])
 {
-    struct bound bound = {.bytes = INT64_MAX, .source = source, .source_size = source_size};
-    snprintf(source, source_size, "nothing");
-
+    struct bounds bounds = {.bound = bound};
     char path[PATH_MAX];
     int64_t kib;
     snprintf(path, sizeof(path), "%s/proc", root);
     if (number_read(path, "meminfo", "MemAvailable:", &kib))
-        bound_lower(&bound, kib * 1024, "MemAvailable");
+        bound_add(&bounds, 0, kib * 1024, "MemAvailable");
 
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
     FILE *file = fopen(path, "re");
     if (file != NULL) {
         char line[PATH_MAX];
         while (fgets(line, sizeof(line), file) != NULL)
-            line_bound(root, line, &bound);
+            line_bound(root, line, &bounds);
         fclose(file);
     }
-    return bound.bytes;
+    return bounds.count;
+}
+
+int64_t memory_available(const char *root, char *source, size_t source_size)
+{
+    struct memory_bound bound[MEMORY_BOUNDS];
+    int count = memory_bounds(root, bound);
+    int64_t least = INT64_MAX;
+    snprintf(source, source_size, "nothing");
+    for (int i = 0; i < count; i++)
+        if (bound[i].available < least) {
+            least = bound[i].available;
+            snprintf(source, source_size, "%s", bound[i].source);
+        }
+    return least;
 }

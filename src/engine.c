@@ -45,7 +45,8 @@ struct hello {
     char text[496];
     uint64_t model, settings;
     uint64_t host;
-    uint64_t cpus[16]; /* affinity mask */
+    uint64_t cpus[16];            /* affinity mask */
+    struct preflight_facts facts; /* at the first door */
 };
 
 static void introduce(const struct zero *z, struct hello *me)
@@ -57,6 +58,11 @@ static void introduce(const struct zero *z, struct hello *me)
     if (z->layout.unit) {
         me->model = layout_hash(&z->layout);
         me->settings = settings_hash(&z->set);
+    }
+    if (z->layout.unit && !z->device && !z->error.status) {
+        const struct preflight_need need = {z->plan.host.total, z->plan.device.total,
+                                            z->plan.file.total};
+        preflight_collect(&me->facts, "", &need, &z->paths, RING_BLOCK);
     }
     gethostname(name, sizeof(name) - 1);
     for (const char *c = name; *c; c++)
@@ -104,6 +110,12 @@ static void judge(struct zero *z, const struct hello *all)
                       ".chunk and slots must be equal on all ranks.",
                       r, z->rank);
     }
+    const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
+    char warning[PREFLIGHT_TEXT];
+    if (!z->error.status)
+        preflight_judge(&ranks, &z->error);
+    if (!z->error.status && preflight_warning(&me->facts, &z->paths, warning))
+        engine_log(z, ZERO_LOG_WARNING, "%s", warning);
     if (!z->threads)
         z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
 }
@@ -169,7 +181,8 @@ static void describe(struct zero *z, const struct zero_param *params, int count,
 {
     if (settings_resolve(&z->set, config, &z->error) ||
         layout_create(&z->layout, params, count, z->size, &z->error) ||
-        plan_make(&z->plan, &z->layout, &z->set, &z->error))
+        plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
+        (z->plan.file.total > 0 && spill_paths_split(&z->paths, z->set.nvme_path, &z->error)))
         return;
     z->plan.report.node_device = z->plan.report.device.total * z->comm->local_size;
     z->plan.report.node_host = z->plan.report.host.total * z->comm->local_size;
@@ -259,9 +272,7 @@ static int make_places(struct zero *z)
         return e->status;
     z->huge_bytes = arena_huge_bytes(&z->arena);
     if (p->file.total > 0) {
-        struct spill_paths paths;
-        if (spill_paths_split(&paths, z->set.nvme_path, e) ||
-            spill_create(&z->spill, &paths, RING_BLOCK, p->file.total, e) || make_ring(z))
+        if (spill_create(&z->spill, &z->paths, RING_BLOCK, p->file.total, e) || make_ring(z))
             return e->status;
         z->pipeline.spill = &z->spill;
         engine_log(z, ZERO_LOG_INFO, "%lld bytes in %s (%s%s) by %s.", (long long)z->spill.bytes,

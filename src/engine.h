@@ -18,6 +18,7 @@
 #include "kernels/kernels.h"
 #include "offload/arena.h"
 #include "offload/pipeline.h"
+#include "offload/preflight.h"
 #include "src/config.h"
 #include "src/device/device.h"
 #include "src/layout.h"
@@ -92,6 +93,7 @@ struct zero {
     struct device *device;
     char *device_memory;
     struct arena arena;
+    struct spill_paths paths;
     struct spill spill;
     struct pipeline pipeline;
     struct transfer *fetches; /* per gather slot and segment */

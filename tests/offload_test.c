@@ -23,6 +23,7 @@
 #include "offload/spill.h"
 #include "tests/support/deny.h"
 #include "tests/support/suite.h"
+#include "tests/support/tree.h"
 
 #define MIB ((int64_t)1 << 20)
 
@@ -171,65 +172,77 @@ END_TEST
 
 /* ----------------------------------------------------------------- memory */
 
-static void put(const char *root, const char *path, const char *text)
-{
-    char full[512];
-    snprintf(full, sizeof(full), "%s%s", root, path);
-    for (char *slash = strchr(full + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        ck_assert(mkdir(full, 0700) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
-    FILE *file = fopen(full, "we");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-static void tree_make(char *root)
-{
-    strcpy(root, "/var/tmp/zero-test-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
-}
-
-static void tree_remove(const char *root)
-{
-    char command[128];
-    snprintf(command, sizeof(command), "rm -rf '%s'", root);
-    ck_assert_int_eq(system(command), 0);
-}
-
 START_TEST(memory_groups)
 {
-    char root[64], source[256];
+    char root[TREE_ROOT], source[256];
     tree_make(root);
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), INT64_MAX);
 
-    put(root, "/proc/meminfo", "MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:  800 kB\n");
-    put(root, "/proc/self/cgroup", "4:cpu,memory:/job/step\n0::/job/step/task\n");
+    tree_put(root, "/proc/meminfo", "MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:  800 kB\n");
+    tree_put(root, "/proc/self/cgroup", "4:cpu,memory:/job/step\n0::/job/step/task\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 800 * 1024);
     ck_assert_str_eq(source, "MemAvailable");
 
     /* Version 2: the limit is the job's, its cache can be dropped. */
-    put(root, "/sys/fs/cgroup/job/step/task/memory.max", "max\n");
-    put(root, "/sys/fs/cgroup/job/step/task/memory.current", "5\n");
-    put(root, "/sys/fs/cgroup/job/memory.max", "700000\n");
-    put(root, "/sys/fs/cgroup/job/memory.current", "300000\n");
+    tree_put(root, "/sys/fs/cgroup/job/step/task/memory.max", "max\n");
+    tree_put(root, "/sys/fs/cgroup/job/step/task/memory.current", "5\n");
+    tree_put(root, "/sys/fs/cgroup/job/memory.max", "700000\n");
+    tree_put(root, "/sys/fs/cgroup/job/memory.current", "300000\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 400000);
-    put(root, "/sys/fs/cgroup/job/memory.stat", "anon 9\nactive_file 50000\ninactive_file 40000\n");
+    tree_put(root, "/sys/fs/cgroup/job/memory.stat",
+             "anon 9\nactive_file 50000\ninactive_file 40000\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 490000);
     ck_assert_ptr_nonnull(strstr(source, "/sys/fs/cgroup/job"));
 
     /* Version 1, seen from a container that mounts its own group as the root. */
-    put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "100000\n");
-    put(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "70000\n");
-    put(root, "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 3\n");
+    tree_put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "100000\n");
+    tree_put(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "70000\n");
+    tree_put(root, "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 3\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 30003);
 
     /* Already over it. */
-    put(root, "/sys/fs/cgroup/memory/job/step/memory.limit_in_bytes", "100\n");
-    put(root, "/sys/fs/cgroup/memory/job/step/memory.usage_in_bytes", "200\n");
+    tree_put(root, "/sys/fs/cgroup/memory/job/step/memory.limit_in_bytes", "100\n");
+    tree_put(root, "/sys/fs/cgroup/memory/job/step/memory.usage_in_bytes", "200\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 0);
+    tree_remove(root);
+}
+END_TEST
+
+/* Each of the limits, once; of many the tightest. */
+START_TEST(memory_all_bounds)
+{
+    char root[TREE_ROOT], text[64];
+    struct memory_bound bound[MEMORY_BOUNDS];
+    tree_make(root);
+    tree_put(root, "/proc/meminfo", "MemAvailable:  800 kB\n");
+    tree_put(root, "/proc/self/cgroup", "4:memory:/\n0::/1/2/3/4/5/6/7/8/9\n");
+    tree_put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "100000\n");
+    tree_put(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n");
+    ck_assert_int_eq(memory_bounds(root, bound), 2); /* "/" and "" are one */
+    ck_assert(bound[0].id == 0);
+    ck_assert_int_eq(bound[0].available, 800 * 1024);
+    ck_assert(bound[1].id != 0);
+    ck_assert_int_eq(bound[1].available, 99999);
+
+    char path[128] = "/sys/fs/cgroup";
+    for (int i = 1; i <= 9; i++) { /* 9 at the root, 1 at the leaf */
+        snprintf(path + strlen(path), 8, "/%d", i);
+        snprintf(text, sizeof(text), "%s/memory.max", path);
+        tree_put(root, text, "1000\n");
+        snprintf(text, sizeof(text), "%s/memory.current", path);
+        char usage[8];
+        snprintf(usage, sizeof(usage), "%d\n", 990 + i);
+        tree_put(root, text, usage);
+    }
+    ck_assert_int_eq(memory_bounds(root, bound), MEMORY_BOUNDS);
+    bool seen[11] = {false};
+    for (int i = 0; i < MEMORY_BOUNDS; i++) {
+        ck_assert_int_le(bound[i].available, 8);
+        ck_assert(!seen[bound[i].available]);
+        seen[bound[i].available] = true;
+        for (int j = 0; j < i; j++)
+            ck_assert(bound[i].id != bound[j].id);
+    }
     tree_remove(root);
 }
 END_TEST
@@ -245,7 +258,7 @@ END_TEST
 
 /* ------------------------------------------------------------------ spill */
 
-static char folder[64]; /* of the running test */
+static char folder[TREE_ROOT]; /* of the running test */
 
 static void folder_make(void)
 {
@@ -392,7 +405,7 @@ START_TEST(spill_lists)
     longer[3 + 255] = '\0';
     error = (struct error){0};
     must(spill_paths_split(&paths, longer, &error), &error);
-    ck_assert_int_eq(strlen(paths.path[1]), 255);
+    ck_assert_uint_eq(strlen(paths.path[1]), 255);
 }
 END_TEST
 
@@ -565,6 +578,7 @@ int main(void)
 
     TCase *memory = tcase_create("memory");
     tcase_add_test(memory, memory_groups);
+    tcase_add_test(memory, memory_all_bounds);
     tcase_add_test(memory, memory_here);
     suite_add_tcase(suite, memory);
 

@@ -124,7 +124,7 @@ run_full_disk() {
     fi
     mounted=$scratch/empty
     run_case 1 2 "" "--offload nvme --nvme-path @/empty" \
-        "@/empty .tmpfs. has not enough space: [0-9]* bytes are needed, 65536 are free"
+        "The 2 ranks on node .* need [0-9]* bytes in @/empty .tmpfs., 65536 bytes are free"
     umount "$mounted" && mounted=
 }
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Whether all ranks of a node together fit: memory against every limit that
+ * holds for them, free space of every file system their files are on. Each rank
+ * collects its facts before anything is allocated, the ranks exchange them (not
+ * here: this file talks to nobody), and each judges all of them, so that all
+ * come to the same answer.
+ */
+#ifndef OFFLOAD_PREFLIGHT_H
+#define OFFLOAD_PREFLIGHT_H
+
+#include "offload/memory.h"
+#include "offload/spill.h"
+
+#define PREFLIGHT_NAME   96
+#define PREFLIGHT_LIMITS (MEMORY_BOUNDS + STRIPES_FILES)
+#define PREFLIGHT_TEXT   400
+
+/* Something of which the ranks that share it must not need more than there is. */
+struct preflight_limit {
+    uint64_t id; /* equal for ranks of one node that share it */
+    int64_t available;
+    int64_t need;              /* this rank's */
+    char name[PREFLIGHT_NAME]; /* of what: a cgroup, a folder; its end when it is long */
+    char type[SPILL_TYPE];     /* the file system; "" for a limit of memory */
+};
+
+/* Bytes that one rank will take. */
+struct preflight_need {
+    int64_t arena;
+    int64_t device; /* where device memory is host memory */
+    int64_t files;
+};
+
+/* One rank's; without pointers, so that it can be sent. */
+struct preflight_facts {
+    uint64_t node; /* equal for ranks of one machine, never 0 */
+    char name[64]; /* of the node */
+    struct preflight_need need;
+    int64_t memory_files; /* the part of need.files that is on tmpfs or ramfs */
+    int32_t limits;
+    int32_t memory_paths; /* one bit for each of the rank's folders: it is memory */
+    struct preflight_limit limit[PREFLIGHT_LIMITS];
+};
+
+/* Asks the machine. A folder that cannot be asked has no limit here: making the
+ * file will say why. root: as in memory_bounds. paths may be NULL when no files
+ * are needed. */
+void preflight_collect(struct preflight_facts *facts, const char *root,
+                       const struct preflight_need *need, const struct spill_paths *paths,
+                       int64_t stripe);
+
+/* The facts of count ranks, each stride bytes after the one before. */
+struct preflight_ranks {
+    const struct preflight_facts *first;
+    size_t stride;
+    int count;
+};
+
+/* ZERO_ERR_MEMORY or ZERO_ERR_IO, in the same words on every rank, about the
+ * limit that most is lacking of. Facts of zeros need nothing. */
+int preflight_judge(const struct preflight_ranks *ranks, struct error *error);
+
+/* What is worth a warning although it fits: files in memory. False: nothing. */
+bool preflight_warning(const struct preflight_facts *facts, const struct spill_paths *paths,
+                       char text[PREFLIGHT_TEXT]);
+
+#endif

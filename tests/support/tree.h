@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A folder of small files that stands for /proc and /sys: code that takes a
+ * root reads them instead of this machine's. */
+#ifndef TESTS_SUPPORT_TREE_H
+#define TESTS_SUPPORT_TREE_H
+
+#define TREE_ROOT 64
+
+/* Makes an empty one; root takes its name. */
+void tree_make(char root[TREE_ROOT]);
+
+/* Writes root/path, with the folders above it. */
+void tree_put(const char *root, const char *path, const char *text);
+
+void tree_remove(const char *root);
+
+#endif
