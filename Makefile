@@ -140,7 +140,7 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 	$(Q)$(LINK) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
 # These link the trainer as well, all of it but main.
-$(patsubst %,$(BUILD)/tests/%_test,model options text): \
+$(patsubst %,$(BUILD)/tests/%_test,model numeric options text): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 .PRECIOUS: $(BUILD)/obj/%.o
 
@@ -186,7 +186,8 @@ RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONL
 # Suites that run gpt2 itself, under mpirun where there is one.
 MATRIX := tests/equal/matrix.sh
 GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "$(MATRIX) --self-test $(BUILD)/gpt2" \
-	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2"
+	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
+	"tests/plan.sh $(BUILD)/gpt2"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
 

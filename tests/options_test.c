@@ -251,9 +251,10 @@ START_TEST(trainer_help)
                                  "log",
                                  "sample",
                                  "temperature",
+                                 "plan",
                                  "quiet",
                                  "help"};
-    const char *const flags[] = {"l2", "recompute", "quiet", "help"};
+    const char *const flags[] = {"l2", "recompute", "plan", "quiet", "help"};
     const size_t count = sizeof(names) / sizeof(*names);
     char *text = printed(arguments_help), *rest = text;
     size_t entries = 0, defaults_shown = 0;

@@ -121,8 +121,8 @@ static int helpers_start(struct workers *w)
     return 0;
 }
 
-struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(void),
-                               char *error, size_t error_size)
+struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(void), char *error,
+                               size_t error_size)
 {
     assert(threads >= 1 && scratch_bytes >= 0);
     struct workers *w = calloc(1, sizeof(*w));
@@ -132,7 +132,7 @@ struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(
     }
     w->threads = threads;
     w->init = init;
-    w->scratch_bytes = (scratch_bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    w->scratch_bytes = workers_plan_bytes(1, scratch_bytes);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->opened, NULL);
     pthread_cond_init(&w->left, NULL);
@@ -172,6 +172,11 @@ void workers_destroy(struct workers *w)
     free(w->memory);
     free(w->helpers);
     free(w);
+}
+
+int64_t workers_plan_bytes(int threads, int64_t scratch_bytes)
+{
+    return threads * ((scratch_bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN);
 }
 
 int64_t workers_bytes(const struct workers *w)

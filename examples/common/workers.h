@@ -19,13 +19,14 @@ typedef void workers_task_fn(void *arg, int64_t index, void *scratch);
 
 /* threads >= 1, the caller of workers_run included; each helper calls init
  * (may be NULL) once when it starts. NULL with a sentence in error on failure. */
-struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(void),
-                               char *error, size_t error_size);
+struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(void), char *error,
+                               size_t error_size);
 void workers_destroy(struct workers *w); /* NULL is fine */
 
 /* Runs all tasks; returns when all have ended. One caller at a time. */
 void workers_run(struct workers *w, workers_task_fn *task, void *arg, int64_t tasks);
 
 int64_t workers_bytes(const struct workers *w); /* of the scratch memory of all threads */
+int64_t workers_plan_bytes(int threads, int64_t scratch_bytes); /* the same, before */
 
 #endif

@@ -172,6 +172,7 @@ static const struct option table[] = {
      .help = "bytes of text to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",
      .help = "of the sample; 0: always the likeliest byte"},
+    {"plan", .kind = OPTION_FLAG, FIELD(plan), .help = "print what this job would need, and end"},
     {"quiet", .kind = OPTION_FLAG, FIELD(quiet), .help = "print the last line (the digest) only"},
     {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
 };

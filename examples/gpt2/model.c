@@ -62,17 +62,18 @@ static void blocks_carve(struct gpt *m, struct carve *carve)
 {
     const struct compute *c = &m->compute;
     int64_t x = (int64_t)compute_rows(c) * c->channels * (int64_t)sizeof(float);
+    struct block_saved s = {0};
     for (int layer = 0; layer < m->shape.layers; layer++) {
-        struct block_saved *s = &m->saved[layer];
-        if (layer > 0 && m->recompute)
-            *s = m->saved[0];
-        else
-            saved_carve(s, carve, c);
-        s->x = carve_take(carve, x);
+        if (layer == 0 || !m->recompute)
+            saved_carve(&s, carve, c);
+        s.x = carve_take(carve, x);
+        if (m->saved)
+            m->saved[layer] = s;
     }
 }
 
-/* Lays out the model's memory from base; returns its bytes. */
+/* Lays out the model's memory from base; returns its bytes. Without m->saved it
+ * only counts. */
 static int64_t memory_carve(struct gpt *m, void *base)
 {
     struct compute *c = &m->compute;
@@ -132,6 +133,18 @@ static bool config_valid(const struct gpt_config *g)
            g->threads <= 4096 && (int64_t)g->batch * g->shape.seq <= 1 << 24;
 }
 
+static void config_take(struct gpt *m, const struct gpt_config *config)
+{
+    const struct gpt_shape *shape = &config->shape;
+    m->shape = *shape;
+    m->recompute = config->recompute;
+    m->compute = (struct compute){.dtype = config->dtype,
+                                  .batch = config->batch,
+                                  .seq = shape->seq,
+                                  .channels = shape->channels,
+                                  .heads = shape->heads};
+}
+
 struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t error_size)
 {
     const struct gpt_shape *shape = &config->shape;
@@ -148,13 +161,7 @@ struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t erro
         snprintf(error, error_size, "Out of memory for the model.");
         return NULL;
     }
-    m->shape = *shape;
-    m->recompute = config->recompute;
-    m->compute = (struct compute){.dtype = config->dtype,
-                                  .batch = config->batch,
-                                  .seq = shape->seq,
-                                  .channels = shape->channels,
-                                  .heads = shape->heads};
+    config_take(m, config);
     if (memory_create(m, error, error_size) == 0)
         m->compute.workers = workers_create(config->threads, scratch_bytes(m), matmul_thread_init,
                                             error, error_size);
@@ -173,6 +180,15 @@ void gpt_destroy(struct gpt *m)
     free(m->memory);
     free(m->saved);
     free(m);
+}
+
+int64_t gpt_plan_bytes(const struct gpt_config *config)
+{
+    struct gpt m = {0};
+    if (!config_valid(config))
+        return 0;
+    config_take(&m, config);
+    return memory_carve(&m, NULL) + workers_plan_bytes(config->threads, scratch_bytes(&m));
 }
 
 int64_t gpt_bytes(const struct gpt *m)

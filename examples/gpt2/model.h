@@ -59,6 +59,7 @@ struct gpt_config {
 struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t error_size);
 void gpt_destroy(struct gpt *m);        /* NULL is fine */
 int64_t gpt_bytes(const struct gpt *m); /* of its memory: activations and scratch */
+int64_t gpt_plan_bytes(const struct gpt_config *config); /* the same, before; 0: no such model */
 
 struct gpt_times {
     double forward, backward; /* seconds, waiting for the engine included */

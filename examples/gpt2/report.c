@@ -5,49 +5,20 @@
 
 #include <dirent.h>
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "examples/common/figure.h"
+#include "examples/common/launch.h"
+
 enum {
     EVERY_STEP = 200, /* runs up to this long get a line per step in a job's log, */
     LINE_SECONDS = 1, /* longer ones at most one in this time */
     RANKS_SHOWN = 8,  /* more ranks than this are summed up */
 };
-
-/* ------------------------------------------------------------------ figures */
-
-struct figure {
-    char text[24];
-};
-
-static struct figure in_bytes(int64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    struct figure f;
-    double value = (double)bytes;
-    int unit = 0;
-    for (; value >= 1024 && unit < 5; unit++)
-        value /= 1024;
-    snprintf(f.text, sizeof(f.text), unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return f;
-}
-
-static struct figure in_thousands(int64_t count)
-{
-    struct figure f;
-    double value = (double)count;
-    if (count >= 1000000000)
-        snprintf(f.text, sizeof(f.text), "%.2f billion", value / 1e9);
-    else if (count >= 1000000)
-        snprintf(f.text, sizeof(f.text), "%.1f million", value / 1e6);
-    else
-        snprintf(f.text, sizeof(f.text), "%.0f", value);
-    return f;
-}
 
 static uint32_t float_bits(double value)
 {
@@ -64,17 +35,11 @@ static int64_t step_tokens(const struct run *r)
 
 /* ---------------------------------------------------------------- the start */
 
-static int cpus_allowed(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
-}
-
 static void print_machine(const struct run *r, const struct zero_stats *s)
 {
     printf("gpt2 with libzero %s: %d rank%s, %d thread%s each (%d CPUs allowed), %s kernels\n",
            ZERO_VERSION, zero_size(r->z), zero_size(r->z) > 1 ? "s" : "", s->threads,
-           s->threads > 1 ? "s" : "", cpus_allowed(), s->isa);
+           s->threads > 1 ? "s" : "", launch_cpus(), s->isa);
     if (s->nvme_path[0])
         printf("files: %s (%s), %s, %s%s\n", s->nvme_path, s->nvme_type,
                s->nvme_direct ? "O_DIRECT" : "through the page cache", s->ring,
@@ -83,52 +48,14 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
         printf("huge pages: %s of the host memory\n", in_bytes(s->huge_bytes).text);
 }
 
-static void print_task(const struct run *r, const struct zero_stats *s)
-{
-    const struct arguments *a = r->a;
-    const struct gpt_shape *shape = &a->shape;
-    printf("model %s: %s parameters in %s; %d layers, %d channels, %d heads, %d tokens, "
-           "vocabulary %d\n",
-           arguments_model(a), in_thousands(s->plan.params).text, arguments_dtype(a), shape->layers,
-           shape->channels, shape->heads, shape->seq, shape->vocab);
-    printf("text: %d files, %s to train on, %s held out (%d files), %d passed over\n",
-           r->text.files, in_bytes(r->text.train_bytes).text, in_bytes(r->text.held_bytes).text,
-           r->text.held_files, r->text.passed_over);
-    printf("step: %d sequences x %d micro-steps x %d ranks = %lld tokens; %d steps\n", a->batch,
-           a->accumulate, zero_size(r->z), (long long)step_tokens(r), a->steps);
-}
-
-static void print_place(const char *name, const struct zero_bytes *b)
-{
-    printf("  %-8s %12s %12s %12s %12s %12s\n", name, in_bytes(b->params).text,
-           in_bytes(b->grads).text, in_bytes(b->state).text, in_bytes(b->slots).text,
-           in_bytes(b->total).text);
-}
-
-static void print_plan(const struct zero_plan *p)
-{
-    printf("plan of rank 0: %d units, %d chunks of state, %d of them kept in memory\n", p->units,
-           p->chunks, p->chunks_in_ram);
-    printf("  %-8s %12s %12s %12s %12s %12s\n", "place", "params", "grads", "state", "slots",
-           "total");
-    print_place("device", &p->device);
-    print_place("host", &p->host);
-    print_place("nvme", &p->nvme);
-    printf("  all ranks of the node: device %s, host %s, nvme %s\n", in_bytes(p->node_device).text,
-           in_bytes(p->node_host).text, in_bytes(p->node_nvme).text);
-    printf("  each step: %s read and %s written by updates, %s read for each gather of all units\n",
-           in_bytes(p->read_bytes).text, in_bytes(p->written_bytes).text,
-           in_bytes(p->param_read_bytes).text);
-}
-
 void report_start(struct run *r)
 {
     struct zero_stats s;
     if (r->a->quiet || zero_rank(r->z) != 0 || zero_stats(r->z, &s) != ZERO_OK)
         return;
     print_machine(r, &s);
-    print_task(r, &s);
-    print_plan(&s.plan);
+    plan_print_task(r->a, &r->text, zero_size(r->z));
+    plan_print(&s.plan, &r->own);
     putchar('\n');
     fflush(stdout);
 }
@@ -281,16 +208,17 @@ static int report_ranks(struct run *r, const char *name, int64_t planned, int64_
 static int report_memory(struct run *r, const struct zero_stats *s)
 {
     const struct zero_plan *p = &s->plan;
-    int64_t model = gpt_bytes(r->model), text = r->text.train_bytes + r->text.held_bytes;
+    struct own_bytes own = own_sum(r->a, &r->text, gpt_bytes(r->model));
     if (zero_rank(r->z) == 0) {
-        printf("memory of rank 0 as planned: device %s, host %s, activations %s, text %s; the "
-               "process adds code and libraries\n",
-               in_bytes(p->device.total).text, in_bytes(p->host.total).text, in_bytes(model).text,
-               in_bytes(text).text);
+        printf("memory of rank 0 as planned: device %s, host %s, the program's own %s; the process "
+               "adds code and libraries\n",
+               in_bytes(p->device.total).text, in_bytes(p->host.total).text,
+               in_bytes(r->own.total).text);
         printf("  %-28s %12s %12s\n", "", "planned", "measured");
     }
-    int64_t planned = p->device.total + p->host.total + model + text;
-    if (report_ranks(r, "memory (VmHWM)", planned, peak_memory()))
+    int64_t planned = p->device.total + p->host.total + r->own.total;
+    if (report_ranks(r, "memory (VmHWM)", planned, peak_memory()) ||
+        report_ranks(r, "of it the program's", r->own.total, own.total))
         return -1;
     return report_ranks(r, "nvme", p->nvme.total, spilled_bytes(s->nvme_path));
 }

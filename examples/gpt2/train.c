@@ -104,6 +104,7 @@ static bool create_local(struct run *r)
     if (run_check(r, zero_stats(r->z, &stats)))
         return false;
     struct gpt_config config = arguments_model_config(r->a, stats.threads);
+    r->own = own_planned(r->a, &r->text, stats.threads);
     r->model = gpt_create(&config, r->error, sizeof(r->error));
     if (!r->model)
         return false;
@@ -120,25 +121,25 @@ static bool create_local(struct run *r)
     return log_open(r);
 }
 
-static int load_text(struct run *r)
+int run_load(const struct arguments *a, struct text *text, char *error, size_t error_size)
 {
-    const struct arguments *a = r->a;
-    if (text_load(&r->text, a->data.items, a->data.count, a->shape.seq, r->error, sizeof(r->error)))
+    if (text_load(text, a->data.items, a->data.count, a->shape.seq, error, error_size))
         return -1;
-    if (a->eval_every == 0 || r->text.held_bytes >= text_needs(a->shape.seq))
+    if (a->eval_every == 0 || text->held_bytes >= text_needs(a->shape.seq))
         return 0;
-    snprintf(r->error, sizeof(r->error),
+    snprintf(error, error_size,
              "%d files of text leave %lld bytes held out, and --eval-every %d needs %lld for one "
              "sequence. Give more with --data, or --eval-every 0.",
-             r->text.files, (long long)r->text.held_bytes, a->eval_every,
+             text->files, (long long)text->held_bytes, a->eval_every,
              (long long)text_needs(a->shape.seq));
+    text_free(text);
     return -1;
 }
 
 int run_create(struct run *r, const struct arguments *a)
 {
     *r = (struct run){.a = a};
-    if (load_text(r))
+    if (run_load(a, &r->text, r->error, sizeof(r->error)))
         return -1;
     if (gpt_params(&a->shape, (uint64_t)a->seed, &r->params, &r->count)) {
         snprintf(r->error, sizeof(r->error),

@@ -11,6 +11,7 @@
 #include "examples/common/text.h"
 #include "examples/gpt2/arguments.h"
 #include "examples/gpt2/model.h"
+#include "examples/gpt2/plan.h"
 #include "include/zero.h"
 
 enum { RECENT = 20 }; /* losses in the mean that is printed at the end */
@@ -22,6 +23,7 @@ struct run {
     int count;
     struct zero *z;
     struct gpt *model;
+    struct own_bytes own;      /* planned */
     int32_t *tokens, *targets; /* (batch, seq) */
     double *losses;            /* (accumulate) */
     FILE *log;                 /* rank 0's, with --log */
@@ -43,6 +45,9 @@ struct step_record {
     struct gpt_times times;
     int64_t read_bytes, written_bytes; /* all ranks; only with --log */
 };
+
+/* Local: reads what --data names. 0, or -1 with a sentence in error. */
+int run_load(const struct arguments *a, struct text *text, char *error, size_t error_size);
 
 /* COLLECTIVE, all of them; 0, or -1 with error set. After a failure only
  * run_destroy is left. */

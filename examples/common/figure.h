@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Amounts as people read them: short, with a unit. Not for files that programs
+ * read. */
+#ifndef EXAMPLES_COMMON_FIGURE_H
+#define EXAMPLES_COMMON_FIGURE_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct figure {
+    char text[24];
+};
+
+static inline struct figure in_bytes(int64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    struct figure f;
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 5; unit++)
+        value /= 1024;
+    snprintf(f.text, sizeof(f.text), unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return f;
+}
+
+static inline struct figure in_thousands(int64_t count)
+{
+    struct figure f;
+    double value = (double)count;
+    if (count >= 1000000000)
+        snprintf(f.text, sizeof(f.text), "%.2f billion", value / 1e9);
+    else if (count >= 1000000)
+        snprintf(f.text, sizeof(f.text), "%.1f million", value / 1e6);
+    else
+        snprintf(f.text, sizeof(f.text), "%.0f", value);
+    return f;
+}
+
+#endif

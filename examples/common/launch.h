@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the launcher of a job tells its processes in their environment, for a
+ * program that has no engine to ask: before one exists, or without any. */
+#ifndef EXAMPLES_COMMON_LAUNCH_H
+#define EXAMPLES_COMMON_LAUNCH_H
+
+struct launch {
+    int rank;  /* 0 where there is no launcher */
+    int ranks; /* of the job; 1 */
+    int local; /* of them on this node; 1 */
+};
+
+struct launch launch_find(void);
+
+/* Threads of a rank, as the engine counts them where the ranks of a node share
+ * its CPUs: those this process may use divided by local, at least 1. */
+int launch_threads(const struct launch *l);
+
+int launch_cpus(void); /* that this process may use */
+
+#endif

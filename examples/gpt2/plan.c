@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The plan is the library's; the program adds what its own carving counts. */
+#include "examples/gpt2/plan.h"
+
+#include <stdio.h>
+
+#include "examples/common/figure.h"
+#include "examples/common/launch.h"
+#include "examples/gpt2/train.h"
+
+/* ---------------------------------------------------------------- own bytes */
+
+struct own_bytes own_sum(const struct arguments *a, const struct text *text, int64_t model)
+{
+    int64_t rows = (int64_t)a->batch * a->shape.seq, sample = a->quiet ? 0 : a->sample;
+    struct own_bytes own = {.model = model, .data = text->train_bytes + text->held_bytes};
+    own.buffers = 2 * rows * (int64_t)sizeof(int32_t) + a->accumulate * (int64_t)sizeof(double);
+    if (sample > 0) /* logits, and what was drawn */
+        own.buffers += a->shape.vocab * (int64_t)sizeof(float) + sample * 5;
+    own.total = own.model + own.data + own.buffers;
+    return own;
+}
+
+struct own_bytes own_planned(const struct arguments *a, const struct text *text, int threads)
+{
+    struct gpt_config config = arguments_model_config(a, threads);
+    return own_sum(a, text, gpt_plan_bytes(&config));
+}
+
+/* ----------------------------------------------------------------- printing */
+
+void plan_print_task(const struct arguments *a, const struct text *text, int ranks)
+{
+    const struct gpt_shape *shape = &a->shape;
+    int64_t tokens = (int64_t)a->batch * shape->seq * a->accumulate * ranks;
+    printf("model %s: %s parameters in %s; %d layers, %d channels, %d heads, %d tokens, "
+           "vocabulary %d\n",
+           arguments_model(a), in_thousands(gpt_param_count(shape)).text, arguments_dtype(a),
+           shape->layers, shape->channels, shape->heads, shape->seq, shape->vocab);
+    printf("text: %d files, %s to train on, %s held out (%d files), %d passed over\n", text->files,
+           in_bytes(text->train_bytes).text, in_bytes(text->held_bytes).text, text->held_files,
+           text->passed_over);
+    printf("step: %d sequences x %d micro-steps x %d ranks = %lld tokens; %d steps\n", a->batch,
+           a->accumulate, ranks, (long long)tokens, a->steps);
+}
+
+static void print_place(const char *name, const struct zero_bytes *b)
+{
+    printf("  %-8s %12s %12s %12s %12s %12s\n", name, in_bytes(b->params).text,
+           in_bytes(b->grads).text, in_bytes(b->state).text, in_bytes(b->slots).text,
+           in_bytes(b->total).text);
+}
+
+void plan_print(const struct zero_plan *p, const struct own_bytes *own)
+{
+    printf("plan of rank 0: %d units, %d chunks of state, %d of them kept in memory\n", p->units,
+           p->chunks, p->chunks_in_ram);
+    printf("  %-8s %12s %12s %12s %12s %12s\n", "place", "params", "grads", "state", "slots",
+           "total");
+    print_place("device", &p->device);
+    print_place("host", &p->host);
+    print_place("nvme", &p->nvme);
+    printf("  the program's own: activations and scratch %s, data %s, buffers %s, total %s\n",
+           in_bytes(own->model).text, in_bytes(own->data).text, in_bytes(own->buffers).text,
+           in_bytes(own->total).text);
+    printf("  all ranks of the node: device %s, host %s, nvme %s\n", in_bytes(p->node_device).text,
+           in_bytes(p->node_host).text, in_bytes(p->node_nvme).text);
+    printf("  each step: %s read and %s written by updates, %s read for each gather of all units\n",
+           in_bytes(p->read_bytes).text, in_bytes(p->written_bytes).text,
+           in_bytes(p->param_read_bytes).text);
+}
+
+/* ------------------------------------------------------------------- --plan */
+
+static int plan_make(const struct arguments *a, const struct launch *l, struct zero_plan *plan,
+                     char *error, size_t error_size)
+{
+    struct zero_config config = arguments_config(a);
+    struct zero_param *params;
+    int count;
+    if (gpt_params(&a->shape, (uint64_t)a->seed, &params, &count)) {
+        snprintf(error, error_size,
+                 "A model of %d layers and %d channels cannot be described. "
+                 "Give a smaller one.",
+                 a->shape.layers, a->shape.channels);
+        return -1;
+    }
+    int status =
+        zero_plan_make(params, count, &config, l->ranks, l->local, plan, error, error_size);
+    gpt_params_free(params, count);
+    return status == ZERO_OK ? 0 : -1;
+}
+
+int plan_run(const struct arguments *a, char *error, size_t error_size)
+{
+    struct launch l = launch_find();
+    struct text text;
+    struct zero_plan plan;
+    int threads = a->threads ? a->threads : launch_threads(&l);
+    if (run_load(a, &text, error, error_size))
+        return -1;
+    int status = plan_make(a, &l, &plan, error, error_size);
+    if (status == 0) {
+        struct own_bytes own = own_planned(a, &text, threads);
+        printf("gpt2 with libzero %s, planned: %d rank%s, %d on this node, %d thread%s each\n",
+               ZERO_VERSION, l.ranks, l.ranks > 1 ? "s" : "", l.local, threads,
+               threads > 1 ? "s" : "");
+        plan_print_task(a, &text, l.ranks);
+        plan_print(&plan, &own);
+    }
+    text_free(&text);
+    if (status == 0 && (fflush(stdout) || ferror(stdout))) {
+        snprintf(error, error_size, "Standard output could not be written.");
+        status = -1;
+    }
+    return status;
+}

@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What --plan says is what a run does: tests/plan.sh GPT2
+# For each case the two print the same plan, --plan ends with status 0 on every
+# rank and leaves no digest behind; the run's own bytes are those planned. Make
+# it run by: make check ONLY=plan.sh.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+gpt2=${1:?"give gpt2: tests/plan.sh GPT2"}
+read -ra launcher <<<"${MPIRUN-mpirun}"
+command -v "${launcher[0]-}" >/dev/null || launcher=()
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+: "${OMPI_MCA_btl_vader_backing_directory:=$scratch}"
+export OMPI_MCA_btl_vader_backing_directory
+checks=0 failures=0
+
+verdict() { # 0: passed, what
+    checks=$((checks + 1))
+    [ "$1" = 0 ] && return
+    failures=$((failures + 1))
+    echo "plan.sh: $2"
+}
+
+# The plan's table and the lines about it.
+plan_of() {
+    sed -n '/^model /p; /^step: /p; /^plan of rank 0/,/^  each step/p' "$1"
+}
+
+run_case() { # ranks, options
+    local launch=() options name="$1 ranks, $2"
+    [ "$1" = 1 ] || [ "${#launcher[@]}" != 0 ] || { echo "skipped: $name: needs mpirun" && return; }
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    read -ra options <<<"$2 --model d4 --batch 1 --steps 2 --sample 0 --data LICENSE"
+    timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" --plan \
+        >"$scratch/plan" 2>"$scratch/err"
+    verdict $? "--plan of $name failed: $(cat "$scratch/err")"
+    ! grep -q ^digest "$scratch/plan"
+    verdict $? "--plan of $name trained"
+    timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" \
+        >"$scratch/run" 2>"$scratch/err"
+    verdict $? "$name failed: $(cat "$scratch/err")"
+    plan_of "$scratch/plan" >"$scratch/said"
+    plan_of "$scratch/run" | diff "$scratch/said" - >"$scratch/diff" && [ -s "$scratch/said" ]
+    verdict $? "of $name another plan was printed: $(cat "$scratch/diff")"
+    awk '/of it the program.s/ { seen++; wrong += $(NF - 3) $(NF - 2) != $(NF - 1) $NF }
+         END { exit !(seen && !wrong) }' "$scratch/run"
+    verdict $? "of $name the program took other bytes than planned"
+}
+
+run_case 1 ""
+run_case 1 "--stage 3 --offload nvme --dtype fp32 --threads 3"
+run_case 2 "--stage 1 --offload cpu --recompute"
+run_case 2 "--stage 3 --offload nvme --host-bytes 3M --accumulate 2"
+echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
+[ "$failures" = 0 ]
