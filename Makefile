@@ -140,7 +140,7 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 	$(Q)$(LINK) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
 # These link the trainer as well, all of it but main.
-$(patsubst %,$(BUILD)/tests/%_test,model numeric options text): \
+$(patsubst %,$(BUILD)/tests/%_test,model numeric options text tokens): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 .PRECIOUS: $(BUILD)/obj/%.o
 

@@ -226,6 +226,7 @@ START_TEST(trainer_help)
                                  "slots",
                                  "ring",
                                  "data",
+                                 "tokenizer",
                                  "model",
                                  "layers",
                                  "channels",

@@ -67,11 +67,21 @@ static void put_word(const char *path, const char *word)
     put(path, word, strlen(word));
 }
 
-static int load(const char *path, int length)
+static int load_all(const char *const *paths, int count, int length)
 {
+    struct paths files;
     text_free(&text);
     error[0] = 0;
-    return text_load(&text, &path, 1, length, error, sizeof(error));
+    int status = paths_collect(&files, paths, count, error, sizeof(error));
+    if (status == 0)
+        status = text_load(&text, &files, length, error, sizeof(error));
+    paths_free(&files);
+    return status;
+}
+
+static int load(const char *path, int length)
+{
+    return load_all(&path, 1, length);
 }
 
 static void is_train(const char *expect)
@@ -106,7 +116,7 @@ START_TEST(several_paths)
     snprintf(x, sizeof(x), "%s", below("x"));
     snprintf(y, sizeof(y), "%s", below("y"));
     const char *paths[] = {y, x, y};
-    ck_assert_int_eq(text_load(&text, paths, 3, 1, error, sizeof(error)), 0);
+    ck_assert_int_eq(load_all(paths, 3, 1), 0);
     is_train("yyyyxxxxyyyy");
 }
 END_TEST

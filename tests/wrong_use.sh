@@ -40,6 +40,7 @@ cases() {
 1|1||--data @/nothing|'@/nothing' cannot be read: No such file
 1|1||--seq 60000|one sequence of 60000 tokens needs 60002\.
 1|1||--seq 1000 --eval-every 1|--eval-every 1 needs 1002 for one sequence\.
+1|1||--tokenizer LICENSE|--tokenizer is for token files, and --data is text
 1|1||--offload nvme --nvme-path LICENSE|Cannot create a file in LICENSE: Not a dir
 1|2||--offload nvme --nvme-path @/nothing|Cannot create a file in @/nothing: No such file
 1|1|ZERO_DEVICE_MEMORY=1000||bytes of device memory are needed, 1000 of 1000 are free

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Walks folders, reads text files into one block: what trains grows from its
+/* Reads text files into one block: what trains grows from its
  * front, what is held out from its back. */
 #include "examples/common/text.h"
 
@@ -17,14 +17,9 @@
 
 #include "examples/common/counter.h"
 
-struct paths {
-    char **items;
-    int count, room;
-};
-
 struct reader {
     struct text *text;
-    struct paths files, folders; /* found; folders still to be read */
+    const struct paths *files;
     char *error;
     size_t error_size;
 };
@@ -36,96 +31,6 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct reader *r, const 
     vsnprintf(r->error, r->error_size, format, args);
     va_end(args);
     return -1;
-}
-
-/* ------------------------------------------------------------------ walking */
-
-static int paths_add(struct reader *r, struct paths *p, char *path)
-{
-    if (path && p->count == p->room) {
-        int room = p->room ? 2 * p->room : 64;
-        char **items = realloc(p->items, (size_t)room * sizeof(*items));
-        if (items) {
-            p->items = items;
-            p->room = room;
-        }
-    }
-    if (!path || p->count == p->room) {
-        free(path);
-        return refuse(r, "No memory is left for the list of %d files. Give fewer with --data.",
-                      r->files.count);
-    }
-    p->items[p->count++] = path;
-    return 0;
-}
-
-static void paths_free(struct paths *p)
-{
-    for (int i = 0; i < p->count; i++)
-        free(p->items[i]);
-    free(p->items);
-    *p = (struct paths){0};
-}
-
-static char *join(const char *folder, const char *name)
-{
-    char *path;
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/')
-        length--;
-    return asprintf(&path, "%.*s/%s", (int)length, folder, name) < 0 ? NULL : path;
-}
-
-/* Files of one folder, and its folders for later. */
-static int folder_read(struct reader *r, const char *folder)
-{
-    DIR *d = opendir(folder);
-    if (!d) {
-        r->text->passed_over++;
-        return 0;
-    }
-    int status = 0;
-    for (struct dirent *e; status == 0 && (e = readdir(d));) {
-        struct stat st;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        if (S_ISDIR(st.st_mode))
-            status = paths_add(r, &r->folders, join(folder, e->d_name));
-        else if (S_ISREG(st.st_mode))
-            status = paths_add(r, &r->files, join(folder, e->d_name));
-    }
-    closedir(d);
-    return status;
-}
-
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* All files that one path of the command line stands for, sorted. */
-static int collect(struct reader *r, const char *path)
-{
-    struct stat st;
-    if (stat(path, &st) < 0 || access(path, R_OK) < 0)
-        return refuse(r, "'%s' cannot be read: %s. Give --data files and folders that exist.", path,
-                      strerror(errno));
-    if (S_ISREG(st.st_mode))
-        return paths_add(r, &r->files, strdup(path));
-    if (!S_ISDIR(st.st_mode))
-        return refuse(r, "'%s' is neither a file nor a folder. Give --data files and folders.",
-                      path);
-    int first = r->files.count, status = folder_read(r, path);
-    while (status == 0 && r->folders.count) {
-        char *folder = r->folders.items[--r->folders.count];
-        status = folder_read(r, folder);
-        free(folder);
-    }
-    if (r->files.count > first)
-        qsort(r->files.items + first, (size_t)(r->files.count - first), sizeof(char *), compare);
-    return status;
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -176,7 +81,7 @@ static int64_t *sizes_of(const struct paths *files, int64_t *total)
 static int read_all(struct reader *r)
 {
     struct text *t = r->text;
-    int64_t total, *sizes = sizes_of(&r->files, &total);
+    int64_t total, *sizes = sizes_of(r->files, &total);
     t->train = sizes ? malloc((size_t)total + 1) : NULL;
     if (!t->train) {
         free(sizes);
@@ -184,9 +89,9 @@ static int read_all(struct reader *r)
                       (long long)total);
     }
     t->held = t->train + total;
-    for (int i = 0; i < r->files.count; i++) {
+    for (int i = 0; i < r->files->count; i++) {
         unsigned char *end = t->train + t->train_bytes;
-        int64_t bytes = file_read(r->files.items[i], end, sizes[i]);
+        int64_t bytes = file_read(r->files->items[i], end, sizes[i]);
         if (bytes < 0) {
             t->passed_over++;
         } else if (t->files++ % TEXT_HOLD == TEXT_HOLD - 1) {
@@ -215,31 +120,27 @@ static int check_enough(struct reader *r, int length)
 {
     const struct text *t = r->text;
     if (t->files == 0)
-        return refuse(r, "No text was found: of %d files none is free of NUL bytes. Give --data "
-                      "files or folders of text.", r->files.count);
+        return refuse(r,
+                      "No text was found: of %d files none is free of NUL bytes. Give --data "
+                      "files or folders of text.",
+                      r->files->count);
     if (t->train_bytes < text_needs(length))
-        return refuse(r, "%d files of text leave %lld bytes to train on, and one sequence of %d "
-                      "tokens needs %lld. Give more with --data or a smaller --seq.", t->files,
-                      (long long)t->train_bytes, length, (long long)text_needs(length));
+        return refuse(r,
+                      "%d files of text leave %lld bytes to train on, and one sequence of %d "
+                      "tokens needs %lld. Give more with --data or a smaller --seq.",
+                      t->files, (long long)t->train_bytes, length, (long long)text_needs(length));
     return 0;
 }
 
-int text_load(struct text *t, const char *const *paths, int count, int length, char *error,
-              size_t error_size)
+int text_load(struct text *t, const struct paths *files, int length, char *error, size_t error_size)
 {
-    *t = (struct text){0};
-    struct reader r = {.text = t, .error = error, .error_size = error_size};
-    int status = 0;
-    for (int i = 0; status == 0 && i < count; i++)
-        status = collect(&r, paths[i]);
-    if (status == 0)
-        status = read_all(&r);
+    *t = (struct text){.passed_over = files->passed_over};
+    struct reader r = {.text = t, .files = files, .error = error, .error_size = error_size};
+    int status = read_all(&r);
     if (status == 0 && t->held_files == 0)
         hold_tail(t);
     if (status == 0)
         status = check_enough(&r, length);
-    paths_free(&r.files);
-    paths_free(&r.folders);
     if (status)
         text_free(t);
     return status;

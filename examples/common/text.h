@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files and folders of text as one row of bytes, and the sequences cut from
+/* Files of text as one row of bytes, and the sequences cut from
  * it. A token is a byte. Every rank reads the same files and can cut any
  * sequence, so nothing is sent; it refuses to be a tokenizer. */
 #ifndef EXAMPLES_COMMON_TEXT_H
@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "examples/common/paths.h"
 
 struct text {
     unsigned char *train, *held; /* to learn from; to test on. train is the block to free */
@@ -20,11 +22,9 @@ enum {
     TEXT_HOLD = 20,   /* every 20th file is held out; with fewer, the last 20th of the bytes */
 };
 
-/* Reads what paths name: files, and folders with all that is below them, in
- * bytewise order of the paths; symbolic links below a folder are skipped.
- * Returns 0, or -1 with error set: a path cannot be read, nothing is text, or
- * there is too little of it for one sequence of length tokens. */
-int text_load(struct text *t, const char *const *paths, int count, int length, char *error,
+/* Returns 0, or -1 with error set: nothing is text, or there is too little of
+ * it for one sequence of length tokens. */
+int text_load(struct text *t, const struct paths *files, int length, char *error,
               size_t error_size);
 void text_free(struct text *t);
 

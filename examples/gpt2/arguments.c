@@ -115,7 +115,10 @@ static const struct option table[] = {
     {"ring", CHOICE(ring, rings), .initial = "auto",
      .help = "engine for files: io_uring, or pread and pwrite; auto: io_uring where it works"},
     {"data", .kind = OPTION_LIST, FIELD(data), .value = "PATH...", .initial = "/usr/include",
-     .help = "files and folders of text, up to the next option; every 20th file is held out"},
+     .help = "files and folders of text, or token files of llm.c (then the vocabulary is GPT-2's), "
+             "up to the next option; every 20th file is held out"},
+    {"tokenizer", .kind = OPTION_TEXT, FIELD(tokenizer), .value = "FILE", .shown = "none",
+     .help = "with token files: gpt2_tokenizer.bin of llm.c, to print the sample as text"},
     {"model", CHOICE(model, model_choices), .initial = "d4",
      .help = "size: layers x channels are 4x256, 6x384, 12x768, GPT-2's 12x768, 24x1024, 36x1280, "
              "48x1600 with its vocabulary, 20x2048, 40x2048, 60x2048, 64x2304"},
@@ -126,7 +129,7 @@ static const struct option table[] = {
     {"heads", WHOLE(heads, 1, 1024), .value = "H", .shown = "channels / 64",
      .help = "instead of --model: attention heads, which divide the channels"},
     {"seq", WHOLE(seq, 1, 65536), .value = "T", .shown = "128; d12 256; larger ones 1024",
-     .help = "tokens (bytes) of a sequence"},
+     .help = "tokens (of text: bytes) of a sequence"},
     {"dtype", CHOICE(dtype, dtypes), .initial = "bf16",
      .help = "of parameters and gradients; optimizer state is fp32"},
     {"loss-scale", REAL(loss_scale), NOT_NEGATIVE, .value = "X", .initial = "0",
@@ -169,9 +172,9 @@ static const struct option table[] = {
     {"log", .kind = OPTION_TEXT, FIELD(log), .value = "FILE.csv", .shown = "none",
      .help = "a row of numbers per step"},
     {"sample", WHOLE(sample, 0, 1e6), .value = "N", .initial = "160",
-     .help = "bytes of text to write at the end"},
+     .help = "tokens to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",
-     .help = "of the sample; 0: always the likeliest byte"},
+     .help = "of the sample; 0: always the likeliest token"},
     {"plan", .kind = OPTION_FLAG, FIELD(plan), .help = "print what this job would need, and end"},
     {"quiet", .kind = OPTION_FLAG, FIELD(quiet), .help = "print the last line (the digest) only"},
     {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
@@ -292,7 +295,8 @@ int arguments_parse(struct arguments *a, int argc, char **argv, char *error, siz
 void arguments_help(FILE *out)
 {
     fputs("usage: mpirun -n RANKS build/gpt2 [options]\n\n"
-          "Trains a GPT on bytes of text, its state sharded over the ranks, offloaded as asked.\n"
+          "Trains a GPT on bytes of text or on tokens, its state sharded over the ranks, offloaded "
+          "as asked.\n"
           "It gives the same bits at every stage, place, chunk size and number of threads, and on\n"
           "any number of ranks as long as ranks x accumulate stays the same.\n\n",
           out);
@@ -360,11 +364,30 @@ double arguments_lr(const struct arguments *a, int64_t step)
 uint64_t arguments_hash(const struct arguments *a)
 {
     const double values[] = {
-        a->shape.layers, a->shape.channels, a->shape.heads,  a->shape.seq,   a->shape.vocab,
-        a->batch,        a->accumulate,     a->steps,        a->warmup,      a->decay,
-        a->lr,           a->clip,           a->weight_decay, a->beta1,       a->beta2,
-        a->eps,          a->eval_every,     a->sample,       a->temperature, (double)a->seed,
-        a->quiet,        a->log != NULL,    a->l2,
+        a->shape.layers,
+        a->shape.channels,
+        a->shape.heads,
+        a->shape.seq,
+        a->shape.vocab,
+        a->batch,
+        a->accumulate,
+        a->steps,
+        a->warmup,
+        a->decay,
+        a->lr,
+        a->clip,
+        a->weight_decay,
+        a->beta1,
+        a->beta2,
+        a->eps,
+        a->eval_every,
+        a->sample,
+        a->temperature,
+        (double)a->seed,
+        a->quiet,
+        a->log != NULL,
+        a->tokenizer != NULL,
+        a->l2,
     };
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {

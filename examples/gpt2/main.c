@@ -8,7 +8,7 @@
 #include "examples/gpt2/train.h"
 
 /* Rank 0 speaks for all, as all would say the same. */
-static int plan(const struct arguments *a, int rank)
+static int plan(struct arguments *a, int rank)
 {
     char error[640] = "";
     int status = rank == 0 ? plan_run(a, error, sizeof(error)) : 0;
@@ -17,7 +17,7 @@ static int plan(const struct arguments *a, int rank)
     return status ? 1 : 0;
 }
 
-static int train(const struct arguments *a, int rank)
+static int train(struct arguments *a, int rank)
 {
     struct run run;
     int status = run_create(&run, a);

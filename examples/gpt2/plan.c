@@ -10,10 +10,10 @@
 
 /* ---------------------------------------------------------------- own bytes */
 
-struct own_bytes own_sum(const struct arguments *a, const struct text *text, int64_t model)
+struct own_bytes own_sum(const struct arguments *a, const struct data *data, int64_t model)
 {
     int64_t rows = (int64_t)a->batch * a->shape.seq, sample = a->quiet ? 0 : a->sample;
-    struct own_bytes own = {.model = model, .data = text->train_bytes + text->held_bytes};
+    struct own_bytes own = {.model = model, .data = data->bytes};
     own.buffers = 2 * rows * (int64_t)sizeof(int32_t) + a->accumulate * (int64_t)sizeof(double);
     if (sample > 0) /* logits, and what was drawn */
         own.buffers += a->shape.vocab * (int64_t)sizeof(float) + sample * 5;
@@ -21,15 +21,15 @@ struct own_bytes own_sum(const struct arguments *a, const struct text *text, int
     return own;
 }
 
-struct own_bytes own_planned(const struct arguments *a, const struct text *text, int threads)
+struct own_bytes own_planned(const struct arguments *a, const struct data *data, int threads)
 {
     struct gpt_config config = arguments_model_config(a, threads);
-    return own_sum(a, text, gpt_plan_bytes(&config));
+    return own_sum(a, data, gpt_plan_bytes(&config));
 }
 
 /* ----------------------------------------------------------------- printing */
 
-void plan_print_task(const struct arguments *a, const struct text *text, int ranks)
+void plan_print_task(const struct arguments *a, const struct data *data, int ranks)
 {
     const struct gpt_shape *shape = &a->shape;
     int64_t tokens = (int64_t)a->batch * shape->seq * a->accumulate * ranks;
@@ -37,9 +37,14 @@ void plan_print_task(const struct arguments *a, const struct text *text, int ran
            "vocabulary %d\n",
            arguments_model(a), in_thousands(gpt_param_count(shape)).text, arguments_dtype(a),
            shape->layers, shape->channels, shape->heads, shape->seq, shape->vocab);
-    printf("text: %d files, %s to train on, %s held out (%d files), %d passed over\n", text->files,
-           in_bytes(text->train_bytes).text, in_bytes(text->held_bytes).text, text->held_files,
-           text->passed_over);
+    if (data->is_tokens)
+        printf("tokens: %d files, %lld to train on, %lld held out (%d files), %s mapped\n",
+               data->files, (long long)data->train, (long long)data->held, data->held_files,
+               in_bytes(data->bytes).text);
+    else
+        printf("text: %d files, %s to train on, %s held out (%d files), %d passed over\n",
+               data->files, in_bytes(data->train).text, in_bytes(data->held).text, data->held_files,
+               data->text.passed_over);
     printf("step: %d sequences x %d micro-steps x %d ranks = %lld tokens; %d steps\n", a->batch,
            a->accumulate, ranks, (long long)tokens, a->steps);
 }
@@ -91,24 +96,24 @@ static int plan_make(const struct arguments *a, const struct launch *l, struct z
     return status == ZERO_OK ? 0 : -1;
 }
 
-int plan_run(const struct arguments *a, char *error, size_t error_size)
+int plan_run(struct arguments *a, char *error, size_t error_size)
 {
     struct launch l = launch_find();
-    struct text text;
+    struct data data;
     struct zero_plan plan;
     int threads = a->threads ? a->threads : launch_threads(&l);
-    if (run_load(a, &text, error, error_size))
+    if (run_load(a, &data, error, error_size))
         return -1;
     int status = plan_make(a, &l, &plan, error, error_size);
     if (status == 0) {
-        struct own_bytes own = own_planned(a, &text, threads);
+        struct own_bytes own = own_planned(a, &data, threads);
         printf("gpt2 with libzero %s, planned: %d rank%s, %d on this node, %d thread%s each\n",
                ZERO_VERSION, l.ranks, l.ranks > 1 ? "s" : "", l.local, threads,
                threads > 1 ? "s" : "");
-        plan_print_task(a, &text, l.ranks);
+        plan_print_task(a, &data, l.ranks);
         plan_print(&plan, &own);
     }
-    text_free(&text);
+    data_free(&data);
     if (status == 0 && (fflush(stdout) || ferror(stdout))) {
         snprintf(error, error_size, "Standard output could not be written.");
         status = -1;

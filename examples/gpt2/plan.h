@@ -4,25 +4,25 @@
 #ifndef EXAMPLES_GPT2_PLAN_H
 #define EXAMPLES_GPT2_PLAN_H
 
-#include "examples/common/text.h"
+#include "examples/common/data.h"
 #include "examples/gpt2/arguments.h"
 #include "include/zero.h"
 
 /* Bytes of one rank that are the program's and not the engine's. */
 struct own_bytes {
     int64_t model;   /* activations, and scratch of the workers */
-    int64_t data;    /* what was read to train on */
+    int64_t data;    /* what was read or mapped to train on */
     int64_t buffers; /* of batches, losses, the sample */
     int64_t total;
 };
-struct own_bytes own_planned(const struct arguments *a, const struct text *text, int threads);
-struct own_bytes own_sum(const struct arguments *a, const struct text *text, int64_t model);
+struct own_bytes own_planned(const struct arguments *a, const struct data *data, int threads);
+struct own_bytes own_sum(const struct arguments *a, const struct data *data, int64_t model);
 
-void plan_print_task(const struct arguments *a, const struct text *text, int ranks);
+void plan_print_task(const struct arguments *a, const struct data *data, int ranks);
 void plan_print(const struct zero_plan *p, const struct own_bytes *own);
 
 /* --plan: prints both for this job, creates nothing. 0, or -1 with a sentence
  * in error. Local: for one rank to call. */
-int plan_run(const struct arguments *a, char *error, size_t error_size);
+int plan_run(struct arguments *a, char *error, size_t error_size);
 
 #endif

@@ -54,7 +54,7 @@ void report_start(struct run *r)
     if (r->a->quiet || zero_rank(r->z) != 0 || zero_stats(r->z, &s) != ZERO_OK)
         return;
     print_machine(r, &s);
-    plan_print_task(r->a, &r->text, zero_size(r->z));
+    plan_print_task(r->a, &r->data, zero_size(r->z));
     plan_print(&s.plan, &r->own);
     putchar('\n');
     fflush(stdout);
@@ -208,7 +208,7 @@ static int report_ranks(struct run *r, const char *name, int64_t planned, int64_
 static int report_memory(struct run *r, const struct zero_stats *s)
 {
     const struct zero_plan *p = &s->plan;
-    struct own_bytes own = own_sum(r->a, &r->text, gpt_bytes(r->model));
+    struct own_bytes own = own_sum(r->a, &r->data, gpt_bytes(r->model));
     if (zero_rank(r->z) == 0) {
         printf("memory of rank 0 as planned: device %s, host %s, the program's own %s; the process "
                "adds code and libraries\n",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every rank computes the same logits and draws the same byte, because reading
+/* Every rank computes the same logits and draws the same token, because reading
  * the parameters is collective. There is no cache of keys and values: each
- * byte costs a forward pass over what the model can see. */
+ * token costs a forward pass over what the model can see. */
 #include "examples/gpt2/sample.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 
 #include "examples/common/counter.h"
 
-enum { BYTES = 256, FIRST = '\n', STREAM = 1 };
+enum { STREAM = 1, TOKEN_BYTES = 255, LINE = 92 };
 
 int sample_pick(const float *logits, int count, double temperature, double u)
 {
@@ -47,22 +47,61 @@ void sample_print(const unsigned char *bytes, int count, FILE *out)
     fputc('\n', out);
 }
 
-/* Appends bytes one at a time behind the first of seen, which has room. */
-static int draw(struct run *r, float *logits, int32_t *seen, unsigned char *bytes)
+void sample_print_ids(const int32_t *tokens, int count, FILE *out)
+{
+    int column = fprintf(out, "  |");
+    for (int i = 0; i < count; i++) {
+        if (column > LINE)
+            column = fprintf(out, "\n  |") - 1;
+        column += fprintf(out, " %d", (int)tokens[i]);
+    }
+    fputc('\n', out);
+}
+
+/* Appends tokens one at a time behind the first of seen, which has room. */
+static int draw(struct run *r, float *logits, int32_t *seen)
 {
     const struct arguments *a = r->a;
-    seen[0] = FIRST;
+    int count = r->data.vocab;
+    seen[0] = !r->data.is_tokens ? '\n' : r->tokenizer.vocab ? r->tokenizer.end : TOKENS_END;
     for (int i = 0; i < a->sample; i++) {
         int length = i + 1 < a->shape.seq ? i + 1 : a->shape.seq;
         int status = gpt_logits(r->model, r->z, seen + i + 1 - length, length, logits);
         if (run_check(r, status))
             return -1;
         double u = counter_uniform((uint64_t)a->seed, STREAM, (uint64_t)i);
-        int next = sample_pick(logits, BYTES, a->temperature, u);
-        bytes[i] = (unsigned char)next;
-        seen[i + 1] = next;
+        seen[i + 1] = sample_pick(logits, count, a->temperature, u);
     }
     return 0;
+}
+
+/* The bytes that tokens stand for. */
+static int bytes_of(const struct run *r, const int32_t *tokens, unsigned char *out)
+{
+    int used = 0;
+    for (int i = 0; i < r->a->sample; i++) {
+        unsigned char byte = (unsigned char)tokens[i];
+        const unsigned char *bytes = &byte;
+        int length = 1;
+        if (r->data.is_tokens)
+            bytes = tokenizer_bytes(&r->tokenizer, tokens[i], &length);
+        memcpy(out + used, bytes, (size_t)length);
+        used += length;
+    }
+    return used;
+}
+
+static void print(const struct run *r, const int32_t *tokens, unsigned char *bytes)
+{
+    const struct arguments *a = r->a;
+    bool readable = !r->data.is_tokens || r->tokenizer.vocab;
+    printf("\nsample of %d %s at temperature %g\n", a->sample,
+           r->data.is_tokens ? "tokens" : "bytes", a->temperature);
+    if (readable)
+        sample_print(bytes, bytes_of(r, tokens, bytes), stdout);
+    else
+        sample_print_ids(tokens, a->sample, stdout);
+    putchar('\n');
 }
 
 int sample_write(struct run *r)
@@ -70,26 +109,24 @@ int sample_write(struct run *r)
     const struct arguments *a = r->a;
     if (a->sample == 0)
         return 0;
-    assert(a->shape.vocab >= BYTES);
+    assert(a->shape.vocab >= r->data.vocab);
     float *logits = malloc((size_t)a->shape.vocab * sizeof(*logits));
     int32_t *seen = malloc(((size_t)a->sample + 1) * sizeof(*seen));
-    unsigned char *bytes = malloc((size_t)a->sample);
+    unsigned char *bytes = malloc((size_t)a->sample * (r->data.is_tokens ? TOKEN_BYTES : 1));
     bool well = logits && seen && bytes;
     if (!well)
         snprintf(r->error, sizeof(r->error),
-                 "No memory is left for a sample of %d bytes. Give a smaller --sample.", a->sample);
+                 "No memory is left for a sample of %d tokens. Give a smaller --sample.",
+                 a->sample);
     int status = run_agree(r, well);
     if (status == 0)
         status = run_check(r, zero_phase(r->z, ZERO_EVAL));
     if (status == 0)
-        status = draw(r, logits, seen, bytes);
+        status = draw(r, logits, seen);
     if (status == 0)
         status = run_check(r, zero_phase(r->z, ZERO_TRAIN));
-    if (status == 0 && zero_rank(r->z) == 0) {
-        printf("\nsample of %d bytes at temperature %g\n", a->sample, a->temperature);
-        sample_print(bytes, a->sample, stdout);
-        putchar('\n');
-    }
+    if (status == 0 && zero_rank(r->z) == 0)
+        print(r, seen + 1, bytes);
     free(logits);
     free(seen);
     free(bytes);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Text written by the model, byte after byte. */
+/* Text written by the model, token after token. */
 #ifndef EXAMPLES_GPT2_SAMPLE_H
 #define EXAMPLES_GPT2_SAMPLE_H
 
 #include "examples/gpt2/train.h"
 
-/* COLLECTIVE. Draws --sample bytes, all ranks the same ones, and prints them on
+/* COLLECTIVE. Draws --sample tokens, all ranks the same ones, and prints them on
  * rank 0. 0, or -1 with r->error set. */
 int sample_write(struct run *r);
 
@@ -15,5 +15,8 @@ int sample_pick(const float *logits, int count, double temperature, double u);
 
 /* Prints bytes in lines behind a bar; what is not printable ASCII as \xNN. */
 void sample_print(const unsigned char *bytes, int count, FILE *out);
+
+/* Prints numbers of tokens in lines behind a bar. */
+void sample_print_ids(const int32_t *tokens, int count, FILE *out);
 
 #endif

@@ -65,7 +65,7 @@ int run_agree(struct run *r, bool well)
  * are enough, and leave room for the ranks' sum: only so is the mean exact. */
 static int check_alike(struct run *r)
 {
-    uint64_t hash = counter_mix(text_hash(&r->text) ^ arguments_hash(r->a));
+    uint64_t hash = counter_mix(data_hash(&r->data) ^ arguments_hash(r->a));
     double mine = (double)(hash >> 32), mean, deviation;
     if (run_check(r, zero_mean(r->z, &mine, 1, &mean)))
         return -1;
@@ -76,8 +76,8 @@ static int check_alike(struct run *r)
         return 0;
     snprintf(r->error, sizeof(r->error),
              "The ranks were not given the same options or text; this one read %d files with %lld "
-             "bytes. Start every rank with the same options and the same files under --data.",
-             r->text.files, (long long)(r->text.train_bytes + r->text.held_bytes));
+             "tokens. Start every rank with the same options and the same files under --data.",
+             r->data.files, (long long)(r->data.train + r->data.held));
     return -1;
 }
 
@@ -104,7 +104,7 @@ static bool create_local(struct run *r)
     if (run_check(r, zero_stats(r->z, &stats)))
         return false;
     struct gpt_config config = arguments_model_config(r->a, stats.threads);
-    r->own = own_planned(r->a, &r->text, stats.threads);
+    r->own = own_planned(r->a, &r->data, stats.threads);
     r->model = gpt_create(&config, r->error, sizeof(r->error));
     if (!r->model)
         return false;
@@ -121,25 +121,37 @@ static bool create_local(struct run *r)
     return log_open(r);
 }
 
-int run_load(const struct arguments *a, struct text *text, char *error, size_t error_size)
+int run_load(struct arguments *a, struct data *data, char *error, size_t error_size)
 {
-    if (text_load(text, a->data.items, a->data.count, a->shape.seq, error, error_size))
+    if (data_load(data, a->data.items, a->data.count, a->shape.seq, error, error_size))
         return -1;
-    if (a->eval_every == 0 || text->held_bytes >= text_needs(a->shape.seq))
+    if (a->shape.vocab < data->vocab)
+        a->shape.vocab = data->vocab;
+    const char *unit = data->is_tokens ? "tokens" : "bytes";
+    if (a->tokenizer && !data->is_tokens)
+        snprintf(error, error_size,
+                 "--tokenizer is for token files, and --data is text, whose "
+                 "tokens are bytes. Leave --tokenizer out, or give token files.");
+    else if (a->eval_every && data->held < text_needs(a->shape.seq))
+        snprintf(
+            error, error_size,
+            "%d files leave %lld %s held out, and --eval-every %d needs %lld for one sequence. "
+            "Give more with --data, or --eval-every 0.",
+            data->files, (long long)data->held, unit, a->eval_every,
+            (long long)text_needs(a->shape.seq));
+    else
         return 0;
-    snprintf(error, error_size,
-             "%d files of text leave %lld bytes held out, and --eval-every %d needs %lld for one "
-             "sequence. Give more with --data, or --eval-every 0.",
-             text->files, (long long)text->held_bytes, a->eval_every,
-             (long long)text_needs(a->shape.seq));
-    text_free(text);
+    data_free(data);
     return -1;
 }
 
-int run_create(struct run *r, const struct arguments *a)
+int run_create(struct run *r, struct arguments *a)
 {
     *r = (struct run){.a = a};
-    if (run_load(a, &r->text, r->error, sizeof(r->error)))
+    if (run_load(a, &r->data, r->error, sizeof(r->error)))
+        return -1;
+    if (a->tokenizer &&
+        tokenizer_load(&r->tokenizer, a->tokenizer, a->shape.vocab, r->error, sizeof(r->error)))
         return -1;
     if (gpt_params(&a->shape, (uint64_t)a->seed, &r->params, &r->count)) {
         snprintf(r->error, sizeof(r->error),
@@ -166,7 +178,8 @@ void run_destroy(struct run *r)
     gpt_destroy(r->model);
     zero_destroy(r->z);
     gpt_params_free(r->params, r->count);
-    text_free(&r->text);
+    data_free(&r->data);
+    tokenizer_free(&r->tokenizer);
     free(r->tokens);
     free(r->targets);
     free(r->losses);
@@ -198,8 +211,8 @@ static int evaluate(struct run *r, double *loss)
     int status = zero_phase(r->z, ZERO_EVAL);
     for (int first = 0; status == ZERO_OK && first < EVAL_BATCHES; first += ranks) {
         double one = 0;
-        text_batch(r->text.held, r->text.held_bytes, ~(uint64_t)a->seed, first + rank, a->batch,
-                   a->shape.seq, r->tokens, r->targets);
+        data_batch(&r->data, true, ~(uint64_t)a->seed, first + rank, a->batch, a->shape.seq,
+                   r->tokens, r->targets);
         status = gpt_eval(r->model, r->z, r->tokens, r->targets, &one);
         if (first + rank < EVAL_BATCHES)
             losses[counted++] = one;
@@ -216,8 +229,8 @@ static int micro_steps(struct run *r, int64_t step, struct gpt_times *times)
     int status = ZERO_OK;
     for (int i = 0; status == ZERO_OK && i < a->accumulate; i++) {
         int64_t number = (step * a->accumulate + i) * zero_size(r->z) + zero_rank(r->z);
-        text_batch(r->text.train, r->text.train_bytes, (uint64_t)a->seed, number, a->batch,
-                   a->shape.seq, r->tokens, r->targets);
+        data_batch(&r->data, false, (uint64_t)a->seed, number, a->batch, a->shape.seq, r->tokens,
+                   r->targets);
         status = gpt_train(r->model, r->z, r->tokens, r->targets, &r->losses[i], times);
     }
     return run_check(r, status);

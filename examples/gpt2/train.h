@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "examples/common/text.h"
+#include "examples/common/data.h"
+#include "examples/common/tokenizer.h"
 #include "examples/gpt2/arguments.h"
 #include "examples/gpt2/model.h"
 #include "examples/gpt2/plan.h"
@@ -18,7 +19,8 @@ enum { RECENT = 20 }; /* losses in the mean that is printed at the end */
 
 struct run {
     const struct arguments *a;
-    struct text text;
+    struct data data;
+    struct tokenizer tokenizer; /* with --tokenizer */
     struct zero_param *params;
     int count;
     struct zero *z;
@@ -46,12 +48,13 @@ struct step_record {
     int64_t read_bytes, written_bytes; /* all ranks; only with --log */
 };
 
-/* Local: reads what --data names. 0, or -1 with a sentence in error. */
-int run_load(const struct arguments *a, struct text *text, char *error, size_t error_size);
+/* Local: reads what --data names; a->shape gets GPT-2's vocabulary where that is
+ * tokens. 0, or -1 with a sentence in error. */
+int run_load(struct arguments *a, struct data *data, char *error, size_t error_size);
 
 /* COLLECTIVE, all of them; 0, or -1 with error set. After a failure only
  * run_destroy is left. */
-int run_create(struct run *r, const struct arguments *a);
+int run_create(struct run *r, struct arguments *a);
 int run_train(struct run *r);
 int run_finish(struct run *r); /* reports, sample, digest */
 void run_destroy(struct run *r);

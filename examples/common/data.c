@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The first bytes of every file decide of which kind all are. */
+#include "examples/common/data.h"
+
+#include <stdio.h>
+
+/* 1: token files, 0: none, -1: refused. */
+static int kind_of(const struct paths *files, char *error, size_t error_size)
+{
+    const char *token = NULL, *other = NULL;
+    for (int i = 0; i < files->count; i++) {
+        enum token_kind kind = tokens_kind(files->items[i]);
+        if (kind == TOKENS_LLAMA) {
+            snprintf(error, error_size,
+                     "'%s' holds tokens of Llama 3 (magic 20240801, uint32), and "
+                     "this model is GPT-2. Give --data token files with magic 20240520.",
+                     files->items[i]);
+            return -1;
+        }
+        if (kind == TOKENS_GPT2)
+            token = token ? token : files->items[i];
+        else
+            other = other ? other : files->items[i];
+    }
+    if (token && other) {
+        snprintf(error, error_size,
+                 "'%s' is a token file and '%s' is not. Give --data text, or "
+                 "token files, not both.",
+                 token, other);
+        return -1;
+    }
+    return token != NULL;
+}
+
+static void take_text(struct data *d)
+{
+    d->vocab = 256;
+    d->files = d->text.files;
+    d->held_files = d->text.held_files;
+    d->train = d->text.train_bytes;
+    d->held = d->text.held_bytes;
+    d->bytes = d->train + d->held;
+}
+
+static void take_tokens(struct data *d)
+{
+    d->vocab = TOKENS_VOCAB;
+    d->files = d->tokens.files;
+    d->held_files = d->tokens.held_files;
+    d->train = d->tokens.train.tokens;
+    d->held = d->tokens.held.tokens;
+    d->bytes = d->tokens.bytes;
+}
+
+int data_load(struct data *d, const char *const *paths, int count, int length, char *error,
+              size_t error_size)
+{
+    struct paths files;
+    *d = (struct data){0};
+    int kind = -1, status = paths_collect(&files, paths, count, error, error_size);
+    if (status == 0)
+        kind = kind_of(&files, error, error_size);
+    d->is_tokens = kind == 1;
+    if (kind == 0) {
+        status = text_load(&d->text, &files, length, error, error_size);
+        take_text(d);
+    } else if (kind == 1) {
+        status = tokens_load(&d->tokens, &files, length, error, error_size);
+        take_tokens(d);
+    } else {
+        status = -1;
+    }
+    paths_free(&files);
+    return status;
+}
+
+void data_free(struct data *d)
+{
+    text_free(&d->text);
+    tokens_free(&d->tokens);
+    *d = (struct data){0};
+}
+
+uint64_t data_hash(const struct data *d)
+{
+    return d->is_tokens ? ~d->tokens.hash : text_hash(&d->text);
+}
+
+void data_batch(const struct data *d, bool held, uint64_t seed, int64_t number, int batch,
+                int length, int32_t *tokens, int32_t *targets)
+{
+    const struct text *t = &d->text;
+    if (d->is_tokens)
+        tokens_batch(held ? &d->tokens.held : &d->tokens.train, seed, number, batch, length, tokens,
+                     targets);
+    else
+        text_batch(held ? t->held : t->train, held ? t->held_bytes : t->train_bytes, seed, number,
+                   batch, length, tokens, targets);
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What --data names, of one kind: text, whose tokens are bytes, or token files.
+ * Mixtures are refused. */
+#ifndef EXAMPLES_COMMON_DATA_H
+#define EXAMPLES_COMMON_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "examples/common/text.h"
+#include "examples/common/tokens.h"
+
+struct data {
+    bool is_tokens;
+    struct text text; /* one of the two is in use */
+    struct tokens tokens;
+    int vocab; /* tokens are below: 256, or GPT-2's */
+    int files, held_files;
+    int64_t train, held; /* tokens to learn from, to test on */
+    int64_t bytes;       /* read into memory, or mapped */
+};
+
+/* Returns 0, or -1 with error set; length: tokens of a sequence. */
+int data_load(struct data *d, const char *const *paths, int count, int length, char *error,
+              size_t error_size);
+void data_free(struct data *d);
+
+/* Equal on ranks that may train together. */
+uint64_t data_hash(const struct data *d);
+
+/* Micro-batch number of the run with that seed, of what is held out or of the
+ * rest: tokens and targets (batch, length). */
+void data_batch(const struct data *d, bool held, uint64_t seed, int64_t number, int batch,
+                int length, int32_t *tokens, int32_t *targets);
+
+#endif

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Token files and the tokenizer: what is read of good ones, the sentence for
+ * each way in which one is bad, what is held out, which tokens a batch has; then
+ * every byte of small files changed and every length cut, which must be refused
+ * or read, never more. */
+#include <check.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "examples/common/data.h"
+#include "examples/common/tokenizer.h"
+#include "examples/gpt2/sample.h"
+#include "tests/support/suite.h"
+
+static char folder[64];
+static struct data data;
+static struct tokenizer tokenizer;
+static char error[512];
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
+static void setup(void)
+{
+    const char *parent = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    snprintf(folder, sizeof(folder), "%s/zero_tokens_XXXXXX", parent);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void teardown(void)
+{
+    data_free(&data);
+    tokenizer_free(&tokenizer);
+    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A path below the folder, in storage that lives until the eighth call from here. */
+static const char *below(const char *name)
+{
+    static char paths[8][256];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
+    return path;
+}
+
+static void put(const char *path, const void *bytes, size_t count)
+{
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(bytes, 1, count, f), count);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* A token file, of which cut bytes are missing at the end. */
+static const char *put_tokens(const char *name, int32_t magic, int32_t version, int32_t says,
+                              const uint16_t *tokens, int count, int cut)
+{
+    static unsigned char file[1024 + 2 * 5000];
+    int32_t header[256] = {magic, version, says};
+    const char *path = below(name);
+    ck_assert_int_le(count, 5000);
+    memcpy(file, header, sizeof(header));
+    memcpy(file + sizeof(header), tokens, (size_t)count * sizeof(*tokens));
+    put(path, file, sizeof(header) + (size_t)(count * 2 - cut));
+    return path;
+}
+
+/* Tokens first, first + 1, ... */
+static const char *put_counting(const char *name, int first, int count)
+{
+    uint16_t tokens[5000];
+    for (int i = 0; i < count; i++)
+        tokens[i] = (uint16_t)(first + i);
+    return put_tokens(name, 20240520, 1, count, tokens, count, 0);
+}
+
+static int load(int length, const char *a, const char *b)
+{
+    const char *paths[] = {a, b};
+    data_free(&data);
+    error[0] = 0;
+    return data_load(&data, paths, b ? 2 : 1, length, error, sizeof(error));
+}
+
+/* What is refused, with % for the folder. */
+static void refused(const char *path, const char *sentence)
+{
+    char expected[512];
+    const char *at = strchr(sentence, '%');
+    ck_assert_int_eq(load(4, path, NULL), -1);
+    ck_assert_ptr_nonnull(at);
+    snprintf(expected, sizeof(expected), "%.*s%s%s", (int)(at - sentence), sentence, folder,
+             at + 1);
+    ck_assert_str_eq(error, expected);
+    ck_assert_ptr_null(data.tokens.maps);
+}
+
+static void is_row(const struct token_row *row, int64_t first, int64_t count, int begin)
+{
+    int32_t tokens[5000];
+    ck_assert_int_le(first + count, row->tokens);
+    tokens_copy(row, first, (int)count, tokens);
+    for (int64_t i = 0; i < count; i++)
+        ck_assert_int_eq(tokens[i], begin + i);
+}
+
+START_TEST(one_file)
+{
+    ck_assert_int_eq(load(8, put_counting("a.bin", 100, 1000), NULL), 0);
+    ck_assert(data.is_tokens && data.vocab == 50257 && data.files == 1);
+    ck_assert_int_eq(data.train, 950);
+    ck_assert_int_eq(data.held, 50);
+    ck_assert_int_eq(data.bytes, 1024 + 2000);
+    is_row(&data.tokens.train, 0, 950, 100);
+    is_row(&data.tokens.held, 0, 50, 1050);
+}
+END_TEST
+
+/* In the order given, across the files' edges; empty ones do not matter. */
+START_TEST(several_files)
+{
+    put_counting("b1.bin", 0, 0);
+    put_counting("b2.bin", 10, 3);
+    put_counting("b3.bin", 13, 1);
+    put_counting("b4.bin", 14, 96);
+    ck_assert_int_eq(load(8, put_counting("z.bin", 0, 10), folder), 0); /* z twice */
+    ck_assert_int_eq(data.files, 6);
+    ck_assert_int_eq(data.train, 120 - 6);
+    is_row(&data.tokens.train, 0, 110, 0);
+    is_row(&data.tokens.train, 9, 5, 9);
+    is_row(&data.tokens.train, 110, 4, 0);
+    is_row(&data.tokens.held, 0, 6, 4);
+    ck_assert_int_eq(data.tokens.train.count, 5);
+}
+END_TEST
+
+START_TEST(held_files)
+{
+    for (int i = 0; i < 41; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "f%02d", i);
+        put_counting(name, 100 * i, 10);
+    }
+    ck_assert_int_eq(load(8, folder, NULL), 0);
+    ck_assert_int_eq(data.held_files, 2);
+    ck_assert_int_eq(data.held, 20);
+    ck_assert_int_eq(data.train, 390);
+    is_row(&data.tokens.held, 0, 10, 1900);
+    is_row(&data.tokens.held, 10, 10, 3900);
+    is_row(&data.tokens.train, 180, 10, 1800);
+    is_row(&data.tokens.train, 190, 10, 2000);
+}
+END_TEST
+
+START_TEST(batches)
+{
+    enum { LENGTH = 12, BATCH = 5 };
+    int32_t tokens[BATCH * LENGTH], targets[BATCH * LENGTH];
+    const char *first = put_counting("a", 0, 700);
+    ck_assert_int_eq(load(LENGTH, first, put_counting("b", 700, 900)), 0);
+    for (int held = 0; held < 2; held++)
+        for (int number = 0; number < 40; number++) {
+            data_batch(&data, held, 9, number, BATCH, LENGTH, tokens, targets);
+            for (int b = 0; b < BATCH; b++) {
+                int64_t row = held ? data.held : data.train, edge = held ? data.train : 0;
+                int64_t at = edge + text_start(9, number * BATCH + b, row, LENGTH);
+                for (int i = 0; i < LENGTH; i++) {
+                    ck_assert_int_eq(tokens[b * LENGTH + i], at + i);
+                    ck_assert_int_eq(targets[b * LENGTH + i], at + i + 1);
+                }
+            }
+        }
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    const uint16_t good[] = {1, 2, 3, 50256}, bad[] = {0, 50257, 3, 4};
+    int32_t llama[257] = {20240801, 7, 1};
+    put(below("llama"), llama, sizeof(llama));
+    refused(below("llama"), "'%/llama' holds tokens of Llama 3 (magic 20240801, uint32), and this "
+                            "model is GPT-2. Give --data token files with magic 20240520.");
+    refused(put_tokens("old", 20240520, 2, 4, good, 4, 0),
+            "'%/old' is a token file of version 2, and version 1 is read here. Write it anew with "
+            "llm.c's scripts.");
+    refused(put_tokens("cut", 20240520, 1, 4, good, 4, 1),
+            "'%/cut' says that it holds 4 tokens, which make 1032 bytes, but it has 1031. It was "
+            "cut or changed: write it anew.");
+    refused(put_tokens("long", 20240520, 1, 3, good, 4, 0),
+            "'%/long' says that it holds 3 tokens, which make 1030 bytes, but it has 1032. It was "
+            "cut or changed: write it anew.");
+    refused(
+        put_tokens("none", 20240520, 1, -1, good, 4, 10),
+        "'%/none' has 1022 bytes, and the header of a token file has 1024. It was cut: write it "
+        "anew.");
+    refused(put_tokens("less", 20240520, 1, -4, good, 4, 0),
+            "'%/less' says that it holds -4 tokens, which make 1016 bytes, but it has 1032. It was "
+            "cut or changed: write it anew.");
+    refused(put_tokens("wide", 20240520, 1, 4, bad, 4, 0),
+            "'%/wide' has 50257 as token 1, and GPT-2 has tokens 0 to 50256. Write the file anew "
+            "with GPT-2's tokenizer.");
+    put(below("few"), "text", 4);
+    ck_assert_int_eq(load(1, put_counting("many", 0, 9), below("few")), -1);
+    ck_assert_ptr_nonnull(strstr(error, "/many' is a token file and '"));
+    ck_assert_ptr_nonnull(
+        strstr(error, "/few' is not. Give --data text, or token files, not both."));
+    ck_assert_int_eq(load(7, below("many"), NULL), 0);
+    ck_assert_int_eq(load(8, below("many"), NULL), -1);
+    ck_assert_str_eq(error, "1 token files leave 9 tokens to train on, and one sequence of 8 needs "
+                            "10. Give more with --data or a smaller --seq.");
+    ck_assert_int_eq(load(1, below("few"), NULL), 0);
+    ck_assert(!data.is_tokens && data.vocab == 256 && data.train == 4 && data.bytes == 4);
+}
+END_TEST
+
+START_TEST(hash)
+{
+    put_counting("a", 0, 40);
+    put_counting("b", 40, 41);
+    ck_assert_int_eq(load(1, below("a"), below("b")), 0);
+    uint64_t first = data_hash(&data);
+    ck_assert_int_eq(load(1, below("a"), below("b")), 0);
+    ck_assert_uint_eq(data_hash(&data), first);
+    put_counting("b", 40, 40);
+    ck_assert_int_eq(load(1, below("a"), below("b")), 0);
+    ck_assert_uint_ne(data_hash(&data), first);
+    put_counting("a", 0, 41);
+    put_counting("b", 41, 40);
+    ck_assert_int_eq(load(1, below("a"), below("b")), 0); /* the same row, cut elsewhere */
+    ck_assert_uint_ne(data_hash(&data), first);
+    const uint16_t zeros[12] = {0};
+    uint64_t seen = 0;
+    for (int count = 9; count <= 12; count++) {
+        ck_assert_int_eq(load(1, put_tokens("zeros", 20240520, 1, count, zeros, count, 0), NULL),
+                         0);
+        ck_assert_uint_ne(data_hash(&data), seen);
+        seen = data_hash(&data);
+    }
+}
+END_TEST
+
+/* ---------------------------------------------------------------- tokenizer */
+
+enum { WORDS = 300 };
+
+/* Word i has i % 7 letters, of the alphabet's i % 26th. */
+static size_t tokenizer_make(unsigned char *file, uint32_t magic, uint32_t version, uint32_t end)
+{
+    uint32_t header[256] = {magic, version, WORDS, end};
+    size_t used = sizeof(header);
+    memcpy(file, header, sizeof(header));
+    for (int i = 0; i < WORDS; i++) {
+        file[used++] = (unsigned char)(i % 7);
+        memset(file + used, 'a' + i % 26, (size_t)(i % 7));
+        used += (size_t)(i % 7);
+    }
+    return used;
+}
+
+static int load_words(const unsigned char *file, size_t bytes, int vocab)
+{
+    tokenizer_free(&tokenizer);
+    error[0] = 0;
+    put(below("words"), file, bytes);
+    return tokenizer_load(&tokenizer, below("words"), vocab, error, sizeof(error));
+}
+
+START_TEST(words)
+{
+    unsigned char file[8192], expected[7];
+    int length;
+    size_t bytes = tokenizer_make(file, 20240328, 2, 299);
+    ck_assert_int_eq(load_words(file, bytes, WORDS), 0);
+    ck_assert_int_eq(tokenizer.end, 299);
+    for (int i = 0; i < WORDS; i++) {
+        const unsigned char *word = tokenizer_bytes(&tokenizer, i, &length);
+        memset(expected, 'a' + i % 26, sizeof(expected));
+        ck_assert_int_eq(length, i % 7);
+        ck_assert_mem_eq(word, expected, (size_t)length);
+    }
+}
+END_TEST
+
+START_TEST(words_refused)
+{
+    unsigned char file[8192];
+    size_t bytes = tokenizer_make(file, 20240328, 2, 299);
+    ck_assert_int_eq(load_words(file, bytes - 1, WORDS), -1);
+    ck_assert_ptr_nonnull(strstr(error, "ends within token 299 of 300. It was cut"));
+    ck_assert_int_eq(load_words(file, bytes + 1, WORDS), -1);
+    ck_assert_ptr_nonnull(strstr(error, "goes on after its 300 tokens."));
+    ck_assert_int_eq(load_words(file, bytes, WORDS + 1), -1);
+    ck_assert_ptr_nonnull(strstr(error, "has 300 tokens and the model 301."));
+    ck_assert_int_eq(load_words(file, 1023, WORDS), -1);
+    ck_assert_ptr_nonnull(strstr(error, "has 1023 bytes and begins with 0 and 0"));
+    bytes = tokenizer_make(file, 20240328, 3, 299);
+    ck_assert_int_eq(load_words(file, bytes, WORDS), -1);
+    ck_assert_ptr_nonnull(strstr(error, "begins with 20240328 and 3, and a tokenizer with"));
+    bytes = tokenizer_make(file, 20240328, 2, 300);
+    ck_assert_int_eq(load_words(file, bytes, WORDS), -1);
+    ck_assert_ptr_nonnull(strstr(error, "has token 300 for the end of text, and 300 tokens."));
+    ck_assert_int_eq(tokenizer_load(&tokenizer, below("no"), 9, error, sizeof(error)), -1);
+    ck_assert_ptr_nonnull(strstr(error, "/no' cannot be read: No such file"));
+    ck_assert_int_eq(tokenizer_load(&tokenizer, folder, 9, error, sizeof(error)), -1);
+    ck_assert_ptr_nonnull(strstr(error, "cannot be read: Is a directory"));
+}
+END_TEST
+
+/* ---------------------------------------------------------------- any bytes */
+
+/* Uses everything that a file that was not refused claims to hold. */
+static void use_all(int status)
+{
+    int32_t tokens[5000];
+    ck_assert(status == 0 || error[0]);
+    if (status)
+        return;
+    ck_assert_int_eq(data.train + data.held, data.files * (data.bytes - 1024) / 2);
+    tokens_copy(&data.tokens.train, 0, (int)data.train, tokens);
+    tokens_copy(&data.tokens.held, 0, (int)data.held, tokens);
+}
+
+START_TEST(any_tokens)
+{
+    unsigned char file[1024 + 2 * 40] = {0};
+    int32_t header[3] = {20240520, 1, 40};
+    int good = 0;
+    for (int cut = 0; cut <= 200; cut++) {
+        memcpy(file, header, sizeof(header));
+        put(below("a"), file, sizeof(file) - (size_t)cut);
+        good += load(4, below("a"), NULL) == 0;
+        use_all(cut ? -1 : 0);
+    }
+    ck_assert_int_eq(good, 1);
+    for (int at = 0; at < 12; at++)
+        for (int bit = 0; bit < 8; bit++) {
+            file[at] ^= (unsigned char)(1 << bit);
+            put(below("a"), file, sizeof(file));
+            ck_assert_int_eq(load(4, below("a"), NULL), -1);
+            file[at] ^= (unsigned char)(1 << bit);
+        }
+    for (int i = 0; i < 40; i++) { /* the high byte alone makes it too large, or not */
+        file[1024 + 2 * i + 1] = 0xC5;
+        put(below("a"), file, sizeof(file));
+        ck_assert_int_eq(load(4, below("a"), NULL), -1);
+        file[1024 + 2 * i + 1] = 0xC4;
+        put(below("a"), file, sizeof(file));
+        int status = load(4, below("a"), NULL);
+        use_all(status);
+        ck_assert_int_eq(status, 0);
+    }
+}
+END_TEST
+
+START_TEST(any_words)
+{
+    unsigned char file[8192];
+    size_t bytes = tokenizer_make(file, 20240328, 2, 299);
+    for (size_t at = 0; at < bytes; at++) {
+        if (at == 16)
+            at = 1024; /* the rest of the header says nothing */
+        unsigned char was = file[at];
+        file[at] = (unsigned char)(was ^ 0xFF);
+        int status = load_words(file, bytes, WORDS), length, sum = 0;
+        for (int i = 0; status == 0 && i < WORDS; i++) {
+            const unsigned char *word = tokenizer_bytes(&tokenizer, i, &length);
+            for (int j = 0; j < length; j++)
+                sum += word[j];
+        }
+        ck_assert(status == 0 ? sum > 0 : error[0]);
+        file[at] = was;
+    }
+}
+END_TEST
+
+START_TEST(ids)
+{
+    int32_t tokens[40];
+    char *out = NULL;
+    size_t size;
+    for (int i = 0; i < 40; i++)
+        tokens[i] = 50217 + i;
+    FILE *f = open_memstream(&out, &size);
+    sample_print_ids(tokens, 40, f);
+    fclose(f);
+    int lines = 0, count = 0, value, used;
+    for (char *rest = out, *line; (line = strsep(&rest, "\n")) && *line; lines++) {
+        ck_assert_uint_le(strlen(line), 100);
+        ck_assert(strncmp(line, "  |", 3) == 0);
+        for (line += 3; sscanf(line, " %d%n", &value, &used) == 1; line += used)
+            ck_assert_int_eq(value, tokens[count++]);
+    }
+    ck_assert_int_eq(count, 40);
+    ck_assert_int_eq(lines, 3);
+    free(out);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tokens");
+    TCase *t = tcase_create("files");
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, one_file);
+    tcase_add_test(t, several_files);
+    tcase_add_test(t, held_files);
+    tcase_add_test(t, batches);
+    tcase_add_test(t, refusals);
+    tcase_add_test(t, hash);
+    tcase_add_test(t, words);
+    tcase_add_test(t, words_refused);
+    tcase_add_test(t, any_tokens);
+    tcase_add_test(t, any_words);
+    tcase_add_test(t, ids);
+    suite_add_tcase(suite, t);
+    return suite_run_all(suite);
+}
