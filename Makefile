@@ -64,6 +64,7 @@ CORE += kernels/cpu/neon.c
 endif
 COMMON := $(wildcard examples/common/*.c)
 GPT2 := $(wildcard examples/gpt2/*.c)
+TOOL := $(wildcard examples/zero/*.c)
 SUPPORT := $(wildcard tests/support/*.c)
 SUITES := $(patsubst tests/%.c,%,$(wildcard tests/*_test.c))
 ifneq ($(MPI),1)
@@ -72,7 +73,7 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
-PROGRAMS := $(BUILD)/gpt2 $(BUILD)/quickstart
+PROGRAMS := $(BUILD)/gpt2 $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
 
 # -------------------------------------------------------------------- build
@@ -112,7 +113,7 @@ $(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
-LINKED += $(COMMON) $(GPT2) $(SUPPORT)
+LINKED += $(COMMON) $(GPT2) $(TOOL) $(SUPPORT)
 
 $(BUILD)/libzero.so: $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -125,6 +126,10 @@ $(BUILD)/gpt2: $(call obj,$(GPT2) $(COMMON)) $(BUILD)/libzero.a $(BUILD)/stamp/L
 	$(Q)$(LINK) $(DNNL_LIBS) $(LIBS) -o $@
 
 $(BUILD)/quickstart: $(call obj,examples/quickstart.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	$(Q)$(LINK) $(LIBS) -o $@
+
+$(BUILD)/zero: $(call obj,$(TOOL) $(COMMON)) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	$(Q)$(LINK) $(LIBS) -o $@
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Mounts come from /proc/self/mountinfo, everything else from trying. */
+#include "examples/zero/disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define PAGE 4096
+
+/* Whether the folder path lies at or below the mount point. */
+static bool below(const char *path, const char *mount)
+{
+    size_t n = strlen(mount);
+    return strncmp(path, mount, n) == 0 && (n == 1 || path[n] == 0 || path[n] == '/');
+}
+
+/* Takes type and device from one line: the mount point is its fifth word, and
+ * behind a lone "-" stand type and device. */
+static size_t mount_read(struct disk *d, const char *real, char *line, size_t longest)
+{
+    char mount[DISK_PATH], type[64], device[256];
+    char *rest = strstr(line, " - ");
+    if (!rest || sscanf(line, "%*s %*s %*s %*s %1023s", mount) != 1 ||
+        sscanf(rest, " - %63s %255s", type, device) != 2)
+        return longest;
+    if (!below(real, mount) || strlen(mount) < longest)
+        return longest;
+    memcpy(d->type, type, sizeof(type));
+    memcpy(d->device, device, sizeof(device));
+    return strlen(mount);
+}
+
+static void mount_find(struct disk *d)
+{
+    char real[PATH_MAX], line[4096];
+    FILE *f = realpath(d->path, real) ? fopen("/proc/self/mountinfo", "re") : NULL;
+    size_t longest = 0;
+    while (f && fgets(line, sizeof(line), f))
+        longest = mount_read(d, real, line, longest);
+    if (f)
+        fclose(f);
+    d->memory = strcmp(d->type, "tmpfs") == 0 || strcmp(d->type, "ramfs") == 0;
+}
+
+/* An open file that has no name, or -1 with errno. */
+static int file_open(const char *folder)
+{
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    char name[DISK_PATH + 24];
+    snprintf(name, sizeof(name), "%s/zero-look-XXXXXX", folder);
+    fd = mkostemp(name, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(name);
+    return fd;
+}
+
+/* Some file systems take the flag and refuse the transfer. */
+static bool direct_works(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    void *page = NULL;
+    if (fcntl(fd, F_SETFL, flags | O_DIRECT) != 0 || posix_memalign(&page, PAGE, PAGE))
+        return false;
+    memset(page, 0, PAGE);
+    bool works = pwrite(fd, page, PAGE, 0) == PAGE;
+    free(page);
+    return works;
+}
+
+void disk_look(struct disk *d, const char *path)
+{
+    *d = (struct disk){.type = "unknown", .device = "unknown"};
+    snprintf(d->path, sizeof(d->path), "%s", path);
+    struct statvfs fs;
+    struct stat st;
+    if (stat(path, &st) != 0 || statvfs(path, &fs) != 0) {
+        d->refused = errno;
+        return;
+    }
+    d->free = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    d->id = (uint64_t)st.st_dev;
+    mount_find(d);
+    int fd = file_open(path);
+    if (fd < 0) {
+        d->refused = errno;
+        return;
+    }
+    d->writable = true;
+    d->direct = direct_works(fd);
+    close(fd);
+}
+
+const char *disk_default(const char **variable)
+{
+    static const char *const names[] = {"SLURM_TMPDIR", "TMPDIR"};
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) {
+            *variable = names[i];
+            return value;
+        }
+    }
+    *variable = NULL;
+    return "/var/tmp";
+}

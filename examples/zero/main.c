@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The tool around the library: what a machine is, what a model needs, how near
+ * the library comes to the machine's limits. Chooses the command, no more.
+ * Exit status: 0 all went well, 1 a command failed, 2 the command line is wrong. */
+#include <stdio.h>
+#include <string.h>
+
+#include "examples/zero/tool.h"
+#include "include/zero.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"info", info_command, "what this machine and this build offer"},
+};
+enum { COMMANDS = sizeof(commands) / sizeof(*commands) };
+
+static void usage(void)
+{
+    fputs("usage: zero COMMAND [options]\n\n", stdout);
+    for (int i = 0; i < COMMANDS; i++)
+        printf("  %-8s %s\n", commands[i].name, commands[i].summary);
+    fputs("\nEach command prints its options with --help.\n", stdout);
+}
+
+static bool any(const char *word, const char *a, const char *b)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
+static int finish(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    return status ? status : tool_fail("Standard output could not be written.");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        return tool_refuse("No command is given. zero --help lists them.");
+    for (int i = 0; i < COMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return finish(commands[i].run(argc - 1, argv + 1));
+    if (any(argv[1], "--help", "-h")) {
+        usage();
+        return finish(0);
+    }
+    if (any(argv[1], "--version", "version")) {
+        printf("zero %s\n", ZERO_VERSION);
+        return finish(0);
+    }
+    return tool_refuse("There is no command '%s'. zero --help lists them.", argv[1]);
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sentences, figures and the common start of every command. */
+#include "examples/zero/tool.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+static void complain(const char *format, va_list args)
+{
+    fflush(stdout);
+    fputs("zero: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+}
+
+int tool_refuse(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    complain(format, args);
+    va_end(args);
+    return 2;
+}
+
+int tool_fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    complain(format, args);
+    va_end(args);
+    return 1;
+}
+
+int tool_parse(const struct tool_options *options, int argc, char **argv, void *into, bool *given,
+               const bool *help)
+{
+    char error[512] = "";
+    int status = options_parse(options->table, options->count, argc, argv, into, given, error,
+                               sizeof(error));
+    if (*help) {
+        fputs(options->usage, stdout);
+        fputc('\n', stdout);
+        options_help(options->table, options->count, stdout);
+        return 0;
+    }
+    return status ? tool_refuse("%s", error) : TOOL_GO_ON;
+}
+
+struct figure in_bytes(int64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    struct figure f;
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 5; unit++)
+        value /= 1024;
+    snprintf(f.text, sizeof(f.text), unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return f;
+}
+
+double tool_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
