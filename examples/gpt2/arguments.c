@@ -10,35 +10,8 @@
 #include <string.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/models.h"
 
-/* The models by name. seq and batch are the defaults that go with them. 1B to
- * 4B are shapes of ZeRO-Offload (Ren et al., arXiv 2101.06840). */
-static const struct model {
-    const char *name;
-    int layers, channels, heads, seq, vocab, batch;
-} models[] = {
-    {"d4", 4, 256, 4, 128, 256, 8},
-    {"d6", 6, 384, 6, 128, 256, 8},
-    {"d12", 12, 768, 12, 256, 256, 4},
-    {"gpt2", 12, 768, 12, 1024, 50257, 1},
-    {"gpt2-medium", 24, 1024, 16, 1024, 50257, 1},
-    {"gpt2-large", 36, 1280, 20, 1024, 50257, 1},
-    {"gpt2-xl", 48, 1600, 25, 1024, 50257, 1},
-    {"1B", 20, 2048, 16, 1024, 256, 1},
-    {"2B", 40, 2048, 16, 1024, 256, 1},
-    {"3B", 60, 2048, 16, 1024, 256, 1},
-    {"4B", 64, 2304, 24, 1024, 256, 1},
-};
-enum { HEAD = 64 }; /* channels of an attention head, where nobody says */
-
-static const struct option_choice model_choices[] = {
-    {.name = "d4", .value = 0},          {.name = "d6", .value = 1},
-    {.name = "d12", .value = 2},         {.name = "gpt2", .value = 3},
-    {.name = "gpt2-medium", .value = 4}, {.name = "gpt2-large", .value = 5},
-    {.name = "gpt2-xl", .value = 6},     {.name = "1B", .value = 7},
-    {.name = "2B", .value = 8},          {.name = "3B", .value = 9},
-    {.name = "4B", .value = 10},         {.name = NULL},
-};
 static const struct option_choice places[] = {
     {.name = "none", .value = ZERO_DEVICE},
     {.name = "device", .value = ZERO_DEVICE, .hidden = true},
@@ -213,8 +186,7 @@ static int resolve_shape(struct arguments *a, struct check *c)
                           models[a->model].name, parts[i]);
     const struct model *m = &models[a->model];
     int channels = a->channels ? a->channels : m->channels;
-    int usual = was_given(c, "channels") ? channels / HEAD : m->heads;
-    int heads = a->heads ? a->heads : usual < 1 ? 1 : usual;
+    int heads = a->heads ? a->heads : model_heads(m, channels);
     if (channels % heads)
         return refuse(c,
                       "--channels %d cannot be divided among %d heads. Give --channels a "

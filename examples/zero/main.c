@@ -14,6 +14,7 @@ static const struct {
     const char *summary;
 } commands[] = {
     {"info", info_command, "what this machine and this build offer"},
+    {"plan", plan_command, "what a model needs at every stage and place, and whether it fits here"},
 };
 enum { COMMANDS = sizeof(commands) / sizeof(*commands) };
 

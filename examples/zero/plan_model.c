@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Models to plan for: GPTs as gpt2 describes them, tensor for tensor, or so
+ * many elements in units of one size. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "examples/common/models.h"
+#include "examples/gpt2/model.h"
+#include "examples/zero/plan.h"
+
+#define UNITS_MAX ((int64_t)1 << 20)
+
+static void count_print(char *out, size_t size, int64_t count)
+{
+    if (count >= 1000000000)
+        snprintf(out, size, "%.2f billion", (double)count / 1e9);
+    else if (count >= 1000000)
+        snprintf(out, size, "%.1f million", (double)count / 1e6);
+    else
+        snprintf(out, size, "%lld", (long long)count);
+}
+
+/* Units of unit_size elements, the last one with what is left. */
+static int equal_units(struct plan_model *m, const struct plan_options *o, char *error,
+                       size_t error_size)
+{
+    enum { NAME = 24 };
+    int64_t units = (o->params + o->unit_size - 1) / o->unit_size;
+    char many[64];
+    if (units > UNITS_MAX) {
+        snprintf(error, error_size,
+                 "--params %lld in units of %lld are %lld units, at most %lld are possible. Give a "
+                 "larger --unit-size.",
+                 (long long)o->params, (long long)o->unit_size, (long long)units,
+                 (long long)UNITS_MAX);
+        return -1;
+    }
+    m->memory = calloc((size_t)units, sizeof(*m->params) + NAME);
+    if (!m->memory) {
+        snprintf(error, error_size, "Out of memory for %lld units.", (long long)units);
+        return -1;
+    }
+    m->params = m->memory;
+    m->count = (int)units;
+    char *names = (char *)(m->params + units);
+    for (int u = 0; u < m->count; u++) {
+        int64_t left = o->params - u * o->unit_size;
+        snprintf(names + (size_t)u * NAME, NAME, "unit.%d", u);
+        m->params[u] = (struct zero_param){.name = names + (size_t)u * NAME,
+                                           .unit = u,
+                                           .ndim = 1,
+                                           .shape = {left < o->unit_size ? left : o->unit_size}};
+    }
+    count_print(many, sizeof(many), o->params);
+    snprintf(m->title, sizeof(m->title), "%s parameters in %d units of %lld", many, m->count,
+             (long long)o->unit_size);
+    return 0;
+}
+
+static int gpt(struct plan_model *m, const struct plan_options *o, char *error, size_t error_size)
+{
+    const struct model *named = &models[o->model];
+    int channels = o->channels ? o->channels : named->channels;
+    int heads = o->heads ? o->heads : model_heads(named, channels);
+    struct gpt_shape shape = {.layers = o->layers ? o->layers : named->layers,
+                              .channels = channels,
+                              .heads = heads,
+                              .seq = o->seq ? o->seq : named->seq,
+                              .vocab = o->vocab ? o->vocab : named->vocab};
+    char many[64];
+    int status = gpt_params(&shape, 0, &m->params, &m->count);
+    if (status != ZERO_OK) {
+        snprintf(error, error_size,
+                 status == ZERO_ERR_MEMORY
+                     ? "Out of memory for the list of tensors."
+                     : "--channels %d cannot be divided among %d heads. Give --channels a multiple "
+                       "of --heads.",
+                 channels, heads);
+        return -1;
+    }
+    m->memory = m->params;
+    count_print(many, sizeof(many), gpt_param_count(&shape));
+    snprintf(m->title, sizeof(m->title),
+             "GPT of %d layers, %d channels, %d tokens, vocabulary %d: %s parameters", shape.layers,
+             channels, shape.seq, shape.vocab, many);
+    return 0;
+}
+
+int plan_model_make(struct plan_model *m, const struct plan_options *o, char *error,
+                    size_t error_size)
+{
+    *m = (struct plan_model){0};
+    return o->params ? equal_units(m, o, error, error_size) : gpt(m, o, error, error_size);
+}
+
+void plan_model_free(struct plan_model *m)
+{
+    free(m->memory);
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Stages by places, beside what this machine has. A row fits when each of the
+ * node's devices, the node's memory and its folder for files hold what the
+ * library's plan says: no reserve is kept for the program's own memory, which
+ * only the program knows.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/zero/disk.h"
+#include "examples/zero/plan.h"
+#include "examples/zero/tool.h"
+#include "offload/memory.h"
+
+enum { FOLDERS = 16 };
+
+struct machine {
+    int64_t memory;
+    char source[PATH_MAX];
+    bool own_device; /* device memory is not the machine's memory */
+    int64_t device;  /* of each rank; INT64_MAX: as much as there is memory */
+    char folders[DISK_PATH];
+    char type[64];
+    int64_t free;
+    bool in_memory;                /* files are in RAM */
+    char refused[DISK_PATH + 128]; /* why there is no space for files; "": there is */
+};
+
+/* ----------------------------------------------------------------- the machine */
+
+/* A whole number of bytes, K, M or G behind it, as the library reads it. */
+static bool size_read(const char *text, int64_t *bytes)
+{
+    static const char suffixes[] = "kmgKMG";
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || value <= 0)
+        return false;
+    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
+    int shift = suffix ? 10 * (1 + (int)(suffix - suffixes) % 3) : 0;
+    end += suffix != NULL;
+    *bytes = (int64_t)value << shift;
+    return *end == 0 && *bytes >> shift == value;
+}
+
+static int device_find(struct machine *m, const struct plan_options *o)
+{
+    const char *limit = getenv("ZERO_DEVICE_MEMORY");
+    m->own_device = o->device_memory > 0;
+    m->device = o->device_memory ? o->device_memory : INT64_MAX;
+    if (!m->own_device && limit && !size_read(limit, &m->device))
+        return tool_refuse("ZERO_DEVICE_MEMORY is '%s', which is no size. Set it to bytes, such as "
+                           "4096, 512M or 4G.",
+                           limit);
+    return 0;
+}
+
+/* Folders on one file system share its space. */
+static void folders_find(struct machine *m, const struct plan_options *o)
+{
+    struct disk seen[FOLDERS];
+    const char *variable;
+    char list[DISK_PATH], *rest = list, *folder;
+    int count = 0;
+    snprintf(m->folders, sizeof(m->folders), "%s",
+             o->nvme_path ? o->nvme_path : disk_default(&variable));
+    memcpy(list, m->folders, sizeof(list));
+    while (count < FOLDERS && (folder = strsep(&rest, ":")) != NULL) {
+        struct disk *d = &seen[count];
+        bool known = false;
+        disk_look(d, folder);
+        if (!d->writable && !m->refused[0])
+            snprintf(m->refused, sizeof(m->refused), "%s: %s", d->path, strerror(d->refused));
+        for (int i = 0; i < count; i++)
+            known = known || seen[i].id == d->id;
+        m->free += known ? 0 : d->free;
+        m->in_memory = m->in_memory || d->memory;
+        snprintf(m->type, sizeof(m->type), "%s",
+                 count && strcmp(m->type, d->type) ? "several" : d->type);
+        count++;
+    }
+}
+
+static int machine_find(struct machine *m, const struct plan_options *o)
+{
+    *m = (struct machine){0};
+    m->memory = memory_available("", m->source, sizeof(m->source));
+    folders_find(m, o);
+    return device_find(m, o);
+}
+
+static void machine_print(const struct machine *m)
+{
+    if (m->memory == INT64_MAX)
+        printf("this machine: memory unknown\n");
+    else
+        printf("this machine: memory %s available (%s)\n", in_bytes(m->memory).text, m->source);
+    if (m->refused[0])
+        printf("  files: none: %s\n", m->refused);
+    else
+        printf("  files: %s free in %s (%s%s)\n", in_bytes(m->free).text, m->folders, m->type,
+               m->in_memory ? ", which is RAM: these bytes are counted as memory too" : "");
+    if (m->own_device)
+        printf("  device: %s of its own for each rank\n", in_bytes(m->device).text);
+    else if (m->device != INT64_MAX)
+        printf("  device: the CPU, at most %s for each rank (ZERO_DEVICE_MEMORY); these bytes are "
+               "counted as memory too\n",
+               in_bytes(m->device).text);
+    else
+        printf("  device: the CPU; its bytes are counted as memory\n");
+}
+
+/* -------------------------------------------------------------------- one row */
+
+static const struct {
+    const char *name;
+    enum zero_place place;
+} places[] = {{"none", ZERO_DEVICE}, {"cpu", ZERO_HOST}, {"nvme", ZERO_NVME}};
+enum { PLACES = 3, STAGES = 4 };
+
+static struct zero_config config_of(const struct plan_options *o, int stage, enum zero_place place)
+{
+    return (struct zero_config){
+        .size = sizeof(struct zero_config),
+        .stage = stage,
+        .offload = place,
+        .dtype = (enum zero_dtype)o->dtype,
+        .state = (enum zero_state)o->state,
+        .grad_dtype = (enum zero_dtype)o->grad_dtype,
+        .accumulate_in = stage < 2 ? (enum zero_accumulate)o->accumulate_in : ZERO_SHARD,
+        .accumulate = o->accumulate,
+        .chunk = o->chunk,
+        .chunk_slots = o->slots,
+        .gather_slots = o->gather_slots,
+        .grad_slots = o->grad_slots,
+        .nvme_path = o->nvme_path,
+        .host_bytes = place == ZERO_NVME ? o->host_bytes : 0,
+    };
+}
+
+static void lacks(char *why, size_t size, const char *what, int64_t needed, int64_t there)
+{
+    snprintf(why, size, "%s: %s needed, %s there", what, in_bytes(needed).text,
+             in_bytes(there).text);
+}
+
+/* Whether the plan fits; if not, why, the first of the reasons. */
+static bool fits(const struct machine *m, const struct zero_plan *p, char *why, size_t size)
+{
+    int64_t memory =
+        p->node_host + (m->own_device ? 0 : p->node_device) + (m->in_memory ? p->node_nvme : 0);
+    why[0] = 0;
+    if (p->device.total > m->device)
+        lacks(why, size, "device of a rank", p->device.total, m->device);
+    else if (memory > m->memory)
+        lacks(why, size, "memory", memory, m->memory);
+    else if (p->node_nvme > 0 && m->refused[0])
+        snprintf(why, size, "files: %s", m->refused);
+    else if (p->node_nvme > m->free)
+        lacks(why, size, "files", p->node_nvme, m->free);
+    return !why[0];
+}
+
+static void row_print(int stage, const char *place, const struct zero_plan *p, const char *verdict)
+{
+    const int64_t columns[] = {p->device.total, p->host.total, p->nvme.total, p->node_device,
+                               p->node_host,    p->node_nvme,  p->read_bytes, p->written_bytes};
+    printf("%5d %-7s", stage, place);
+    for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
+        printf(" %10s", columns[i] ? in_bytes(columns[i]).text : "-");
+    printf("  %s\n", verdict);
+}
+
+static void row_csv(int stage, const char *place, const struct zero_plan *p, bool fit,
+                    const char *why)
+{
+    const int64_t columns[] = {p->device.total, p->host.total,    p->nvme.total,
+                               p->node_device,  p->node_host,     p->node_nvme,
+                               p->read_bytes,   p->written_bytes, p->param_read_bytes,
+                               p->gather_bytes, p->reduce_bytes};
+    printf("%d,%s", stage, place);
+    for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
+        printf(",%lld", (long long)columns[i]);
+    printf(",%d,\"%s\"\n", fit, why);
+}
+
+static void row(const struct plan_options *o, const struct plan_model *model,
+                const struct machine *m, int stage, int place)
+{
+    struct zero_config config = config_of(o, stage, places[place].place);
+    struct zero_plan plan = {0};
+    char why[DISK_PATH + 256], verdict[sizeof(why) + 8];
+    int status = zero_plan_make(model->params, model->count, &config, o->ranks, o->ranks_per_node,
+                                &plan, why, sizeof(why));
+    bool fit = status == ZERO_OK && fits(m, &plan, why, sizeof(why));
+    snprintf(verdict, sizeof(verdict), fit ? "✓" : "✗ %s", why);
+    if (o->csv)
+        row_csv(stage, places[place].name, &plan, fit, why);
+    else
+        row_print(stage, places[place].name, &plan, verdict);
+}
+
+static void header_print(const struct plan_options *o, const struct plan_model *model,
+                         const struct machine *m)
+{
+    if (o->csv) {
+        puts("stage,offload,device,host,nvme,node_device,node_host,node_nvme,read,written,"
+             "param_read,gather,reduce,fits,reason");
+        return;
+    }
+    printf("%s; %d rank%s, %d on this node\n", model->title, o->ranks, o->ranks > 1 ? "s" : "",
+           o->ranks_per_node);
+    machine_print(m);
+    printf("\n%13s %-32s %-32s %s\n", "", "  a rank has", "  a node has", "  a step, per rank");
+    printf("%5s %-7s %10s %10s %10s %10s %10s %10s %10s %10s  %s\n", "stage", "offload", "device",
+           "host", "nvme", "device", "host", "nvme", "read", "written", "fits here");
+}
+
+int plan_table(const struct plan_options *o, const struct plan_model *model)
+{
+    struct machine m;
+    int status = machine_find(&m, o);
+    if (status)
+        return status;
+    header_print(o, model, &m);
+    for (int stage = 0; stage < STAGES; stage++)
+        for (int place = 0; place < PLACES; place++)
+            row(o, model, &m, stage, place);
+    if (!o->csv)
+        puts("\nActivations, code and libraries come on top. Read and written: from and to files, "
+             "by the update.");
+    return 0;
+}
