@@ -6,12 +6,14 @@
 # make check-all  more of the tests: also under the sanitizers
 # make tests      builds the tests alone
 # make deps       installs what is missing (as root, from the distribution)
+# make install    puts library, headers and zero.pc, as built, in PREFIX; make uninstall
 # make clean      removes every build folder
 # make help       this page
 #
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
 # SAN=address,undefined or SAN=thread (built in a folder of its own),
 # MPI=0 URING=0 DNNL=0 CHECK=0 (build without that package),
+# PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
 # DEMO='options' (demo: of build/gpt2).
 
@@ -44,6 +46,10 @@ INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -pthread
+# Programs ask for the library by the first component of its version.
+VERSION := $(shell sed -n 's/^$(hash)define ZERO_VERSION "\(.*\)"$$/\1/p' include/zero.h)
+SONAME := libzero.so.$(firstword $(subst ., ,$(VERSION)))
+SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
 AVX2 := -mavx2 -mf16c
 AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 
@@ -77,7 +83,7 @@ PROGRAMS := $(BUILD)/gpt2 $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
 
 # -------------------------------------------------------------------- build
-all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(PROGRAMS)
+all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
 ifeq ($(CHECK),1)
 tests: $(TESTS)
 else
@@ -113,11 +119,17 @@ $(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
-LINKED += $(COMMON) $(GPT2) $(TOOL) $(SUPPORT)
+LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(SUPPORT)
 
-$(BUILD)/libzero.so: $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
+$(BUILD)/libzero.so.$(VERSION): $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
-	$(Q)$(LINK) -shared $(LIBS) -o $@
+	$(Q)$(LINK) $(SHARED) $(LIBS) -o $@
+
+$(BUILD)/libzero.so: $(BUILD)/libzero.so.$(VERSION)
+	@ln -sfn $(<F) $(@D)/$(SONAME) && ln -sfn $(SONAME) $@
+
+$(BUILD)/zero.pc: src/zero.pc.in $(BUILD)/stamp/LINKED
+	@sed -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|$(strip $(LIBS))|' $< >$@
 
 # The programs use the public interface alone: examples/gpt2 and examples/common
 # see nothing of src/.
@@ -189,9 +201,10 @@ suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 MPI_RUNS := $(foreach n,$(RANKS),$(patsubst %,$(n)@$(BUILD)/tests/%,$(filter mpi%,$(SUITES))))
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
 
-# Suites that run gpt2 itself, under mpirun where there is one.
+# Suites that run programs as users do, under mpirun where there is one.
 MATRIX := tests/equal/matrix.sh
-GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "$(MATRIX) --self-test $(BUILD)/gpt2" \
+GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
+	"$(MATRIX) --self-test $(BUILD)/gpt2" \
 	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
 	"tests/plan.sh $(BUILD)/gpt2"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
@@ -217,6 +230,18 @@ check-all-now: all tests
 		$(GPT2_RUNS) $(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" \
 		$(foreach b,address thread,$(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$b)))
 
+# Installing builds only when nothing is built: src/place.sh says why.
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+install uninstall: export PREFIX := $(PREFIX)
+install uninstall: export LIBDIR := $(LIBDIR)
+install uninstall: export INCLUDEDIR := $(INCLUDEDIR)
+install uninstall: export DESTDIR := $(DESTDIR)
+install: $(if $(wildcard $(BUILD)/zero.pc),,all)
+install uninstall:
+	@src/place.sh $@ $(BUILD)
+
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
 
@@ -225,4 +250,4 @@ clean:
 
 FORCE:
 .PHONY: all tests report deps deps-cross demo check check-all demo-now check-now check-all-now
-.PHONY: help clean FORCE
+.PHONY: install uninstall help clean FORCE

@@ -1,0 +1,143 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Puts what is built in BUILD where programs look for it, and takes it away:
+#     PREFIX=... DESTDIR=... LIBDIR=... INCLUDEDIR=... src/place.sh install|uninstall BUILD
+# by make install and make uninstall. It compiles nothing, so that root, with
+# another PATH, installs what the user has built. PREFIX/share/doc/libzero/installed
+# lists what it placed and the folders it made: that, and no more, is removed.
+set -u
+export LC_ALL=C
+umask 022
+cd "$(dirname "$0")/.." || exit 1
+build=$2
+doc=$PREFIX/share/doc/libzero
+list=$doc/installed
+
+stop() { # a sentence...
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+# A path that pkg-config and a shell hand on as it is. DESTDIR may be any path.
+check_path() { # variable
+    case ${!1} in
+    *[[:space:]]* | *[\"\'\`\\\$\#\&\;\|\<\>\(\)*?\[\]{}]*)
+        stop "$1 is '${!1}', and pkg-config cannot hand on blanks and signs of the shell." \
+            "Choose a path without them."
+        ;;
+    /*/../* | */..) stop "$1 is '${!1}', which leads back by '..'. Give the path itself." ;;
+    /*) ;;
+    *) stop "$1 is '${!1}', not a path from the root. Give one that begins with /." ;;
+    esac
+}
+
+# What the library was made of has to be older than it.
+check_build() {
+    local file
+    [ -f "$build/zero.pc" ] || stop "There is no build in $build. Run make first."
+    version=$(sed -n 's/^Version: //p' "$build/zero.pc")
+    library=libzero.so.$version
+    [ -f "$build/$library" ] || stop "There is no $build/$library. Run make first."
+    while read -r file; do
+        grep -qrsF --include='*.d' "$file" "$build"/obj/{src,offload,kernels} &&
+            stop "$file is newer than $build/$library. Run make first."
+    done < <(find include src offload kernels -name '*.[ch]' -newer "$build/$library")
+}
+
+# mode or link|what|where: all that is installed.
+files() {
+    local soname=libzero.so.${version%%.*}
+    echo "644|include/zero.h|$INCLUDEDIR/zero.h"
+    if nm -D --defined-only "$build/$library" | grep -q ' zero_comm_mpi$'; then
+        echo "644|include/zero_mpi.h|$INCLUDEDIR/zero_mpi.h"
+    fi
+    echo "644|$build/libzero.a|$LIBDIR/libzero.a"
+    echo "755|$build/$library|$LIBDIR/$library"
+    echo "link|$library|$LIBDIR/$soname"
+    echo "link|$soname|$LIBDIR/libzero.so"
+    echo "644|$scratch/zero.pc|$LIBDIR/pkgconfig/zero.pc"
+    [ ! -x "$build/zero" ] || echo "755|$build/zero|$PREFIX/bin/zero"
+    echo "644|README.md|$doc/README.md"
+    echo "644|LICENSE|$doc/LICENSE"
+    echo "644|$scratch/installed|$list"
+}
+
+# A file that somebody else has put there stays theirs.
+check_free() {
+    local path
+    while IFS='|' read -r _ _ path; do
+        [ -e "$DESTDIR$path" ] || [ -L "$DESTDIR$path" ] || continue
+        grep -qxsF "$path" "$DESTDIR$list" ||
+            stop "$DESTDIR$path is there, and not from an earlier make install: it stays." \
+                "Move it away, or choose another PREFIX."
+    done < <(files)
+}
+
+# Makes a folder below DESTDIR, and notes what was not there.
+folder() {
+    [ ! -d "$DESTDIR$1" ] || return 0
+    [ "$1" = / ] || folder "$(dirname "$1")" || return 1
+    install -d -m 755 "$DESTDIR$1" || return 1
+    [ "$1" = / ] || echo "$1/" >>"$scratch/installed"
+}
+
+put() {
+    local mode what where
+    while IFS='|' read -r mode what where; do
+        folder "$(dirname "$where")" || return 1
+    done < <(files)
+    # The list is there before the first file: half an installation can be removed.
+    { cat "$DESTDIR$list" 2>/dev/null; files | cut -d'|' -f3; } >>"$scratch/installed"
+    sort -u -o "$scratch/installed" "$scratch/installed"
+    while IFS='|' read -r mode what where; do
+        case $mode in
+        link) ln -sfn "$what" "$DESTDIR$where" || return 1 ;;
+        *) install -m "$mode" "$what" "$DESTDIR$where" || return 1 ;;
+        esac
+    done < <(files | tac)
+}
+
+# The loader's cache: root's, of this system, and for the folders it looks into.
+refresh() {
+    [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null || return 0
+    { printf '%s\n' /lib /usr/lib /lib64 /usr/lib64 && cat /etc/ld.so.conf /etc/ld.so.conf.d/*; } \
+        2>/dev/null | grep -qxF "$LIBDIR" && ldconfig
+}
+
+do_install() {
+    check_path LIBDIR
+    check_path INCLUDEDIR
+    check_build
+    check_free
+    # shellcheck disable=SC2016 # pkg-config expands it: the tree can be moved
+    sed -e "s|@PREFIX@|$PREFIX|" -e "s|@LIBDIR@|${LIBDIR/#"$PREFIX/"/'${prefix}/'}|" \
+        -e "s|@INCLUDEDIR@|${INCLUDEDIR/#"$PREFIX/"/'${prefix}/'}|" \
+        "$build/zero.pc" >"$scratch/zero.pc"
+    put || stop "libzero could not be installed in $DESTDIR$PREFIX: the line above says why." \
+        "Where you may not write, use sudo make install, or a PREFIX of your own."
+    refresh
+    echo "Installed libzero $version in $DESTDIR$PREFIX. Programs are compiled with"
+    echo "  cc train.c \$(PKG_CONFIG_PATH=$LIBDIR/pkgconfig pkg-config --cflags --libs zero)" \
+        "-Wl,-rpath,$LIBDIR"
+}
+
+do_uninstall() {
+    local path
+    [ -f "$DESTDIR$list" ] || stop "$DESTDIR$list is not there: no libzero is installed in" \
+        "$DESTDIR$PREFIX. Give the PREFIX and DESTDIR of the installation."
+    cp "$DESTDIR$list" "$scratch/installed" || exit 1
+    grep -v '/$' "$scratch/installed" | while read -r path; do
+        rm -f "$DESTDIR$path" || exit 1
+    done || stop "libzero could not be removed from $DESTDIR$PREFIX: the line above says why."
+    # Deepest first; one that holds others' files stays.
+    grep '/$' "$scratch/installed" | sort -r | while read -r path; do
+        rmdir "$DESTDIR$path" 2>/dev/null
+    done
+    refresh
+    echo "Removed libzero from $DESTDIR$PREFIX."
+}
+
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+check_path PREFIX
+"do_$1"
