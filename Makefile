@@ -174,8 +174,9 @@ export OMPI_MCA_rmaps_base_oversubscribe ?= 1
 export OMPI_MCA_mpi_yield_when_idle ?= 1
 export OMPI_MCA_hwloc_base_binding_policy ?= none
 
+# The demo does not wait for what only tests use.
 deps:
-	@tests/install.sh $(MISSING)
+	@tests/install.sh $(MISSING) $(if $(filter demo,$(MAKECMDGOALS)),,$(OPTIONAL))
 
 # For check-all alone, which does without them where they cannot be had.
 deps-cross:
@@ -194,7 +195,7 @@ demo-now: all
 
 # Suites named mpi* start MPI and run on 1 to 4 ranks, but not under a
 # sanitizer, which would report Open MPI.
-STRUCTURE := "tests/run.sh --self-test" \
+STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
 	$(foreach s,style layers,"tests/check_$s.sh --self-test" tests/check_$s.sh)
 RANKS := 1 2 3 4
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))

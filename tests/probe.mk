@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # What this machine has: CC_WORKS, MPI, URING, DNNL and CHECK are 1 or 0, with
 # the flags of what is there. MISSING names for tests/install.sh what is not,
-# ABSENT what the caller has switched off (MPI=0). Every package is tried once.
+# OPTIONAL what only some tests would use, ABSENT both, and what the caller has
+# switched off (MPI=0). Every package is tried once.
 
 PKG_CONFIG ?= pkg-config
-MPIRUN ?= mpirun
 hash := \#
+
+# A program, or where Fedora and RHEL keep it until module load mpi.
+mpi_program = $(or $(shell command -v $(1)),$(wildcard /usr/lib64/openmpi/bin/$(1)))
+MPIRUN ?= $(or $(call mpi_program,mpirun),mpirun)
+MPICC ?= $(or $(call mpi_program,mpicc),mpicc)
 
 # A package is there when a program with its header compiles and links.
 probe = $(shell printf '%s\n' '$(hash)include <$(1)>' 'int main(void) { return 0; }' \
@@ -31,7 +36,7 @@ ABSENT := $(MISSING)
 
 # The wrapper of any MPI prints the command it stands for; our own compiler is
 # used with its flags.
-MPI_SHOWN := $(shell mpicc -show 2>/dev/null || $(PKG_CONFIG) --cflags --libs ompi-c 2>/dev/null)
+MPI_SHOWN := $(shell $(MPICC) -show 2>/dev/null || $(PKG_CONFIG) --cflags --libs ompi-c 2>/dev/null)
 MPI_CFLAGS := $(filter -I% -D%,$(MPI_SHOWN))
 MPI_LIBS := $(filter -L% -l% -Wl%,$(MPI_SHOWN))
 $(eval $(call find,MPI,mpi.h,mpi))
@@ -50,5 +55,8 @@ $(eval $(call find,DNNL,oneapi/dnnl/dnnl.h,dnnl))
 CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 $(eval $(call find,CHECK,check.h,check))
 
+OPTIONAL := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,cxx) \
+	$(if $(shell command -v $(PKG_CONFIG)),,pkgconfig)
+
 MISSING := $(strip $(MISSING))
-ABSENT := $(strip $(ABSENT))
+ABSENT := $(strip $(ABSENT) $(OPTIONAL))
