@@ -46,10 +46,6 @@ INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -pthread
-# Programs ask for the library by the first component of its version.
-VERSION := $(shell sed -n 's/^$(hash)define ZERO_VERSION "\(.*\)"$$/\1/p' include/zero.h)
-SONAME := libzero.so.$(firstword $(subst ., ,$(VERSION)))
-SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
 AVX2 := -mavx2 -mf16c
 AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 
@@ -116,6 +112,11 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/stamp/FLAGS
 $(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
+
+# Programs ask for the library by the first component of its version.
+VERSION := $(shell sed -n 's/^$(hash)define ZERO_VERSION "\(.*\)"$$/\1/p' include/zero.h)
+SONAME := libzero.so.$(firstword $(subst ., ,$(VERSION)))
+SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
 
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
@@ -240,6 +241,7 @@ install uninstall: export LIBDIR := $(LIBDIR)
 install uninstall: export INCLUDEDIR := $(INCLUDEDIR)
 install uninstall: export DESTDIR := $(DESTDIR)
 install: $(if $(wildcard $(BUILD)/zero.pc),,all)
+.PHONY: install uninstall
 install uninstall:
 	@src/place.sh $@ $(BUILD)
 
@@ -251,4 +253,4 @@ clean:
 
 FORCE:
 .PHONY: all tests report deps deps-cross demo check check-all demo-now check-now check-all-now
-.PHONY: install uninstall help clean FORCE
+.PHONY: help clean FORCE

@@ -16,9 +16,9 @@ mpi|Open MPI|several ranks; without it, one|libopenmpi-dev openmpi-bin|openmpi-d
 mpirun|mpirun|starts several ranks|openmpi-bin|openmpi|openmpi
 uring|liburing|file I/O by io_uring; without it, by threads|liburing-dev|liburing-devel|liburing
 dnnl|oneDNN|fast matrix products in the examples|libdnnl-dev|onednn-devel|onednn
-check|Check|runs the tests|check|check-devel|check
 cxx|C++ compiler|tests the headers in C++|g++|gcc-c++|gcc
 pkgconfig|pkg-config|tests zero.pc|pkg-config|pkgconf-pkg-config|pkgconf
+check|Check|runs the tests|check|check-devel pkgconf|check
 cross|ARM compiler|tests NEON|gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user|qemu-user|qemu
 TABLE
 }
@@ -139,8 +139,8 @@ apt-get|7|0|cxx|0|Without it these tests are skipped
 apt-get|0|1|cxx pkgconfig|0|run: apt-get .*install --no-install-recommends g++ pkg-config$
 apt-get|7|0|mpi cxx|1|sudo apt-get install --no-install-recommends libopenmpi-dev openmpi-bin$
 dnf|0|0|cc mpi dnnl|0|run: dnf .*install gcc glibc-devel openmpi-devel onednn-devel$
-dnf|0|1|check|1|dnf could not install: check-devel\.
-dnf|7|0|mpi mpirun check|1|sudo dnf install openmpi-devel openmpi check-devel$
+dnf|0|1|check|1|dnf could not install: check-devel pkgconf\.
+dnf|7|0|mpi mpirun check|1|sudo dnf install openmpi-devel openmpi check-devel pkgconf$
 dnf|7|0|mpi mpirun check|1|spack install openmpi check$
 none|0|0|mpi uring|1|spack install openmpi liburing$
 none|7|0|pkgconfig|0|spack install pkgconf$
