@@ -101,9 +101,9 @@ static void write_and_read(int rank, struct zero_comm *comm, void *arg)
     for (int what = ZERO_MASTER; what <= ZERO_MOMENT2; what++) {
         for (int i = 0; i < LENGTH; i++)
             in[i] = (float)(i + 1000 * what) * 0.01f + 0.001f;
-        EXPECT(!zero_read(z, TENSOR, what, 0, COUNT, before));
-        EXPECT(!zero_write(z, TENSOR, what, FIRST, LENGTH, in));
-        EXPECT(!zero_read(z, TENSOR, what, 0, COUNT, after));
+        EXPECT(!zero_read(z, TENSOR, (enum zero_what)what, 0, COUNT, before));
+        EXPECT(!zero_write(z, TENSOR, (enum zero_what)what, FIRST, LENGTH, in));
+        EXPECT(!zero_read(z, TENSOR, (enum zero_what)what, 0, COUNT, after));
         memcpy(expected, before, sizeof(before));
         memcpy(expected + FIRST, in, sizeof(in));
         EXPECT(!memcmp(after, expected, sizeof(after)));
