@@ -651,8 +651,7 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
 }
 
 /* What chunks [first, last) need from elsewhere; *read: up to there their
- * records were read. Those in memory use the slots in turn, so only their own
- * parameters come, and just before they are needed. */
+ * records were read. */
 static void bring(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last,
                   int64_t *read)
 {
@@ -669,11 +668,11 @@ static void bring(struct schedule *s, enum walk_kind kind, int64_t first, int64_
 }
 
 /*
- * Chunks in the file, and frozen ones, pass in batches as large as there are
- * slots: all of a batch is written before the next is read, so that as many
- * transfers are under way as there are slots although the queue starts them in
- * order. The first batch's records are read before the chunks that rest in
- * memory are updated.
+ * Chunks pass in batches as large as there are slots: all of a batch is written
+ * before the next is read, so that as many transfers are under way as there are
+ * slots although the queue starts them in order. The first records that rest in
+ * the file are read before the chunks that rest in memory are updated, so a batch
+ * holds chunks of one kind.
  */
 struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last)
 {
@@ -687,12 +686,10 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
         if (read >= batch && plan_chunk_in_file(p, read))
             read_chunk(s, read);
     s->early = p->resident;
-    for (; c < last && c < p->resident; c++) {
-        bring(s, kind, c, c + 1, &read);
-        walk_chunk(s, &w, c);
-    }
     while (c < last) {
         int64_t end = p->chunk_slots && c + p->chunk_slots < last ? c + p->chunk_slots : last;
+        if (c < p->resident && end > p->resident)
+            end = p->resident;
         bring(s, kind, c, end, &read);
         for (; c < end; c++)
             walk_chunk(s, &w, c);
