@@ -414,14 +414,21 @@ struct seen {
     uint64_t text, collectives;
 };
 
+static void small_model(struct model *m, bool frozen)
+{
+    equal_units(m, 3, 700);
+    add_tensor(m, 1, 130, false);
+    if (!frozen)
+        return;
+    add_tensor(m, 1, 300, true);
+    add_tensor(m, 3, 200, true);
+}
+
 static struct seen run_rank(const struct zero_config *c, int ranks, int rank, bool inspect)
 {
     struct model m;
     struct dry d;
-    equal_units(&m, 3, 700);
-    add_tensor(&m, 1, 130, false);
-    add_tensor(&m, 1, 300, true);
-    add_tensor(&m, 3, 200, true);
+    small_model(&m, true);
     /* Another order of execution on each rank. */
     ck_assert_msg(!dry_create(&d, m.params, m.tensors, c, ranks, rank, (uint64_t)rank + 99), "%s",
                   d.error.text);
@@ -479,7 +486,70 @@ START_TEST(same_text_on_1024_ranks)
 }
 END_TEST
 
-/* ----------------------------------------------------------- (c) the bytes */
+/* ------------------------------------------------------------- (c) no stop */
+
+/* Everything is carried out in each place, with any number of slots, with and without
+ * frozen parts: one command at a time, all that can start before any ends, and mixed. */
+static void carries_on(const struct zero_config *base, int *n)
+{
+    for (int i = 0; i < 8; i++, ++*n) {
+        struct zero_config c = *base;
+        struct model m;
+        struct dry d;
+        c.chunk_slots = 2 + i / 2;
+        small_model(&m, i % 2);
+        ck_assert_msg(!dry_create(&d, m.params, m.tensors, &c, 2, *n % 2, (uint64_t)*n), "%s",
+                      d.error.text);
+        if (*n % 3 == 0)
+            d.limit = 1;
+        if (*n % 3 == 1)
+            d.eager = 100;
+        calls(&d, true);
+        expect_no_fault(&d, *n);
+        dry_destroy(&d);
+    }
+}
+
+START_TEST(no_place_stops)
+{
+    int n = 0;
+    struct zero_config c = formats[_i];
+    c.chunk = 128;
+    each_place(&c, carries_on, &n);
+    ck_assert_int_eq(n, places(&c) * 8);
+}
+END_TEST
+
+/* As many transfers are under way as there are slots, wherever the records rest. */
+START_TEST(all_slots_are_used)
+{
+    struct model m;
+    struct dry d;
+    struct zero_config c = {.size = sizeof(c),
+                            .stage = 3,
+                            .dtype = ZERO_BF16,
+                            .state = ZERO_STATE_SPLIT,
+                            .offload = ZERO_NVME,
+                            .offload_optimizer = _i ? ZERO_NVME : ZERO_HOST,
+                            .chunk = 64,
+                            .chunk_slots = 4};
+    equal_units(&m, 3, 640);
+    ck_assert(!dry_create(&d, m.params, m.tensors, &c, 1, 0, 1));
+    d.eager = 100;
+    d.limit = 100;
+    d.drift = 0;
+    for (int u = 0; u < 3; u++)
+        ck_assert(dry_reduce(&d, u));
+    dry_step(&d, false);
+    dry_finish(&d);
+    expect_no_fault(&d, 0);
+    ck_assert_int_eq(d.most[COMMAND_PARAM_FETCH], 4);
+    ck_assert_int_eq(d.most[COMMAND_STATE_READ], _i ? 4 : 0);
+    dry_destroy(&d);
+}
+END_TEST
+
+/* ----------------------------------------------------------- (d) the bytes */
 
 /* Of one step. */
 struct step_bytes {
@@ -580,7 +650,7 @@ START_TEST(bytes_are_the_plans)
 }
 END_TEST
 
-/* ------------------------------------------------------- (d) the prediction */
+/* ------------------------------------------------------- (e) the prediction */
 
 /* How often acquires in this order must gather with so many slots, each one
  * behind the acquire before it, whose unit is in use: the unit given up is the
@@ -709,6 +779,8 @@ int main(void)
     tcase_add_test(c, an_empty_part_hides_no_gather);
     tcase_add_loop_test(c, same_text_in_all_places, 0, FORMATS);
     tcase_add_loop_test(c, same_text_on_1024_ranks, 0, 4);
+    tcase_add_loop_test(c, no_place_stops, 0, FORMATS);
+    tcase_add_loop_test(c, all_slots_are_used, 0, 2);
     tcase_add_loop_test(c, bytes_are_the_plans, 0, 2 * FORMATS);
     tcase_add_test(c, regular_orders_never_miss);
     tcase_add_test(c, irregular_orders_miss);

@@ -128,6 +128,8 @@ static bool start_one(struct dry *d)
     if (!c)
         return false;
     struct dry_task *t = &d->tasks[d->under_way++];
+    int now = ++d->now[c->kind];
+    d->most[c->kind] = now > d->most[c->kind] ? now : d->most[c->kind];
     t->command = c;
     t->count = 0;
     t->parked = c->kind == COMMAND_UPDATE && d->updating;
@@ -166,6 +168,7 @@ static bool complete_one(struct dry *d, bool slow_too)
     struct command *c = t->command;
     enum queue_id q = c->queue;
     bool update = c->kind == COMMAND_UPDATE;
+    d->now[c->kind]--;
     d->acting = true;
     dry_carry_out(d, c);
     leave_slot(d, c);

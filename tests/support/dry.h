@@ -86,6 +86,7 @@ struct dry {
     uint64_t text;        /* hash of all commands as text */
     uint64_t collectives; /* of kind, unit and bytes of those in QUEUE_COMM */
     int64_t bytes[COMMANDS];
+    int now[COMMANDS], most[COMMANDS]; /* of a kind under way, and ever at once */
     char fault[600]; /* the first; "": none */
 };
 
