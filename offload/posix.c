@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ring for systems without io_uring: threads with pread and pwrite on the
- * same blocks. It is not a degraded mode: with blocks of a MiB it reaches the
- * same bandwidth.
+ * The ring for systems without io_uring: as many threads as the depth, with
+ * pread and pwrite on the same blocks. It is not a degraded mode: it reaches the
+ * same bandwidth, for two to three times the CPU time.
  *
- * The user's thread owns the core; a block belongs to a thread from the todo
- * list to the finished list, and the lock passes it over.
+ * A lock guards the core. A thread that has moved a block gives the result to
+ * the core and takes the next block itself, so the user is woken once per
+ * request, and a user that is busy does not let the disk fall idle.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include "src/thread.h"
 
 struct posix {
-    struct ring_core core;
+    struct ring_core core; /* under lock, but for what is constant */
     int event_fd;
     int threads; /* that run */
     pthread_t thread[RING_DEPTH_MAX];
@@ -26,7 +27,6 @@ struct posix {
     pthread_cond_t wake;
     /* Under lock. */
     struct ring_block *todo, *todo_last;
-    struct ring_block *finished;
     bool stop;
 };
 
@@ -40,54 +40,63 @@ static int64_t block_move(const struct ring_block *block)
     return moved < 0 ? -errno : moved;
 }
 
+/* Under lock: what to move now, in queue order. NULL: nothing. */
+static struct ring_block *block_take(struct posix *posix)
+{
+    struct ring_block *block = posix->todo;
+    if (block == NULL)
+        return ring_core_next(&posix->core);
+    posix->todo = block->next;
+    return block;
+}
+
 static void *mover_run(void *arg)
 {
     struct posix *posix = arg;
+    struct ring_block *block = NULL;
     pthread_mutex_lock(&posix->lock);
     for (;;) {
-        while (posix->todo == NULL && !posix->stop)
+        while (!posix->stop && block == NULL && (block = block_take(posix)) == NULL)
             pthread_cond_wait(&posix->wake, &posix->lock);
         if (posix->stop)
             break;
-        struct ring_block *block = posix->todo;
-        posix->todo = block->next;
         pthread_mutex_unlock(&posix->lock);
-        block->result = block_move(block);
+        int64_t result = block_move(block);
         pthread_mutex_lock(&posix->lock);
-        block->next = posix->finished;
-        posix->finished = block;
-        event_write(posix->event_fd);
+        if (ring_core_complete(&posix->core, block, result))
+            continue; /* what is left of it */
+        block = NULL;
+        if (posix->core.done != NULL)
+            event_write(posix->event_fd);
     }
     pthread_mutex_unlock(&posix->lock);
     return NULL;
 }
 
-/* Under lock. */
-static void todo_append(struct posix *posix, struct ring_block *block)
+static void posix_queue(struct ring *ring, struct ring_request *request)
 {
-    block->next = NULL;
-    if (posix->todo == NULL)
-        posix->todo = block;
-    else
-        posix->todo_last->next = block;
-    posix->todo_last = block;
-    pthread_cond_signal(&posix->wake);
+    struct posix *posix = (struct posix *)ring;
+    pthread_mutex_lock(&posix->lock);
+    ring_core_queue(ring, request);
+    pthread_mutex_unlock(&posix->lock);
 }
 
-/* Under lock. */
-static void todo_fill(struct posix *posix)
-{
-    struct ring_block *block;
-    while ((block = ring_core_next(&posix->core)) != NULL)
-        todo_append(posix, block);
-}
-
+/* Wakes one thread for each block that the depth allows. */
 static int posix_submit(struct ring *ring, struct error *error)
 {
     struct posix *posix = (struct posix *)ring;
     (void)error; /* the threads are there: nothing can fail before a block does */
+    struct ring_block *block;
     pthread_mutex_lock(&posix->lock);
-    todo_fill(posix);
+    while ((block = ring_core_next(&posix->core)) != NULL) {
+        block->next = NULL;
+        if (posix->todo == NULL)
+            posix->todo = block;
+        else
+            posix->todo_last->next = block;
+        posix->todo_last = block;
+        pthread_cond_signal(&posix->wake);
+    }
     pthread_mutex_unlock(&posix->lock);
     return ZERO_OK;
 }
@@ -95,16 +104,11 @@ static int posix_submit(struct ring *ring, struct error *error)
 static int posix_reap(struct ring *ring, struct ring_request **done, int max)
 {
     struct posix *posix = (struct posix *)ring;
+    posix_submit(ring, NULL);
     pthread_mutex_lock(&posix->lock);
-    while (posix->finished != NULL) {
-        struct ring_block *block = posix->finished;
-        posix->finished = block->next;
-        if (ring_core_complete(&posix->core, block, block->result))
-            todo_append(posix, block);
-    }
-    todo_fill(posix);
+    int taken = ring_core_take(&posix->core, done, max);
     pthread_mutex_unlock(&posix->lock);
-    return ring_core_take(&posix->core, done, max);
+    return taken;
 }
 
 static void posix_destroy(struct ring *ring)
@@ -125,7 +129,7 @@ static void posix_destroy(struct ring *ring)
 
 static const struct ring_ops posix_ops = {
     .name = "posix",
-    .queue = ring_core_queue,
+    .queue = posix_queue,
     .submit = posix_submit,
     .reap = posix_reap,
     .destroy = posix_destroy,

@@ -46,8 +46,8 @@ struct ring;
 
 struct ring_ops {
     const char *name;
-    /* Queues a request; no system call, never blocks. The request stays where
-     * it is until reaped. */
+    /* Queues a request; never blocks. It may start at once, starts at the next
+     * submit at the latest, and stays where it is until reaped. */
     void (*queue)(struct ring *ring, struct ring_request *request);
     /* Hands queued work to the kernel, as much as the depth allows. */
     int (*submit)(struct ring *ring, struct error *error);

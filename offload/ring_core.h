@@ -2,7 +2,8 @@
 /*
  * What the implementations of offload/ring.h share: requests become blocks, at
  * most depth of them out at once; results become finished requests. No
- * system call, no lock: all of it belongs to the thread that uses the ring.
+ * system call, no lock: an implementation sees to it that one thread at a time
+ * is in here.
  *
  * An implementation takes blocks from ring_core_next, moves them, gives each
  * result to ring_core_complete, and answers reap with ring_core_take.
@@ -23,7 +24,6 @@ struct ring_block {
     int file, fd;            /* where, of the request's files */
     int64_t offset;          /* in that file */
     int tries;               /* attempts in a row that moved nothing */
-    int64_t result;          /* the implementation's own: bytes moved, or -errno */
     struct ring_block *next; /* the list it is in */
 };
 

@@ -411,6 +411,25 @@ START_TEST(nothing_to_do)
 }
 END_TEST
 
+/* The pool needs nobody between submit and the end of a request: one event, and
+ * then all of its blocks are moved. */
+START_TEST(posix_works_alone)
+{
+    const int64_t bytes = (3 * RING_DEPTH + 1) * MIB;
+    struct bench bench;
+    if (!bench_open(&bench, POSIX, bytes, bytes, 0))
+        return;
+    struct ring_request r = request_of(&bench, true, bench.arena.base, bytes, 0), *done = NULL;
+    bench.ring->ops->queue(bench.ring, &r);
+    submit(&bench);
+    event_wait(&bench);
+    ck_assert_int_eq(bench.ring->ops->reap(bench.ring, &done, 1), 1);
+    ck_assert_ptr_eq(done, &r);
+    ck_assert_int_eq(r.completed, bytes);
+    bench_close(&bench);
+}
+END_TEST
+
 /* ------------------------------------------------ refusals of io_uring alone */
 
 START_TEST(uring_refused)
@@ -537,6 +556,7 @@ int main(void)
     tcase_add_loop_test(rings, file_size_limit, 0, KINDS);
     tcase_add_loop_test(rings, destroy_with_work, 0, VARIANTS);
     tcase_add_loop_test(rings, nothing_to_do, 0, VARIANTS);
+    tcase_add_test(rings, posix_works_alone);
     suite_add_tcase(suite, rings);
 
     TCase *uring = tcase_create("uring");
