@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 static const struct launcher {
-    const char *rank, *ranks, *local; /* variables; local may hold "2(x3)" */
+    const char *rank, *ranks, *local_rank, *local; /* variables; local may hold "2(x3)" */
 } launchers[] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-    {"PMI_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"PMI_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 };
 
 static int number(const char *variable, int otherwise)
@@ -26,13 +27,16 @@ static int number(const char *variable, int otherwise)
 
 struct launch launch_find(void)
 {
-    struct launch l = {0, 1, 1};
+    struct launch l = {.ranks = 1, .local = 1};
     for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
         int rank = number(launchers[i].rank, -1), ranks = number(launchers[i].ranks, 0);
         if (rank < 0 || ranks < 1)
             continue;
         int local = number(launchers[i].local, ranks);
-        return (struct launch){rank, ranks, local < 1 || local > ranks ? ranks : local};
+        return (struct launch){.rank = rank,
+                               .ranks = ranks,
+                               .local_rank = number(launchers[i].local_rank, rank),
+                               .local = local < 1 || local > ranks ? ranks : local};
     }
     return l;
 }

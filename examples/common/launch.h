@@ -7,7 +7,7 @@
 struct launch {
     int rank;  /* 0 where there is no launcher */
     int ranks; /* of the job; 1 */
-    int local; /* of them on this node; 1 */
+    int local_rank, local; /* among those of this node: 0 of 1 */
 };
 
 struct launch launch_find(void);

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/launch.h"
 #include "examples/zero/disk.h"
-#include "examples/zero/launch.h"
+#include "examples/zero/launcher.h"
 #include "examples/zero/tool.h"
 
 /* ------------------------------------------------------------------ printing */
@@ -105,11 +106,12 @@ static void variable_print(const char *name, const char *value)
 
 static void info_launch(const struct launch *l)
 {
+    struct launcher launcher = launcher_find();
     info_section("launch");
-    info_fact("launched under", "%s", l->by);
-    info_fact("that means", "%s", l->meaning);
+    info_fact("launched under", "%s", launcher.by);
+    info_fact("that means", "%s", launcher.meaning);
     info_fact("rank", "%d of %d", l->rank, l->ranks);
-    launch_variables(variable_print);
+    launcher_variables(variable_print);
 }
 
 /* ------------------------------------------------------------------- command */

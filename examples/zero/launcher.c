@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The marks that launchers leave; mpirun's first, since Slurm's are there too. */
+#include "examples/zero/launcher.h"
+
+#include <stdlib.h>
+
+#define THROUGH_MPI "libzero joins the job's ranks through MPI."
+#define ALONE       "libzero takes this process to be alone."
+
+struct launcher launcher_find(void)
+{
+    struct launcher l = {0};
+    if (getenv("OMPI_COMM_WORLD_SIZE")) {
+        l.by = getenv("SLURM_JOB_ID") ? "mpirun (Open MPI) in a Slurm job" : "mpirun (Open MPI)";
+        l.meaning = THROUGH_MPI;
+    } else if (getenv("PMIX_RANK")) {
+        l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMIx" : "a launcher with PMIx";
+        l.meaning = THROUGH_MPI;
+    } else if (getenv("PMI_RANK") || getenv("PMI_SIZE") || getenv("MV2_COMM_WORLD_SIZE")) {
+        l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMI" : "mpirun (MPICH or kin)";
+        l.meaning = THROUGH_MPI;
+    } else if (getenv("SLURM_STEP_NUM_TASKS")) {
+        l.by = "Slurm without PMIx";
+        l.meaning = ALONE " Start it with srun --mpi=pmix, or with mpirun inside the job, to "
+                          "join the ranks of the step.";
+    } else if (getenv("SLURM_JOB_ID")) {
+        l.by = "the shell of a Slurm job";
+        l.meaning = ALONE " srun or mpirun starts the ranks.";
+    } else if (getenv("WORLD_SIZE") && getenv("RANK")) {
+        l.by = "torchrun";
+        l.meaning = "MPI's variables are not there: without a communicator of its own "
+                    "(.comm) this process is alone.";
+    } else {
+        l.by = "nothing: a single process";
+        l.meaning = ALONE " mpirun -n RANKS starts several.";
+    }
+    return l;
+}
+
+static const char *const variables[] = {
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST",
+    "SLURM_NNODES",
+    "SLURM_NTASKS",
+    "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_JOB_GPUS",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_TMPDIR",
+    "SLURM_RESTART_COUNT",
+    "SLURM_MPI_TYPE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PMIX_RANK",
+    "PMIX_NAMESPACE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "CUDA_VISIBLE_DEVICES",
+    "TMPDIR",
+    "OMP_NUM_THREADS",
+    "ZERO_ISA",
+    "ZERO_DEVICE_MEMORY",
+};
+
+void launcher_variables(void (*found)(const char *name, const char *value))
+{
+    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
+        const char *value = getenv(variables[i]);
+        if (value)
+            found(variables[i], value);
+    }
+}

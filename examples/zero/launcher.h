@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Who started this process and what that means, from its environment alone:
+ * nothing is initialised, no other rank is asked. Which rank it is:
+ * examples/common/launch.h. */
+#ifndef EXAMPLES_ZERO_LAUNCHER_H
+#define EXAMPLES_ZERO_LAUNCHER_H
+
+struct launcher {
+    const char *by;      /* "mpirun (Open MPI)", "Slurm with PMIx", ... */
+    const char *meaning; /* what libzero makes of it: one sentence */
+};
+
+struct launcher launcher_find(void);
+
+/* Calls back with each launch variable that is set; sorted by launcher. */
+void launcher_variables(void (*found)(const char *name, const char *value));
+
+#endif
