@@ -6,7 +6,7 @@
 # touches no network when nothing is missing. Without what only some tests use,
 # make check goes on. --self-test runs it with package managers that only speak.
 set -u
-optional=" cxx pkgconfig "
+optional=" cxx pkgconfig cross "
 
 # name | what it is | what it is for | Debian | Fedora, RHEL | Spack
 packages() {
