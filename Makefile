@@ -143,7 +143,8 @@ $(BUILD)/quickstart: $(call obj,examples/quickstart.c) $(BUILD)/libzero.a $(BUIL
 	$(Q)$(LINK) $(LIBS) -o $@
 
 # The tool describes models as gpt2 does.
-$(BUILD)/zero: $(call obj,$(TOOL) $(COMMON) examples/gpt2/tensors.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+$(BUILD)/zero: $(call obj,$(TOOL) $(COMMON) examples/gpt2/tensors.c) $(BUILD)/libzero.a \
+		$(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	$(Q)$(LINK) $(LIBS) -o $@
 

@@ -35,9 +35,9 @@
  * The law of equal bits: for a given model, initialisation and global batch
  * the parameters after any number of steps are the same bits whatever the
  * stage, the places, the format of the optimizer state, chunk and slot sizes,
- * engine threads, instruction set, I/O ring and number of ranks. Deal micro-batches round-robin (micro-step a
- * of rank r takes micro-batch a * ranks + r) and debug a large run with a
- * small one.
+ * engine threads, instruction set, I/O ring and number of ranks. Deal
+ * micro-batches round-robin (micro-step a of rank r takes micro-batch a * ranks
+ * + r) and debug a large run with a small one.
  *
  * Rules for all calls
  *  - COLLECTIVE calls are made by all ranks, in the same order, with equal
@@ -180,7 +180,7 @@ struct zero_span {
     int unit;          /* -1: none */
     int64_t chunk;     /* -1: none */
     int64_t bytes;     /* moved */
-    int64_t step;      /* it belongs to: the number of zero_step calls made before it was asked for */
+    int64_t step;      /* that asked for it: zero_step calls made before */
     double begin, end; /* seconds of CLOCK_MONOTONIC */
 };
 
@@ -320,10 +320,10 @@ ZERO_API void *zero_grad_data(struct zero *z, int param);
 ZERO_API int zero_reduce(struct zero *z, int unit);
 
 struct zero_step_info {
-    int64_t step;  /* updates performed so far, this one included */
-    double norm;   /* of the mean gradient, before clipping */
-    double factor; /* the clip factor applied to it: 1 when not clipped */
-    bool skipped;  /* a gradient was not finite: nothing was updated, on any rank */
+    int64_t step;      /* updates performed so far, this one included */
+    double norm;       /* of the mean gradient, before clipping */
+    double factor;     /* the clip factor applied to it: 1 when not clipped */
+    bool skipped;      /* a gradient was not finite: nothing was updated, on any rank */
     double loss_scale; /* of this step's gradients */
     uint32_t votes;    /* bits that any rank voted for since the last step */
 };
@@ -460,7 +460,7 @@ struct zero_stats {
     int64_t acquires, gathers; /* of units */
     int64_t served, missed;    /* acquires served from a slot; prefetched in vain */
     int64_t sent_bytes;        /* to other ranks */
-    struct zero_io io;      /* counted at the ring */
+    struct zero_io io;         /* counted at the ring */
     /* What one step asked for, from the end of the zero_step before it to its own: [0] of the
      * last step but one, complete to its last write; [1] of the last step, complete once the
      * engine has waited for its update (zero_digest does). */
@@ -470,7 +470,7 @@ struct zero_stats {
     double wait_seconds;                    /* the caller waited for the engine */
     double update_seconds;                  /* the update kernels ran */
     int threads;
-    const char *isa;                   /* of the kernels: "scalar", "avx2", "avx512" */
+    const char *isa;                   /* of the kernels: "scalar", "avx2", "avx512", "neon" */
     const char *ring;                  /* "uring", "posix", or "none" */
     const char *nvme_path, *nvme_type; /* folder and file system; "" when no file is used */
     bool nvme_direct;                  /* O_DIRECT is in use */
@@ -517,7 +517,7 @@ struct zero_collective {
         uint64_t arguments; /* a hash of what the ranks must agree on */
         char name[24];      /* of the call, for messages: "gather", "verdict", ... */
     } header;
-    int root;         /* BROADCAST */
+    int root; /* BROADCAST */
     void *data;
     const void *own; /* GATHER: this rank's part, or NULL when it is in data already */
     /* REDUCE: pieces of at most piece_bytes (a multiple of 256), offered once each, in

@@ -55,7 +55,7 @@ struct update {
     double started;
 };
 
-#define STEPS_KEPT 4 /* steps whose bytes are told apart: at most three are under way or asked for */
+#define STEPS_KEPT 4 /* steps whose bytes are told apart: three are asked for or under way */
 
 /* What a queue has done. */
 struct lane {

@@ -47,6 +47,9 @@ take_row() {
         isa) ;;
         state) options+=(--offload-optimizer "${cell[$name]}") ;;
         param | grad) options+=("--offload-$name" "${cell[$name]}") ;;
+        format) options+=(--state "${cell[$name]}") ;;
+        sums) options+=(--accumulate-in "${cell[$name]}") ;;
+        recompute) options+=(--recompute) ;;
         *) options+=("--$name" "${cell[$name]}") ;;
         esac
     done
@@ -160,7 +163,7 @@ closing() {
 }
 
 coverage() {
-    awk -v rows=40 -v check=8 -f tests/equal/coverage.awk "$table"
+    awk -v rows=50 -v check=10 -f tests/equal/coverage.awk "$table"
 }
 
 run_table() { # check|all, group or nothing
