@@ -280,14 +280,6 @@ static double seconds_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* An engine that does not scale losses need not know of it. */
-#pragma weak zero_loss_scale
-
-static double loss_scale(const struct zero *z)
-{
-    return zero_loss_scale ? zero_loss_scale(z) : 1;
-}
-
 /* Loss, then the head's gradients: one acquire serves both. *middle takes the
  * time between them. */
 static int head_unit_train(struct walk *w, double *loss, double *middle)
@@ -300,7 +292,7 @@ static int head_unit_train(struct walk *w, double *loss, double *middle)
     *loss = head_loss(&w->c, &m->head, m->final, wte, w->targets);
     *middle = seconds_now();
     TRY(grads_get(w->z, WTE, 1, &dwte));
-    head_backward(&w->c, &m->head, loss_scale(w->z), m->final, wte, w->targets, m->room.dnorm,
+    head_backward(&w->c, &m->head, zero_loss_scale(w->z), m->final, wte, w->targets, m->room.dnorm,
                   dwte);
     return zero_release(w->z, 0);
 }

@@ -71,8 +71,10 @@ void report_log_header(FILE *log)
 }
 
 /* Flushed row by row: whoever watches the run reads this file. */
-static void log_row(const struct run *r, const struct step_record *s)
+void report_row(const struct run *r, const struct step_record *s)
 {
+    if (!r->log)
+        return;
     char eval[32] = "";
     if (!isnan(s->eval_loss))
         snprintf(eval, sizeof(eval), "%.6f", s->eval_loss);
@@ -120,8 +122,6 @@ static void print_live(struct run *r, const struct step_record *s, const char *l
 void report_step(struct run *r, const struct step_record *s)
 {
     char line[320];
-    if (r->log)
-        log_row(r, s);
     if (r->a->quiet || zero_rank(r->z) != 0)
         return;
     progress_line(r, s, line, sizeof(line));

@@ -8,7 +8,8 @@
 
 /* Local; only rank 0 prints, and nothing with --quiet. */
 void report_start(struct run *r);
-void report_step(struct run *r, const struct step_record *s); /* also the log's row */
+void report_step(struct run *r, const struct step_record *s);
+void report_row(const struct run *r, const struct step_record *s); /* into the log, if any */
 void report_log_header(FILE *log);
 
 /* COLLECTIVE. 0, or -1 with r->error set. */

@@ -171,8 +171,32 @@ int run_create(struct run *r, struct arguments *a)
     return run_check(r, zero_set_accumulate(r->z, a->accumulate));
 }
 
+/* The bytes of one step, over all ranks, complete the pending row, and it is
+ * written. done: of that step, to its last write. */
+static int row_finish(struct run *r, const struct zero_io *done)
+{
+    if (!r->pending.step)
+        return 0;
+    struct step_record *row = &r->pending;
+    if (run_sum(r, done->state_read + done->param_read, &row->read_bytes) ||
+        run_sum(r, done->state_written + done->param_written, &row->written_bytes))
+        return -1;
+    report_row(r, row);
+    row->step = 0;
+    return 0;
+}
+
+/* Of a run that failed: the pending row with what this rank knows. */
+static void row_abandon(struct run *r)
+{
+    if (r->log && r->pending.step)
+        report_row(r, &r->pending);
+    r->pending.step = 0;
+}
+
 void run_destroy(struct run *r)
 {
+    row_abandon(r);
     if (r->log)
         fclose(r->log);
     gpt_destroy(r->model);
@@ -236,19 +260,9 @@ static int micro_steps(struct run *r, int64_t step, struct gpt_times *times)
     return run_check(r, status);
 }
 
-static int64_t bytes_read(const struct zero_stats *s)
-{
-    return s->io.state_read + s->io.param_read;
-}
-
-static int64_t bytes_written(const struct zero_stats *s)
-{
-    return s->io.state_written + s->io.param_written;
-}
-
-/* What the engine counted between the last step's return and this one's. The
- * update goes on behind the next forward pass, so a step's row holds the end
- * of the update before it and the beginning of its own. */
+/* What the engine counted between the last step's return and this one's: time
+ * only, as the update goes on behind the next forward pass. Bytes the engine
+ * counts by step, and those of a step are complete when the next one is made. */
 static int take_counters(struct run *r, struct zero_stats *last, struct step_record *record)
 {
     struct zero_stats now;
@@ -256,13 +270,10 @@ static int take_counters(struct run *r, struct zero_stats *last, struct step_rec
         return -1;
     record->wait = now.wait_seconds - last->wait_seconds;
     record->update = now.update_seconds - last->update_seconds;
-    int64_t read = bytes_read(&now) - bytes_read(last);
-    int64_t written = bytes_written(&now) - bytes_written(last);
+    record->read_bytes = now.step_io[1].state_read + now.step_io[1].param_read;
+    record->written_bytes = now.step_io[1].state_written + now.step_io[1].param_written;
     *last = now;
-    if (!r->a->log)
-        return 0;
-    return run_sum(r, read, &record->read_bytes) || run_sum(r, written, &record->written_bytes) ? -1
-                                                                                                : 0;
+    return r->a->log ? row_finish(r, &now.step_io[0]) : 0;
 }
 
 static int train_step(struct run *r, struct zero_stats *last, struct step_record *record)
@@ -294,8 +305,8 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     return 0;
 }
 
-/* Measures the held-out loss. What it waited and gathered is not the next
- * step's; the end of the last update, which goes on meanwhile, stays counted. */
+/* Measures the held-out loss. What it waited is not the next step's. What it
+ * gathered is, for the engine counts bytes from one zero_step to the next. */
 static int evaluate_apart(struct run *r, struct zero_stats *last, double *loss)
 {
     struct zero_stats before, after;
@@ -303,7 +314,6 @@ static int evaluate_apart(struct run *r, struct zero_stats *last, double *loss)
         run_check(r, zero_stats(r->z, &after)))
         return -1;
     last->wait_seconds += after.wait_seconds - before.wait_seconds;
-    last->io.param_read += after.io.param_read - before.io.param_read;
     return 0;
 }
 
@@ -324,6 +334,8 @@ int run_train(struct run *r)
         if (due && evaluate_apart(r, &last, &record.eval_loss))
             return -1;
         report_step(r, &record);
+        if (a->log)
+            r->pending = record;
         skips = record.skipped ? skips + 1 : 0;
         if (skips == SKIPS_MAX && !adapts) {
             snprintf(r->error, sizeof(r->error),
@@ -370,11 +382,13 @@ static int print_digest(struct run *r, const struct zero_digest *d)
 }
 
 /* The digest is taken first, because it waits for the last update's end, so
- * that the reports count all of it; it is printed last. */
+ * that the reports and the last row count all of it; it is printed last. */
 int run_finish(struct run *r)
 {
     struct zero_digest digest;
-    if (run_agree(r, log_close(r)) || run_check(r, zero_digest(r->z, &digest)))
+    struct zero_stats stats;
+    if (run_check(r, zero_digest(r->z, &digest)) || run_check(r, zero_stats(r->z, &stats)) ||
+        row_finish(r, &stats.step_io[1]) || run_agree(r, log_close(r)))
         return -1;
     if (!r->a->quiet && (report_end(r) || sample_write(r)))
         return -1;

@@ -17,25 +17,6 @@
 
 enum { RECENT = 20 }; /* losses in the mean that is printed at the end */
 
-struct run {
-    const struct arguments *a;
-    struct data data;
-    struct tokenizer tokenizer; /* with --tokenizer */
-    struct zero_param *params;
-    int count;
-    struct zero *z;
-    struct gpt *model;
-    struct own_bytes own;      /* planned */
-    int32_t *tokens, *targets; /* (batch, seq) */
-    double *losses;            /* (accumulate) */
-    FILE *log;                 /* rank 0's, with --log */
-    double recent[RECENT];     /* loss of step s at s % RECENT */
-    double seconds, waited;    /* in steps, evaluation apart; this rank for the engine in them */
-    double printed;            /* clock_now of the last progress line */
-    bool live;                 /* a progress line stands on the terminal without its end */
-    char error[640];           /* "" when this rank is well and only another one failed */
-};
-
 /* One step as reported: losses and norm are the whole job's, times this rank's. */
 struct step_record {
     int64_t step; /* 1, 2, ... */
@@ -45,7 +26,27 @@ struct step_record {
     bool skipped;
     double seconds, wait, update;
     struct gpt_times times;
-    int64_t read_bytes, written_bytes; /* all ranks; only with --log */
+    int64_t read_bytes, written_bytes; /* of files: this rank's, in a finished row all ranks' */
+};
+
+struct run {
+    const struct arguments *a;
+    struct data data;
+    struct tokenizer tokenizer; /* with --tokenizer */
+    struct zero_param *params;
+    int count;
+    struct zero *z;
+    struct gpt *model;
+    struct own_bytes own;       /* planned */
+    int32_t *tokens, *targets;  /* (batch, seq) */
+    double *losses;             /* (accumulate) */
+    FILE *log;                  /* rank 0's, with --log */
+    struct step_record pending; /* the log's next row, with --log; step 0: none */
+    double recent[RECENT];      /* loss of step s at s % RECENT */
+    double seconds, waited;     /* in steps, evaluation apart; this rank for the engine in them */
+    double printed;             /* clock_now of the last progress line */
+    bool live;                  /* a progress line stands on the terminal without its end */
+    char error[640];            /* "" when this rank is well and only another one failed */
 };
 
 /* Local: reads what --data names; a->shape gets GPT-2's vocabulary where that is
