@@ -323,6 +323,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         engine_wait(z, queues_tail(z->queues, (enum queue_id)q));
     if (z->error.status) /* the queues have failed: their abort has told the others */
         return z->error.status;
+    z->step_io[0] = (struct zero_io){0}; /* the first step did not ask for them */
     z->created = !engine_agree(z, "initial values");
     return z->error.status;
 }

@@ -492,6 +492,7 @@ void schedule_next_step(struct schedule *s)
 {
     s->micro = 0;
     s->step++;
+    s->moved = queues_tail(s->queues, QUEUE_STATE_DISK);
 }
 
 /* ------------------------------------------------------------- small calls */
@@ -694,7 +695,6 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
         for (; c < end; c++)
             walk_chunk(s, &w, c);
     }
-    s->written = queues_tail(s->queues, QUEUE_STATE_DISK);
     for (int u = 0; (kind == WALK_ADAM || kind == WALK_FILL) && u < s->layout->units; u++) {
         s->units[u].consumed = up_to(w.last);
         if (s->layout->unit[u].part[PART_LIVE].elements > 0)

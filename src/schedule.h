@@ -72,12 +72,12 @@ struct schedule {
     struct ref last_reduce; /* owner of the receive buffers */
 
     uint64_t calls; /* a hash of all collective calls so far */
-    int64_t step; /* zero_step calls done */
+    int64_t step;   /* zero_step calls done */
     enum zero_phase phase;
     int accumulate, micro; /* micro-steps a step, done */
     int reduces;           /* in this micro-step */
     int64_t early;         /* chunks [resident, early) were read ahead of the verdict */
-    struct ref written;    /* the last walk's last transfer to a file */
+    struct ref moved;      /* the last step's last transfer of state */
 
     /* The acquires of the last micro-step predict those of this one. */
     int *predicted, *recorded;

@@ -105,10 +105,10 @@ static void update_all(struct zero *z, double factor)
 
 int step_finish(struct zero *z, struct zero_step_info *out)
 {
-    /* The last walk is done with the constants, and its bytes are all counted: nearly
-     * always long ago. */
+    /* The last walk is done with the constants, and the last step's bytes are all counted,
+     * also what was read for a step that was skipped: nearly always long ago. */
     if (verdict(z) || engine_wait(z, queues_tail(z->queues, QUEUE_UPDATE)) ||
-        engine_wait(z, z->schedule.written))
+        engine_wait(z, z->schedule.moved))
         return z->error.status;
     struct zero_step_info info = judge(z);
     if (!info.skipped)
