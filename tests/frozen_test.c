@@ -250,6 +250,18 @@ START_TEST(frozen_unit_stays_in_slot)
 }
 END_TEST
 
+/* Nor does it need a gradient slot: the only one is held meanwhile. */
+START_TEST(frozen_unit_needs_no_slot)
+{
+    struct zero *z;
+    ck_assert_int_eq(create(&z, NULL, (struct zero_config){.stage = _i, .grad_slots = 1}), 0);
+    EXPECT(zero_grad_data(z, 0));
+    EXPECT(!zero_reduce(z, 3));                  /* the table's */
+    EXPECT(zero_reduce(z, 1) == ZERO_ERR_STATE); /* which needs one */
+    zero_destroy(z);
+}
+END_TEST
+
 /* The plan with frozen tensors and without them: equal state, gradients and
  * traffic of the update. */
 START_TEST(frozen_plan)
@@ -349,6 +361,7 @@ int main(void)
     tcase_add_loop_test(c, frozen_stays, 0, 4);
     tcase_add_loop_test(c, all_frozen, 0, 4);
     tcase_add_test(c, frozen_unit_stays_in_slot);
+    tcase_add_loop_test(c, frozen_unit_needs_no_slot, 0, 4);
     tcase_add_test(c, frozen_plan);
     tcase_add_loop_test(c, empty_tensors, 0, 4);
     suite_add_tcase(s, c);
