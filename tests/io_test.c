@@ -419,16 +419,21 @@ static void expect_lanes(struct zero *z, const struct setting *s, const struct t
 static void expect_work(struct zero *z, const struct setting *s, const struct trace *t)
 {
     int updates[STEPS + 1] = {0}, sums[STEPS + 1] = {0}, reduces[STEPS + 1] = {0}, row = s->row;
+    int64_t chunks[STEPS + 1] = {0}, units[STEPS + 1] = {0}, live = z->plan.live; /* added up */
     for (int i = t->created; i < t->count; i++) {
         const struct zero_span *span = &t->span[i];
         updates[span->step] += is(span, "update");
         sums[span->step] += is(span, "sum");
         reduces[span->step] += is(span, "reduce");
+        chunks[span->step] += is(span, "update") ? span->chunk : 0;
+        units[span->step] += is(span, "reduce") ? span->unit : 0;
     }
     for (int n = 0; n < STEPS; n++) {
-        EXPECT(updates[n] == z->plan.live, "step %d: %d updates", n, updates[n]);
+        EXPECT(updates[n] == live && chunks[n] == live * (live - 1) / 2, "step %d: %d updates", n,
+               updates[n]);
         EXPECT(sums[n] == 1, "step %d: %d sums", n, sums[n]);
-        EXPECT(reduces[n] == TOY_UNITS * s->micro, "step %d: %d reductions", n, reduces[n]);
+        EXPECT(reduces[n] == 3 * s->micro && units[n] == (0 + 1 + 2) * s->micro,
+               "step %d: %d reductions", n, reduces[n]);
     }
     EXPECT(updates[STEPS] == z->plan.chunks && sums[STEPS] == 1, "%d of the digest",
            updates[STEPS]);
