@@ -49,6 +49,12 @@ struct hello {
     struct preflight_facts facts; /* at the first door */
 };
 
+/* Of one file at a time; a block lies in one of them. */
+static int64_t stripe_bytes(const struct zero *z)
+{
+    return z->probe.block > RING_BLOCK ? z->probe.block : RING_BLOCK;
+}
+
 static void introduce(const struct zero *z, struct hello *me)
 {
     char name[256] = "";
@@ -62,7 +68,7 @@ static void introduce(const struct zero *z, struct hello *me)
     if (z->layout.unit && !z->device && !z->error.status) {
         const struct preflight_need need = {z->plan.host.total, z->plan.device.total,
                                             z->plan.file.total};
-        preflight_collect(&me->facts, "", &need, &z->paths, RING_BLOCK);
+        preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
     }
     gethostname(name, sizeof(name) - 1);
     for (const char *c = name; *c; c++)
@@ -176,13 +182,32 @@ static int begin(struct zero *z, const struct zero_config *config)
     return ZERO_OK;
 }
 
+/* The folders of files and what their drives can do. */
+static int find_paths(struct zero *z)
+{
+    enum probe_when when = PROBE_CACHED;
+    const char *asked = getenv("ZERO_PROBE");
+    if (asked && *asked) {
+        if (strcmp(asked, "0") && strcmp(asked, "1"))
+            return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                             "ZERO_PROBE is '%.32s'. Use 1 to measure the folders of files anew, 0 "
+                             "not to, not even once for several folders.",
+                             asked);
+        when = *asked == '1' ? PROBE_NOW : PROBE_NEVER;
+    }
+    if (spill_paths_split(&z->paths, z->set.nvme_path, &z->error))
+        return z->error.status;
+    probe_paths(&z->probe, &z->paths, z->plan.file.total, when);
+    return ZERO_OK;
+}
+
 static void describe(struct zero *z, const struct zero_param *params, int count,
                      const struct zero_config *config)
 {
     if (settings_resolve(&z->set, config, &z->error) ||
         layout_create(&z->layout, params, count, z->size, &z->error) ||
         plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
-        (z->plan.file.total > 0 && spill_paths_split(&z->paths, z->set.nvme_path, &z->error)))
+        (z->plan.file.total > 0 && find_paths(z)))
         return;
     z->plan.report.node_device = z->plan.report.device.total * z->comm->local_size;
     z->plan.report.node_host = z->plan.report.host.total * z->comm->local_size;
@@ -236,7 +261,11 @@ static int make_ring(struct zero *z)
     const struct ring_options options = {.event_fd = queues_event(z->queues),
                                          .base = z->arena.base + z->arena.bytes - slots,
                                          .bytes = slots,
-                                         .files = &z->spill.stripes};
+                                         .files = &z->spill.stripes,
+                                         .block = z->probe.block,
+                                         .depth = z->probe.depth,
+                                         .read_rate = z->probe.read,
+                                         .write_rate = z->probe.write};
     struct ring **ring = &z->pipeline.ring;
     struct error refused = {0};
     if (z->seams && z->seams->ring)
@@ -272,12 +301,14 @@ static int make_places(struct zero *z)
         return e->status;
     z->huge_bytes = arena_huge_bytes(&z->arena);
     if (p->file.total > 0) {
-        if (spill_create(&z->spill, &z->paths, RING_BLOCK, p->file.total, e) || make_ring(z))
+        if (spill_create(&z->spill, &z->paths, stripe_bytes(z), p->file.total, e) || make_ring(z))
             return e->status;
         z->pipeline.spill = &z->spill;
-        engine_log(z, ZERO_LOG_INFO, "%lld bytes in %s (%s%s) by %s.", (long long)z->spill.bytes,
-                   z->spill.path, z->spill.type, z->spill.direct ? ", O_DIRECT" : "",
-                   z->pipeline.ring->ops->name);
+        engine_log(z, ZERO_LOG_INFO,
+                   "%lld bytes in %s (%s%s) by %s, %d blocks of %d KiB at once%s.",
+                   (long long)z->spill.bytes, z->spill.path, z->spill.type,
+                   z->spill.direct ? ", O_DIRECT" : "", z->pipeline.ring->ops->name, z->probe.depth,
+                   z->probe.block >> 10, z->probe.read > 0 ? ", as measured on these drives" : "");
         if (!z->spill.direct)
             engine_log(z, ZERO_LOG_WARNING,
                        "%s (%s) refuses O_DIRECT: its page cache takes "

@@ -19,6 +19,7 @@
 #include "offload/arena.h"
 #include "offload/pipeline.h"
 #include "offload/preflight.h"
+#include "offload/probe.h"
 #include "src/config.h"
 #include "src/device/device.h"
 #include "src/layout.h"
@@ -94,6 +95,7 @@ struct zero {
     char *device_memory;
     struct arena arena;
     struct spill_paths paths;
+    struct probe probe; /* of paths together */
     struct spill spill;
     struct pipeline pipeline;
     struct transfer *fetches; /* per gather slot and segment */

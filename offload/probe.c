@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The measurement: for each point of the grid requests of one block each, more
+ * of them than the depth, read and then written in turn through the same ring
+ * that the engine uses, from huge pages. Points are visited twice, and the
+ * better of both counts: others may use the drive.
+ */
+#include "offload/probe.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "offload/arena.h"
+#include "offload/probe_cache.h"
+
+#define SECONDS      2.0
+#define WAIT_SECONDS 30 /* for another rank that measures */
+#define MEMORY       ((int64_t)32 << 20)
+#define REQUESTS     (RING_DEPTH_MAX + 4)
+
+/* The default comes first: a slow drive may not see the end of the list. */
+static const struct probe grid[] = {
+    {.block = 1 << 20, .depth = 8},    {.block = 1 << 20, .depth = 4},
+    {.block = 1 << 20, .depth = 16},   {.block = 256 << 10, .depth = 8},
+    {.block = 256 << 10, .depth = 16}, {.block = 256 << 10, .depth = 32},
+    {.block = 4 << 20, .depth = 4},    {.block = 4 << 20, .depth = 8},
+    {.block = 1 << 20, .depth = 32},
+};
+#define POINTS ((int)(sizeof(grid) / sizeof(grid[0])))
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What is measured with. */
+struct bench {
+    struct spill spill;
+    struct arena arena;
+    int event_fd;
+    struct ring *ring;
+    struct ring_request request[REQUESTS];
+    int64_t next; /* offset of the next request */
+};
+
+static int ring_make(struct bench *b, int block, int depth, struct error *error)
+{
+    const struct ring_options options = {.event_fd = b->event_fd,
+                                         .base = b->arena.base,
+                                         .bytes = b->arena.bytes,
+                                         .files = &b->spill.stripes,
+                                         .block = block,
+                                         .depth = depth};
+    struct error refused = {0};
+    b->next = 0; /* a multiple of the block from here on */
+    if (ring_uring_create(&b->ring, &options, &refused) == ZERO_OK)
+        return ZERO_OK;
+    return ring_posix_create(&b->ring, &options, error);
+}
+
+static void request_queue(struct bench *b, struct ring_request *r, bool write)
+{
+    int64_t bytes = b->ring->block;
+    if (b->next + bytes > b->spill.bytes)
+        b->next = 0;
+    *r = (struct ring_request){.files = &b->spill.stripes,
+                               .write = write,
+                               .buffer = b->arena.base + b->next % MEMORY, /* shared: no matter */
+                               .bytes = bytes,
+                               .offset = b->next};
+    b->next += bytes;
+    b->ring->ops->queue(b->ring, r);
+}
+
+/* Moves blocks until the time is up, and waits for all of them. Bytes per
+ * second, or 0 with error set. */
+static double rate(struct bench *b, bool write, int64_t bytes_max, double seconds,
+                   struct error *error)
+{
+    struct ring_request *done[REQUESTS];
+    int64_t moved = 0, asked = 0;
+    int out = 0, count = b->ring->depth + 4;
+    double begin = now();
+    for (; out < count && asked < bytes_max; out++, asked += b->ring->block)
+        request_queue(b, &b->request[out], write);
+    b->ring->ops->submit(b->ring, error);
+    while (out > 0) {
+        struct pollfd event = {b->event_fd, POLLIN, 0};
+        uint64_t value;
+        if (poll(&event, 1, 100) == 1 && read(b->event_fd, &value, sizeof(value)) < 0)
+            assert(errno == EAGAIN);
+        int taken = b->ring->ops->reap(b->ring, done, REQUESTS);
+        for (int i = 0; i < taken; i++) {
+            out--;
+            moved += done[i]->bytes;
+            if (done[i]->error.status)
+                error_set(error, ZERO_ERR_IO, "%s", done[i]->error.text);
+            else if (!error->status && asked < bytes_max && now() - begin < seconds) {
+                request_queue(b, done[i], write);
+                asked += done[i]->bytes;
+                out++;
+            }
+        }
+        if (taken > 0)
+            b->ring->ops->submit(b->ring, error);
+    }
+    return error->status ? 0 : (double)moved / (now() - begin);
+}
+
+/* Both directions at one point; keeps the better of what is there and this. */
+static int point_measure(struct bench *b, struct probe *point, double seconds, struct error *error)
+{
+    if (ring_make(b, point->block, point->depth, error))
+        return error->status;
+    double read = rate(b, false, INT64_MAX, seconds / 2, error);
+    double write = error->status ? 0 : rate(b, true, INT64_MAX, seconds / 2, error);
+    point->read = read > point->read ? read : point->read;
+    point->write = write > point->write ? write : point->write;
+    b->ring->ops->destroy(b->ring);
+    return error->status;
+}
+
+/* Bytes per second of an update, which reads and writes the same bytes. */
+static double both(const struct probe *p)
+{
+    return p->read > 0 && p->write > 0 ? 2 / (1 / p->read + 1 / p->write) : 0;
+}
+
+int probe_choose(const struct probe *points, int count)
+{
+    double best = 0;
+    int chosen = 0;
+    for (int i = 0; i < count; i++)
+        best = both(&points[i]) > best ? both(&points[i]) : best;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < count; i++) {
+        int64_t bytes = (int64_t)points[i].block * points[i].depth;
+        if (both(&points[i]) >= 0.97 * best && bytes < least) {
+            least = bytes;
+            chosen = i;
+        }
+    }
+    return chosen;
+}
+
+/* What was never written reads at the speed of memory. A slow drive writes less
+ * of the file, and that is then all of it. */
+static int file_write(struct bench *b, double seconds, struct error *error)
+{
+    if (ring_make(b, RING_BLOCK, RING_DEPTH, error))
+        return error->status;
+    int64_t step = PROBE_FILE / 8, written = 0, whole = b->spill.bytes;
+    double begin = now();
+    while (written < whole && (written == 0 || now() - begin < seconds) && !error->status) {
+        rate(b, true, step, 1e9, error); /* goes on where the last one ended */
+        written += step;
+    }
+    b->spill.bytes = written;
+    b->ring->ops->destroy(b->ring);
+    return error->status;
+}
+
+static int measure(struct bench *b, struct probe *probe, double seconds, struct error *error)
+{
+    struct probe points[POINTS];
+    double begin = now(), each = seconds * 0.8 / (2 * POINTS);
+    int measured = 0;
+    memcpy(points, grid, sizeof(grid));
+    if (file_write(b, seconds, error))
+        return error->status;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < POINTS && (measured == 0 || now() - begin < 2 * seconds); i++) {
+            if (point_measure(b, &points[i], each, error))
+                return error->status;
+            measured++;
+        }
+    *probe = points[probe_choose(points, POINTS)];
+    return ZERO_OK;
+}
+
+int probe_run(struct probe *probe, const char *folder, double seconds, struct error *error)
+{
+    struct bench b = {.event_fd = -1};
+    struct spill_paths paths;
+    if (spill_paths_split(&paths, folder, error) ||
+        spill_create(&b.spill, &paths, RING_BLOCK, PROBE_FILE, error) ||
+        arena_create(&b.arena, MEMORY, error)) {
+        spill_destroy(&b.spill);
+        return error->status;
+    }
+    b.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (b.event_fd < 0)
+        error_set(error, ZERO_ERR_IO, "No eventfd: %s. Raise the limit on files (ulimit -n).",
+                  strerror(errno));
+    else
+        measure(&b, probe, seconds > 0 ? seconds : SECONDS, error);
+    if (b.event_fd >= 0)
+        close(b.event_fd);
+    arena_destroy(&b.arena);
+    spill_destroy(&b.spill);
+    return error->status;
+}
+
+/* ------------------------------------------------------- for a ring over paths */
+
+/* Waits for the rank that measures, within bounds: a lock that is never had
+ * costs a second measurement, no more. */
+static void lock_wait(int fd)
+{
+    double begin = now();
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+           now() - begin < WAIT_SECONDS)
+        poll(NULL, 0, 50);
+}
+
+/* Measures a folder and caches the result, or takes what another rank has
+ * measured since asked. */
+static bool folder_measure(struct probe *probe, const char *folder, const char *key,
+                           enum probe_when when)
+{
+    struct error error = {0};
+    int lock = probe_lock(key);
+    if (lock >= 0)
+        lock_wait(lock);
+    bool known = when == PROBE_CACHED && probe_load(probe, key);
+    if (!known && probe_run(probe, folder, 0, &error) == ZERO_OK) {
+        known = true;
+        probe_store(probe, key);
+    }
+    if (lock >= 0)
+        close(lock);
+    return known;
+}
+
+void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
+                 enum probe_when when)
+{
+    struct probe found[STRIPES_FILES];
+    char key[STRIPES_FILES][PROBE_KEY];
+    bool share = paths->count > 1 && bytes >= PROBE_FILE, all = true;
+    *probe = (struct probe){.block = RING_BLOCK, .depth = RING_DEPTH};
+    memset(paths->weight, 0, sizeof(paths->weight));
+    for (int i = 0; i < paths->count && when != PROBE_NEVER; i++) {
+        bool known = false, keyed = probe_key(key[i], "", paths->path[i]);
+        if (!keyed)
+            key[i][0] = '\0';
+        for (int j = 0; j < i && keyed && !known; j++) /* the same drive twice */
+            if (strcmp(key[j], key[i]) == 0) {
+                found[i] = found[j];
+                known = paths->weight[j] > 0;
+            }
+        if (!known && keyed && when == PROBE_CACHED)
+            known = probe_load(&found[i], key[i]);
+        if (!known && keyed && (when == PROBE_NOW || share))
+            known = folder_measure(&found[i], paths->path[i], key[i], when);
+        paths->weight[i] = known ? both(&found[i]) : 0;
+        all &= known;
+    }
+    if (when == PROBE_NEVER || !all)
+        return;
+    *probe = (struct probe){0};
+    for (int i = 0; i < paths->count; i++) {
+        probe->block = found[i].block > probe->block ? found[i].block : probe->block;
+        probe->depth += found[i].depth;
+        probe->read += found[i].read;
+        probe->write += found[i].write;
+    }
+    if (probe->depth > RING_DEPTH_MAX)
+        probe->depth = RING_DEPTH_MAX;
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a folder's drive can do: bandwidth over a small grid of block sizes and
+ * depths, measured in about two seconds on a file of its own that is written
+ * first, and kept in the user's cache folder under the block device's name. A
+ * cache that cannot be read or written costs time, never an error.
+ */
+#ifndef OFFLOAD_PROBE_H
+#define OFFLOAD_PROBE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "offload/ring.h"
+#include "offload/spill.h"
+
+#define PROBE_FILE ((int64_t)256 << 20) /* bytes that are written and read */
+#define PROBE_KEY  512
+
+struct probe {
+    int block, depth;   /* the smallest within 3 % of the best */
+    double read, write; /* bytes per second with these; 0: not measured */
+};
+
+/* Measures for about seconds (0: the default, 2), at most twice as long where
+ * the drive is that slow. Errors are those of spill_create and arena_create. */
+int probe_run(struct probe *probe, const char *folder, double seconds, struct error *error);
+
+/* One line that names what folder's files are on, the same on every start:
+ * device, size, model or mapping, file system. Without a block device, the
+ * folder itself. root is put before /sys: "" outside of tests. False: folder
+ * cannot be asked. */
+bool probe_key(char key[PROBE_KEY], const char *root, const char *folder);
+
+/* The cache, in $XDG_CACHE_HOME/libzero or ~/.cache/libzero. False: there is
+ * nothing sound under this key; it could not be written. */
+bool probe_load(struct probe *probe, const char *key);
+bool probe_store(const struct probe *probe, const char *key);
+
+/* The index of the smallest point (block times depth) within 3 % of the best. */
+int probe_choose(const struct probe *points, int count);
+
+enum probe_when {
+    PROBE_NEVER,  /* the defaults */
+    PROBE_CACHED, /* what the cache has; measured when several folders are to share much */
+    PROBE_NOW,    /* measured, and the cache is renewed */
+};
+
+/*
+ * For a ring over all of paths, which hold bytes: sets their weights and what
+ * the ring should use. What cannot be measured has the defaults, and then
+ * shares are equal. One rank of a machine measures, the others wait for it.
+ */
+void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
+                 enum probe_when when);
+
+#endif

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Results as text files, one per device, written beside their place and renamed
+ * into it: a reader sees the old or the new one, whole. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "offload/probe.h"
+#include "offload/probe_cache.h"
+
+#define FORMAT "libzero io 1\n%s\nblock %d depth %d read %" PRId64 " write %" PRId64 "\nend\n"
+
+/* ------------------------------------------------------------------- the key */
+
+/* The first line of a file without blanks at its end, or "". */
+static void line_read(char *line, size_t size, const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    line[0] = '\0';
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return;
+    if (fgets(line, (int)size, file) == NULL)
+        line[0] = '\0';
+    fclose(file);
+    size_t length = strcspn(line, "\n");
+    while (length > 0 && line[length - 1] == ' ')
+        length--;
+    line[length] = '\0';
+}
+
+static void device_name(char name[64], const char *folder)
+{
+    char path[PATH_MAX + 16], line[128];
+    name[0] = '\0';
+    snprintf(path, sizeof(path), "%s/uevent", folder);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        sscanf(line, "DEVNAME=%63s", name);
+    if (file != NULL)
+        fclose(file);
+}
+
+bool probe_key(char key[PROBE_KEY], const char *root, const char *folder)
+{
+    struct stat st;
+    char type[SPILL_TYPE] = "", device[PATH_MAX], name[64], size[32], model[96];
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool known = fstat(fd, &st) == 0;
+    spill_type_read(fd, type);
+    close(fd);
+    if (!known)
+        return false;
+    snprintf(device, sizeof(device), "%s/sys/dev/block/%u:%u", root, major(st.st_dev),
+             minor(st.st_dev));
+    device_name(name, device);
+    line_read(size, sizeof(size), device, "size");
+    if (name[0] == '\0' || size[0] == '\0') {
+        char real[PATH_MAX];
+        if (realpath(folder, real) == NULL)
+            return false;
+        return snprintf(key, PROBE_KEY, "folder %s type %s", real, type) < PROBE_KEY;
+    }
+    static const char *const models[] = {"dm/uuid", "device/model", "../device/model"};
+    model[0] = '\0';
+    for (int i = 0; i < 3 && model[0] == '\0'; i++) /* the last: of a partition's drive */
+        line_read(model, sizeof(model), device, models[i]);
+    return snprintf(key, PROBE_KEY, "device %s size %s model %s type %s", name, size, model, type) <
+           PROBE_KEY;
+}
+
+/* ----------------------------------------------------------------- the files */
+
+/* The cache's folder with a key's file in it, or false. */
+static bool cache_path(char *path, size_t size, const char *key)
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *below = "";
+    if (base == NULL || base[0] != '/') { /* the standard: others are to be ignored */
+        base = getenv("HOME");
+        below = "/.cache";
+    }
+    if (base == NULL || base[0] != '/')
+        return false;
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *c = key; *c != '\0'; c++)
+        hash = (hash ^ (uint8_t)*c) * 1099511628211u;
+    return snprintf(path, size, "%s%s/libzero/io-%016" PRIx64, base, below, hash) < (int)size;
+}
+
+static bool probe_is_sound(const struct probe *p)
+{
+    return p->block >= SPILL_ALIGN && p->block <= RING_BLOCK_MAX && p->block % SPILL_ALIGN == 0 &&
+           p->depth >= 1 && p->depth <= RING_DEPTH_MAX && p->read >= 1 && p->write >= 1;
+}
+
+bool probe_load(struct probe *probe, const char *key)
+{
+    char path[PATH_MAX], text[2 * PROBE_KEY], again[2 * PROBE_KEY];
+    if (!cache_path(path, sizeof(path), key))
+        return false;
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    size_t length = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[length] = '\0';
+
+    struct probe p = {0};
+    int64_t read, write;
+    const char *numbers = strstr(text, "\nblock ");
+    if (numbers == NULL || sscanf(numbers, " block %d depth %d read %" SCNd64 " write %" SCNd64,
+                                  &p.block, &p.depth, &read, &write) != 4)
+        return false;
+    p.read = (double)read;
+    p.write = (double)write;
+    /* What is written from it is what was read, so all of it is there. */
+    snprintf(again, sizeof(again), FORMAT, key, p.block, p.depth, read, write);
+    if (!probe_is_sound(&p) || strcmp(again, text) != 0)
+        return false;
+    *probe = p;
+    return true;
+}
+
+/* The folders above a file. */
+static void folders_make(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+}
+
+bool probe_store(const struct probe *probe, const char *key)
+{
+    char path[PATH_MAX - 16], temporary[PATH_MAX];
+    if (!probe_is_sound(probe) || !cache_path(path, sizeof(path), key))
+        return false;
+    folders_make(path);
+    snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path);
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool written = dprintf(fd, FORMAT, key, probe->block, probe->depth,
+                           (int64_t)llround(probe->read), (int64_t)llround(probe->write)) > 0;
+    written &= close(fd) == 0;
+    if (written && rename(temporary, path) == 0)
+        return true;
+    unlink(temporary);
+    return false;
+}
+
+int probe_lock(const char *key)
+{
+    char path[PATH_MAX - 16], lock[PATH_MAX];
+    if (!cache_path(path, sizeof(path), key))
+        return -1;
+    folders_make(path);
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    return open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a drive can do: the choice among points, the cache with everything that
+ * can be wrong with it, the names of devices, one real measurement, and what a
+ * ring over several folders makes of it.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "offload/probe.h"
+#include "offload/probe_cache.h"
+#include "tests/support/suite.h"
+#include "tests/support/tree.h"
+
+#define KEY "device nvme0n1 size 12 model X type ext4"
+
+static char home[TREE_ROOT];
+
+static void home_make(void)
+{
+    tree_make(home);
+    setenv("XDG_CACHE_HOME", home, 1);
+}
+
+static void home_remove(void)
+{
+    umount2(home, MNT_DETACH);
+    tree_remove(home);
+}
+
+/* The only file of the cache, by its name's end. */
+static void cache_file(char *path, size_t size, const char *end)
+{
+    char folder[TREE_ROOT + 16];
+    snprintf(folder, sizeof(folder), "%s/libzero", home);
+    DIR *dir = opendir(folder);
+    ck_assert_ptr_nonnull(dir);
+    int found = 0;
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        size_t length = strlen(e->d_name), tail = strlen(end);
+        if (e->d_name[0] == '.' || length < tail || strcmp(e->d_name + length - tail, end) != 0 ||
+            (tail == 0 && strchr(e->d_name, '.') != NULL))
+            continue;
+        snprintf(path, size, "%s/%s", folder, e->d_name);
+        found++;
+    }
+    closedir(dir);
+    ck_assert_int_eq(found, 1);
+}
+
+/* --------------------------------------------------------------- the choice */
+
+START_TEST(choice_is_the_smallest_near_the_best)
+{
+    struct probe p[] = {
+        {1 << 20, 16, 4.00e9, 4.00e9}, {1 << 20, 8, 3.95e9, 3.95e9}, /* within 3 % */
+        {1 << 20, 4, 3.80e9, 3.80e9},                                /* 5 % off */
+        {256 << 10, 8, 9.00e9, 1.0e9},                               /* fast one way only */
+        {4 << 20, 8, 4.05e9, 4.00e9},  {256 << 10, 1, 0, 0},         /* not measured */
+    };
+    ck_assert_int_eq(probe_choose(p, 6), 1);
+    ck_assert_int_eq(probe_choose(p + 2, 2), 0);
+    p[5].read = p[5].write = 5e9;
+    ck_assert_int_eq(probe_choose(p, 6), 5);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- the cache */
+
+static const struct probe sound = {512 << 10, 12, 3.2e9, 1.5e9};
+
+START_TEST(cache_keeps)
+{
+    struct probe p = {0};
+    ck_assert(!probe_load(&p, KEY));
+    ck_assert(probe_store(&sound, KEY));
+    ck_assert(probe_load(&p, KEY));
+    ck_assert(p.block == sound.block && p.depth == sound.depth);
+    ck_assert(p.read > 3.19e9 && p.read < 3.21e9 && p.write > 1.49e9 && p.write < 1.51e9);
+    ck_assert(!probe_load(&p, KEY " "));
+    struct probe other = sound;
+    other.depth = 5;
+    ck_assert(probe_store(&other, KEY)); /* renewed */
+    ck_assert(probe_load(&p, KEY) && p.depth == 5);
+    char path[512];
+    cache_file(path, sizeof(path), "");
+
+    /* Nothing is left of what cannot be renamed into its place. */
+    ck_assert(unlink(path) == 0 && mkdir(path, 0700) == 0);
+    ck_assert(!probe_store(&sound, KEY));
+    ck_assert_int_eq(rmdir(path), 0);
+    *strrchr(path, '/') = '\0';
+    ck_assert_int_eq(rmdir(path), 0);
+
+    /* Without XDG_CACHE_HOME, or with a relative one, it is ~/.cache. */
+    for (int i = 0; i < 2; i++) {
+        char below[TREE_ROOT + 8];
+        snprintf(below, sizeof(below), "%s/%d", home, i);
+        mkdir(below, 0700);
+        setenv("HOME", below, 1);
+        if (i == 0)
+            unsetenv("XDG_CACHE_HOME");
+        else
+            setenv("XDG_CACHE_HOME", "relative", 1);
+        ck_assert(!probe_load(&p, KEY) && probe_store(&sound, KEY) && probe_load(&p, KEY));
+        snprintf(path, sizeof(path), "%s/.cache/libzero", below);
+        ck_assert_int_eq(access(path, F_OK), 0);
+    }
+    setenv("HOME", "", 1);
+    ck_assert(!probe_load(&p, KEY) && !probe_store(&sound, KEY) && probe_lock(KEY) < 0);
+}
+END_TEST
+
+static void rewrite(const char *path, const char *text, size_t length)
+{
+    FILE *file = fopen(path, "we");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(text, 1, length, file), length);
+    fclose(file);
+}
+
+/* Whatever is changed or cut: it is not taken. */
+START_TEST(cache_corrupt)
+{
+    char path[512], text[600];
+    struct probe p, untouched = {7, 7, 7, 7};
+    ck_assert(probe_store(&sound, KEY));
+    cache_file(path, sizeof(path), "");
+    FILE *file = fopen(path, "re");
+    size_t length = fread(text, 1, sizeof(text), file);
+    fclose(file);
+    for (size_t cut = 0; cut < length; cut++) {
+        p = untouched;
+        rewrite(path, text, cut);
+        ck_assert(!probe_load(&p, KEY));
+        ck_assert(memcmp(&p, &untouched, sizeof(p)) == 0);
+    }
+    for (size_t i = 0; i < length; i++) { /* a digit more or less may be sound, a letter is not */
+        char changed[600];
+        memcpy(changed, text, length);
+        changed[i] = changed[i] == 'x' ? 'y' : 'x';
+        rewrite(path, changed, length);
+        ck_assert_msg(!probe_load(&p, KEY), "at %zu", i);
+    }
+    static const char *const wrong[] = {
+        "block 0 depth 8 read 5 write 5",       "block 1000 depth 8 read 5 write 5",
+        "block 8388608 depth 8 read 5 write 5", "block 4096 depth 0 read 5 write 5",
+        "block 4096 depth 33 read 5 write 5",   "block 4096 depth 8 read 0 write 5",
+        "block 4096 depth 8 read 5 write -5",   "block 4096 depth 8 read 5 write 5 ",
+    };
+    for (int i = 0; i < 8; i++) {
+        int n = snprintf(text, sizeof(text), "libzero io 1\n%s\n%s\nend\n", KEY, wrong[i]);
+        rewrite(path, text, (size_t)n);
+        ck_assert_msg(!probe_load(&p, KEY), "%s", wrong[i]);
+    }
+    int n = snprintf(text, sizeof(text),
+                     "libzero io %d\n%s\nblock 4096 depth 8 read 5 write 5\nend\n", 1, KEY);
+    rewrite(path, text, (size_t)n);
+    ck_assert(probe_load(&p, KEY)); /* what the others differ from */
+    text[11] = '2';                 /* another format */
+    rewrite(path, text, (size_t)n);
+    ck_assert(!probe_load(&p, KEY));
+}
+END_TEST
+
+START_TEST(cache_unwritable)
+{
+    struct probe p;
+    if (mount("none", home, "tmpfs", MS_RDONLY, NULL) != 0) {
+        printf("skipped: cannot mount tmpfs\n");
+        return;
+    }
+    ck_assert(!probe_store(&sound, KEY) && !probe_load(&p, KEY) && probe_lock(KEY) < 0);
+    umount2(home, MNT_DETACH);
+    ck_assert_int_eq(mount("none", home, "tmpfs", 0, "size=4k,nr_inodes=2"), 0); /* no room */
+    ck_assert(!probe_store(&sound, KEY) && !probe_load(&p, KEY));
+}
+END_TEST
+
+/* Many writers at once: every reader sees one of them, whole. */
+START_TEST(cache_parallel)
+{
+    ck_assert(probe_store(&sound, KEY));
+    for (int c = 0; c < 4; c++)
+        if (fork() == 0) {
+            struct probe mine = {4096 * (c + 1), c + 1, 1e9, 1e9};
+            int lost = 0;
+            for (int i = 0; i < 200; i++) {
+                struct probe p;
+                lost += !probe_store(&mine, KEY) || !probe_load(&p, KEY);
+            }
+            _exit(lost);
+        }
+    for (int c = 0; c < 4; c++) {
+        int status;
+        ck_assert_int_gt(wait(&status), 0);
+        ck_assert_int_eq(status, 0);
+    }
+    char path[512];
+    cache_file(path, sizeof(path), "");
+}
+END_TEST
+
+/* ------------------------------------------------------------------ the keys */
+
+START_TEST(keys_name_devices)
+{
+    char root[TREE_ROOT], key[PROBE_KEY], device[64], path[128];
+    struct stat st;
+    tree_make(root);
+    ck_assert_int_eq(stat(home, &st), 0);
+    ck_assert(probe_key(key, root, home)); /* no such device there */
+    ck_assert_ptr_nonnull(strstr(key, home));
+    ck_assert_int_eq(strncmp(key, "folder ", 7), 0);
+
+    /* A partition: its model is the drive's. */
+    snprintf(device, sizeof(device), "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
+    snprintf(path, sizeof(path), "%s/uevent", device);
+    tree_put(root, path, "MAJOR=8\nDEVNAME=sda1\nPARTN=1\n");
+    snprintf(path, sizeof(path), "%s/size", device);
+    tree_put(root, path, "4096\n");
+    tree_put(root, "/sys/dev/block/device/model", "FAST DRIVE   \n");
+    ck_assert(probe_key(key, root, home));
+    ck_assert_int_eq(strncmp(key, "device sda1 size 4096 model FAST DRIVE type ", 44), 0);
+    snprintf(path, sizeof(path), "%s/dm/uuid", device);
+    tree_put(root, path, "LVM-abc\n");
+    ck_assert(probe_key(key, root, home));
+    ck_assert_ptr_nonnull(strstr(key, " model LVM-abc type "));
+    tree_remove(root);
+    ck_assert(!probe_key(key, "", "/nowhere/at/all"));
+}
+END_TEST
+
+/* ----------------------------------------------------------- the measurement */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+START_TEST(measures)
+{
+    struct probe p = {0};
+    struct error error = {0};
+    double begin = now();
+    ck_assert_msg(probe_run(&p, home, 0.3, &error) == ZERO_OK, "%s", error.text);
+    ck_assert_msg(now() - begin < 20, "%g s", now() - begin);
+    ck_assert(p.block >= 64 << 10 && p.block <= RING_BLOCK_MAX);
+    ck_assert(p.depth >= 1 && p.depth <= RING_DEPTH_MAX);
+    ck_assert_msg(p.read > 1e6 && p.read < 1e12 && p.write > 1e6 && p.write < 1e12, "%g %g", p.read,
+                  p.write);
+    char path[TREE_ROOT + 16];
+    snprintf(path, sizeof(path), "%s/none", home);
+    ck_assert_int_eq(probe_run(&p, path, 0.3, &error), ZERO_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(error.text, path));
+    ck_assert_int_eq(rmdir(home), 0); /* nothing is left */
+    ck_assert_int_eq(mkdir(home, 0700), 0);
+}
+END_TEST
+
+static struct spill_paths paths_of(const char *a, const char *b)
+{
+    struct spill_paths paths = {.count = b ? 2 : 1};
+    snprintf(paths.path[0], SPILL_PATH, "%s", a);
+    if (b)
+        snprintf(paths.path[1], SPILL_PATH, "%s", b);
+    return paths;
+}
+
+/* One folder: the cache or the defaults, never a measurement unasked. */
+START_TEST(one_folder)
+{
+    struct spill_paths paths = paths_of("/var/tmp", NULL);
+    struct probe p;
+    char key[PROBE_KEY];
+    ck_assert(probe_key(key, "", "/var/tmp"));
+    probe_paths(&p, &paths, (int64_t)1 << 40, PROBE_CACHED);
+    ck_assert(p.block == RING_BLOCK && p.depth == RING_DEPTH && p.read < 1);
+    ck_assert(probe_store(&sound, key));
+    probe_paths(&p, &paths, SPILL_ALIGN, PROBE_CACHED);
+    ck_assert(p.block == sound.block && p.depth == sound.depth && p.read > 3e9);
+    probe_paths(&p, &paths, (int64_t)1 << 40, PROBE_NEVER);
+    ck_assert(p.block == RING_BLOCK && p.depth == RING_DEPTH && p.read < 1);
+    probe_paths(&p, &paths, SPILL_ALIGN, PROBE_NOW);
+    ck_assert(p.read > 1e6);
+    struct probe kept;
+    ck_assert(probe_load(&kept, key));
+    ck_assert(kept.block == p.block && kept.depth == p.depth);
+    ck_assert(kept.read - p.read < 1 && p.read - kept.read < 1);
+}
+END_TEST
+
+/* Several: shares by bandwidth, measured when it matters, known for a drive from
+ * its first folder; together as deep as each alone. */
+START_TEST(several_folders)
+{
+    char tmpfs[TREE_ROOT + 8], key[PROBE_KEY];
+    snprintf(tmpfs, sizeof(tmpfs), "%s/tmpfs", home);
+    ck_assert_int_eq(mkdir(tmpfs, 0700), 0);
+    if (mount("none", tmpfs, "tmpfs", 0, "size=16m") != 0) {
+        printf("skipped: cannot mount tmpfs\n");
+        return;
+    }
+    struct spill_paths paths = paths_of(home, tmpfs);
+    struct probe p, slow = {64 << 10, 30, 1e9, 1e9}, fast = {1 << 20, 12, 6e9, 2e9};
+    ck_assert(probe_key(key, "", home) && probe_store(&slow, key));
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED); /* tmpfs is too small to measure on */
+    ck_assert(p.block == RING_BLOCK && !(p.read > 0) && !(paths.weight[1] > 0));
+    ck_assert(probe_key(key, "", tmpfs) && probe_store(&fast, key));
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED);
+    ck_assert(p.block == 1 << 20 && p.depth == RING_DEPTH_MAX);
+    ck_assert(p.read > 6.9e9 && p.read < 7.1e9 && p.write > 2.9e9 && p.write < 3.1e9);
+    ck_assert(paths.weight[0] > 0.99e9 && paths.weight[0] < 1.01e9);
+    ck_assert(paths.weight[1] > 2.99e9 && paths.weight[1] < 3.01e9);
+    umount2(tmpfs, MNT_DETACH);
+
+    paths = paths_of(home, home);
+    setenv("XDG_CACHE_HOME", tmpfs, 1); /* empty: so one of them is measured */
+    probe_paths(&p, &paths, PROBE_FILE - 1, PROBE_CACHED);
+    ck_assert(!(paths.weight[0] > 0) && !(p.read > 0)); /* too little to measure for */
+    double begin = now();
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED);
+    double first = now() - begin;
+    ck_assert(paths.weight[0] > 0 && !(paths.weight[0] < paths.weight[1]) &&
+              !(paths.weight[0] > paths.weight[1]));
+    begin = now();
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED);
+    ck_assert_msg(now() - begin < first / 2, "%g then %g s", first, now() - begin);
+}
+END_TEST
+
+/* A rank that finds another measuring waits and takes its result. */
+START_TEST(ranks_measure_once)
+{
+    struct spill_paths paths = paths_of(home, home);
+    struct probe p;
+    char key[PROBE_KEY];
+    ck_assert(probe_key(key, "", home));
+    int lock = probe_lock(key);
+    ck_assert_int_ge(lock, 0);
+    ck_assert_int_eq(flock(lock, LOCK_EX), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(lock); /* a copy would hold it */
+        double begin = now();
+        probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED);
+        _exit(p.block == sound.block && now() - begin < 20 ? 0 : 1);
+    }
+    usleep(300000);
+    ck_assert(probe_store(&sound, key));
+    close(lock);
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("probe");
+    TCase *c = tcase_create("probe");
+    tcase_set_timeout(c, 60);
+    tcase_add_checked_fixture(c, home_make, home_remove);
+    tcase_add_test(c, choice_is_the_smallest_near_the_best);
+    tcase_add_test(c, cache_keeps);
+    tcase_add_test(c, cache_corrupt);
+    tcase_add_test(c, cache_unwritable);
+    tcase_add_test(c, cache_parallel);
+    tcase_add_test(c, keys_name_devices);
+    tcase_add_test(c, measures);
+    tcase_add_test(c, one_folder);
+    tcase_add_test(c, several_folders);
+    tcase_add_test(c, ranks_measure_once);
+    suite_add_tcase(suite, c);
+    return suite_run_all(suite);
+}
