@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@
 #include <sys/mman.h>
 
 #include "offload/memory.h"
+#include "offload/numa.h"
+#include "src/thread.h"
 
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
 #define MADV_POPULATE_WRITE 23
@@ -23,6 +26,8 @@
 
 #define HUGE_PAGE ((int64_t)2 << 20)
 #define SMALL_PAGE 4096
+#define TOUCH_PIECE (4 * HUGE_PAGE)
+#define TOUCH_THREADS 32
 
 static int arena_refused(int64_t bytes, const char *what, int errnum, struct error *error)
 {
@@ -52,7 +57,52 @@ static int pages_touch(char *base, int64_t bytes)
     return 0;
 }
 
+/* Pieces of a range, touched by whoever comes. */
+struct touch {
+    char *base;
+    int64_t bytes;
+    int64_t next; /* offset of the first piece that nobody has; atomic */
+    int refused;  /* an errno; atomic */
+};
+
+static void *touch_run(void *arg)
+{
+    struct touch *t = arg;
+    int64_t from;
+    while ((from = __atomic_fetch_add(&t->next, TOUCH_PIECE, __ATOMIC_RELAXED)) < t->bytes) {
+        int64_t left = t->bytes - from;
+        int rc = pages_touch(t->base + from, left < TOUCH_PIECE ? left : TOUCH_PIECE);
+        if (rc != 0) {
+            __atomic_store_n(&t->refused, rc, __ATOMIC_RELAXED);
+            break;
+        }
+    }
+    return NULL;
+}
+
+/* The caller takes part, so threads that cannot be had only cost time. */
+static int range_touch(char *base, int64_t bytes, int threads)
+{
+    struct touch t = {.base = base, .bytes = bytes};
+    pthread_t thread[TOUCH_THREADS];
+    int64_t pieces = (bytes + TOUCH_PIECE - 1) / TOUCH_PIECE;
+    int most = threads < TOUCH_THREADS ? threads : TOUCH_THREADS, count = 0;
+    while (count + 1 < most && count + 1 < pieces &&
+           thread_start(&thread[count], touch_run, &t) == 0)
+        count++;
+    assert(count < TOUCH_THREADS);
+    touch_run(&t);
+    for (int i = 0; i < count; i++)
+        pthread_join(thread[i], NULL);
+    return t.refused;
+}
+
 int arena_create(struct arena *arena, int64_t bytes, struct error *error)
+{
+    return arena_create_parallel(arena, bytes, 1, error);
+}
+
+int arena_create_parallel(struct arena *arena, int64_t bytes, int threads, struct error *error)
 {
     assert(bytes >= 0);
     memset(arena, 0, sizeof(*arena));
@@ -81,7 +131,10 @@ int arena_create(struct arena *arena, int64_t bytes, struct error *error)
     int refused = mprotect(base, (size_t)rounded, PROT_READ | PROT_WRITE) != 0 ? errno : 0;
     if (refused == 0) {
         madvise(base, (size_t)rounded, MADV_HUGEPAGE); /* advice: some kernels have none */
-        refused = pages_touch(base, bytes);
+        struct numa numa;
+        numa_read(&numa, "", NULL);
+        numa_prefer(&numa, base, rounded); /* else wherever there is room */
+        refused = range_touch(base, bytes, threads);
     }
     if (refused != 0) {
         munmap(mapping, (size_t)mapping_bytes);

@@ -296,7 +296,7 @@ static int make_places(struct zero *z)
     if (device(&z->device, event, e))
         return e->status;
     z->device_memory = z->device->ops->alloc(z->device, p->device.total, e);
-    if (!z->device_memory || arena_create(&z->arena, p->host.total, e) ||
+    if (!z->device_memory || arena_create_parallel(&z->arena, p->host.total, z->threads, e) ||
         pipeline_create(&z->pipeline, p->chunk_slots, e))
         return e->status;
     z->huge_bytes = arena_huge_bytes(&z->arena);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +52,11 @@ static int64_t resident_bytes(const struct arena *arena)
     return resident;
 }
 
-static void arena_holds(int64_t bytes)
+static void arena_holds(int64_t bytes, int threads)
 {
     struct error error = {0};
     struct arena arena;
-    must(arena_create(&arena, bytes, &error), &error);
+    must(arena_create_parallel(&arena, bytes, threads, &error), &error);
     ck_assert_int_eq(arena.bytes, bytes);
     ck_assert_uint_eq((uintptr_t)arena.base % (uintptr_t)(2 * MIB), 0);
     ck_assert_int_ge(resident_bytes(&arena), bytes);
@@ -72,7 +73,40 @@ START_TEST(arena_sizes)
 {
     static const int64_t sizes[] = {1, 4096, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 37 * MIB + 5};
     for (int i = 0; i < 6; i++)
-        arena_holds(sizes[i]);
+        arena_holds(sizes[i], 1);
+}
+END_TEST
+
+/* Pieces of 8 MiB, the last one shorter; more threads than pieces, and than
+ * there may be. */
+START_TEST(arena_touched_by_threads)
+{
+    static const int threads[] = {0, 2, 3, 7};
+    for (int i = 0; i < 4; i++)
+        arena_holds(130 * MIB + 5, threads[i]);
+    arena_holds(10 * MIB, 1000);
+    arena_holds(300 * MIB, 1000);
+}
+END_TEST
+
+/* Without them it only takes longer. */
+START_TEST(arena_threads_refused)
+{
+    ck_assert(deny_call(SYS_clone3, 0, 0, 0, EAGAIN));
+    ck_assert(deny_call(SYS_clone, 0, CLONE_THREAD, CLONE_THREAD, EAGAIN));
+    arena_holds(130 * MIB, 4);
+}
+END_TEST
+
+/* A thread's refusal is the arena's. */
+START_TEST(arena_thread_fails)
+{
+    ck_assert(deny_call(SYS_madvise, 1, ~0u, (2 * MIB), ENOMEM)); /* the last piece's length */
+    struct error error = {0};
+    struct arena arena;
+    ck_assert_int_eq(arena_create_parallel(&arena, 194 * MIB, 4, &error), ZERO_ERR_MEMORY);
+    has(&error, "touching it: Cannot allocate memory");
+    ck_assert_ptr_null(arena.base);
 }
 END_TEST
 
@@ -80,7 +114,7 @@ START_TEST(arena_touches_by_hand)
 {
     ck_assert(deny_call(SYS_madvise, 2, ~0u, 23, EINVAL)); /* MADV_POPULATE_WRITE */
     ck_assert(deny_call(SYS_madvise, 2, ~0u, MADV_HUGEPAGE, EINVAL));
-    arena_holds(5 * MIB + 7);
+    arena_holds(5 * MIB + 7, 1);
 }
 END_TEST
 
@@ -568,7 +602,11 @@ int main(void)
 {
     Suite *suite = suite_create("offload");
     TCase *arena = tcase_create("arena");
+    tcase_set_timeout(arena, 60);
     tcase_add_test(arena, arena_sizes);
+    tcase_add_test(arena, arena_touched_by_threads);
+    tcase_add_test(arena, arena_threads_refused);
+    tcase_add_test(arena, arena_thread_fails);
     tcase_add_test(arena, arena_touches_by_hand);
     tcase_add_test(arena, arena_empty);
     tcase_add_test(arena, arena_counts_huge_pages);

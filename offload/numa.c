@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reads /sys/devices/system/node; asks by mbind itself, so no library is
+ * needed. */
+#include "offload/numa.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <linux/mempolicy.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PREFERRED_MANY 5 /* MPOL_PREFERRED_MANY, Linux 5.15 */
+
+/* The kernel's lists of numbers: "0-3,8". Calls take for each; false: no such
+ * file, or it holds something else. */
+static bool list_read(const char *path, void (*take)(void *arg, int number), void *arg)
+{
+    char text[4096];
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    size_t length = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    for (char *at = text; isdigit((unsigned char)*at);) {
+        long first = strtol(at, &at, 10), last = first;
+        if (*at == '-')
+            last = strtol(at + 1, &at, 10);
+        for (long n = first; n <= last && n < CPU_SETSIZE; n++)
+            take(arg, (int)n);
+        at += *at == ',';
+    }
+    return text[0] == '\n' || isdigit((unsigned char)text[0]);
+}
+
+static void node_take(void *arg, int node)
+{
+    struct numa *numa = arg;
+    if (node < NUMA_NODES && (numa->mask[node / 64] >> node % 64 & 1) == 0) {
+        numa->mask[node / 64] |= (uint64_t)1 << node % 64;
+        numa->nodes++;
+    }
+}
+
+/* Whether a list of CPUs has one of a set. */
+struct overlap {
+    const cpu_set_t *cpus;
+    bool found;
+};
+
+static void cpu_take(void *arg, int cpu)
+{
+    struct overlap *overlap = arg;
+    overlap->found |= CPU_ISSET((size_t)cpu, overlap->cpus);
+}
+
+void numa_read(struct numa *numa, const char *root, const cpu_set_t *cpus)
+{
+    char path[PATH_MAX];
+    cpu_set_t own;
+    memset(numa, 0, sizeof(*numa));
+    if (cpus == NULL) {
+        CPU_ZERO(&own);
+        sched_getaffinity(0, sizeof(own), &own);
+        cpus = &own;
+    }
+    snprintf(path, sizeof(path), "%s/sys/devices/system/node/has_memory", root);
+    if (!list_read(path, node_take, numa)) {
+        snprintf(path, sizeof(path), "%s/sys/devices/system/node/online", root);
+        list_read(path, node_take, numa);
+    }
+    for (int node = 0; node < NUMA_NODES; node++) {
+        struct overlap overlap = {.cpus = cpus};
+        if ((numa->mask[node / 64] >> node % 64 & 1) == 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%d/cpulist", root, node);
+        list_read(path, cpu_take, &overlap);
+        if (overlap.found) {
+            numa->mine_mask[node / 64] |= (uint64_t)1 << node % 64;
+            numa->mine++;
+        }
+    }
+}
+
+bool numa_prefer(const struct numa *numa, void *base, int64_t bytes)
+{
+    if (numa->mine == 0 || numa->mine == numa->nodes)
+        return false;
+    /* Not MPOL_BIND: it would have the process killed for want of memory that
+     * other nodes have. */
+    unsigned long mask[NUMA_NODES / (8 * sizeof(long))];
+    memcpy(mask, numa->mine_mask, sizeof(mask));
+    if (syscall(SYS_mbind, base, (size_t)bytes, PREFERRED_MANY, mask, NUMA_NODES + 1, 0) == 0)
+        return true;
+    return numa->mine == 1 &&
+           syscall(SYS_mbind, base, (size_t)bytes, MPOL_PREFERRED, mask, NUMA_NODES + 1, 0) == 0;
+}
