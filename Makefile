@@ -5,6 +5,7 @@
 # make check      installs what is missing, builds, runs the tests
 # make check-all  more of the tests: also under the sanitizers
 # make tests      builds the tests alone
+# make bench      measures the library against this machine's limits
 # make deps       installs what is missing (as root, from the distribution)
 # make install    puts library, headers and zero.pc, as built, in PREFIX; make uninstall
 # make clean      removes every build folder
@@ -195,6 +196,13 @@ demo check check-all: deps
 demo-now: all
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n $(DEMO_RANKS) )$(BUILD)/gpt2 $(DEMO)
 
+# Each prints what the machine can do, what the library does, and the share.
+bench: all
+	$(BUILD)/zero bench adam
+	$(BUILD)/zero bench io
+	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 )$(BUILD)/zero bench comm
+	$(BUILD)/zero bench step
+
 # Suites named mpi* start MPI and run on 1 to 4 ranks, but not under a
 # sanitizer, which would report Open MPI.
 STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
@@ -254,4 +262,4 @@ clean:
 
 FORCE:
 .PHONY: all tests report deps deps-cross demo check check-all demo-now check-now check-all-now
-.PHONY: help clean FORCE
+.PHONY: bench help clean FORCE

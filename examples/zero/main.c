@@ -15,6 +15,7 @@ static const struct {
 } commands[] = {
     {"info", info_command, "what this machine and this build offer"},
     {"plan", plan_command, "what a model needs at every stage and place, and whether it fits here"},
+    {"bench", bench_command, "adam, io, comm or step against what the machine can do"},
 };
 enum { COMMANDS = sizeof(commands) / sizeof(*commands) };
 

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The command line of `zero bench`, medians, and the lines that are printed. */
+#include "examples/zero/bench.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/zero/disk.h"
+#include "examples/zero/launch.h"
+#include "examples/zero/tool.h"
+
+enum { SECONDS = 30 }; /* after this no further round begins, so that 45 s suffice */
+
+/* ------------------------------------------------------------------- samples */
+
+void samples_add(struct samples *s, double value)
+{
+    assert(s->count < BENCH_SAMPLES);
+    s->value[s->count++] = value;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double samples_median(const struct samples *s)
+{
+    double sorted[BENCH_SAMPLES];
+    assert(s->count > 0);
+    memcpy(sorted, s->value, (size_t)s->count * sizeof(*sorted));
+    qsort(sorted, (size_t)s->count, sizeof(*sorted), ascending);
+    return (sorted[(s->count - 1) / 2] + sorted[s->count / 2]) / 2;
+}
+
+bool bench_over(const struct bench *b)
+{
+    return !b->full && tool_now() - b->started > SECONDS;
+}
+
+/* -------------------------------------------------------------------- output */
+
+static void three_lines(const char *name, double limit, double ours, double share, const char *unit)
+{
+    printf("%s_limit %.4g %s\n%s_ours %.4g %s\n%s_share %.3f\n", name, limit, unit, name, ours,
+           unit, name, share);
+    fflush(stdout);
+}
+
+void bench_rate(const char *name, double limit, double ours, const char *unit)
+{
+    three_lines(name, limit, ours, ours / limit, unit);
+}
+
+void bench_seconds(const char *name, double limit, double ours)
+{
+    three_lines(name, limit, ours, limit / ours, "s");
+}
+
+void bench_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("# ", stdout);
+    vprintf(format, args);
+    putchar('\n');
+    va_end(args);
+    fflush(stdout);
+}
+
+int bench_cpus(void)
+{
+    cpu_set_t set;
+    int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    return cpus < 1 ? 1 : cpus > 64 ? 64 : cpus;
+}
+
+/* ------------------------------------------------------------------- command */
+
+#define FIELD(field) .offset = offsetof(struct bench, field)
+
+static const struct option table[] = {
+    {"full", .kind = OPTION_FLAG, FIELD(full), .help = "larger sizes and more rounds: minutes"},
+    {"quick", .kind = OPTION_FLAG, FIELD(quick),
+     .help = "tiny sizes: shows that it runs, measures nothing worth keeping"},
+    {"threads", .kind = OPTION_WHOLE, FIELD(threads), .min = 1, .max = 64, .value = "K",
+     .shown = "1, then all this process may use", .help = "adam: with so many threads alone"},
+    {"params", .kind = OPTION_SIZE, FIELD(params), .min = 1 << 16, .max = 0x1p40, .value = "COUNT",
+     .initial = "64M", .help = "step: elements of the model"},
+    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR",
+     .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
+     .help = "io and step: folder for the files"},
+    {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
+};
+enum { OPTIONS = sizeof(table) / sizeof(*table) };
+
+static const struct tool_options options = {
+    .usage =
+        "usage: zero bench adam|io|comm|step [options]\n\n"
+        "  adam   the update kernel against a loop with the same reads and writes and no\n"
+        "         arithmetic to speak of (30 bytes a parameter); 1M elements, which fit in a\n"
+        "         cache, against the square roots and divisions alone\n"
+        "  io     the rings against plain threads with pread and pwrite, and bare io_uring, at\n"
+        "         several sizes of block and depths, the best of them\n"
+        "  comm   all-gather and ordered reduce between ranks (mpirun -n N zero bench comm)\n"
+        "         against their memory traffic, streamed by all ranks at once\n"
+        "  step   zero_step to its last write, optimizer state in files, against its bytes at the\n"
+        "         bandwidth of reads and writes together\n\n"
+        "Prints NAME_limit, NAME_ours and NAME_share; limit and ours are measured in turn, in one\n"
+        "run, on the same memory. Results are checked first. Each ends within 45 s.\n",
+    .table = table,
+    .count = OPTIONS,
+};
+
+static const struct kind {
+    const char *name;
+    int (*run)(const struct bench *b);
+    bool ranks; /* for several of them */
+    bool files;
+} kinds[] = {
+    {"adam", bench_adam, .ranks = false, .files = false},
+    {"io", bench_io, .ranks = false, .files = true},
+    {"comm", bench_comm, .ranks = true, .files = false},
+    {"step", bench_step, .ranks = false, .files = true},
+};
+enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
+
+static bool was_given(const bool *given, const char *name)
+{
+    return given[options_index(table, OPTIONS, name)];
+}
+
+static int contradictions(const struct kind *kind, const struct bench *b, const bool *given)
+{
+    struct launch l = launch_find();
+    if (b->full && b->quick)
+        return tool_refuse("--full and --quick contradict each other. Give one of them.");
+    if (was_given(given, "params") && strcmp(kind->name, "step") != 0)
+        return tool_refuse("--params is for zero bench step, not for %s. Leave it out.",
+                           kind->name);
+    if (was_given(given, "threads") && strcmp(kind->name, "adam") != 0)
+        return tool_refuse("--threads is for zero bench adam, not for %s. Leave it out.",
+                           kind->name);
+    if (b->nvme_path && !kind->files)
+        return tool_refuse("--nvme-path is for zero bench io and step, %s uses no files. Leave it "
+                           "out.",
+                           kind->name);
+    if (!kind->ranks && l.ranks > 1)
+        return tool_refuse("zero bench %s measures one process, and %d were launched. Start it "
+                           "without mpirun or srun -n.",
+                           kind->name, l.ranks);
+    return 0;
+}
+
+static int kind_run(const struct kind *kind, int argc, char **argv)
+{
+    struct bench b = {0};
+    const char *variable;
+    bool given[OPTIONS];
+    int status = tool_parse(&options, argc, argv, &b, given, &b.help);
+    if (status != TOOL_GO_ON)
+        return status;
+    status = contradictions(kind, &b, given);
+    if (status)
+        return status;
+    if (!b.nvme_path)
+        b.nvme_path = disk_default(&variable);
+    if (b.quick && !was_given(given, "params"))
+        b.params = 1 << 20;
+    b.started = tool_now();
+    return kind->run(&b);
+}
+
+int bench_command(int argc, char **argv)
+{
+    if (argc < 2)
+        return tool_refuse("zero bench stands without a name. Give adam, io, comm or step.");
+    for (int i = 0; i < KINDS; i++)
+        if (strcmp(argv[1], kinds[i].name) == 0)
+            return kind_run(&kinds[i], argc - 1, argv + 1);
+    if (strncmp(argv[1], "--", 2) == 0) { /* --help, or a sentence about what it is not */
+        struct bench b = {0};
+        bool given[OPTIONS];
+        int status = tool_parse(&options, argc, argv, &b, given, &b.help);
+        return status != TOOL_GO_ON
+                   ? status
+                   : tool_refuse("zero bench stands without a name. Give adam, io, comm or step.");
+    }
+    return tool_refuse("There is no bench '%s'. Give adam, io, comm or step.", argv[1]);
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * `zero bench`: each bench checks that the library's result is right, then
+ * measures in turn what the machine can do (limit) and what the library does
+ * (ours) on the same memory, and prints the medians. Times of another run, or
+ * of another machine, are never compared.
+ */
+#ifndef EXAMPLES_ZERO_BENCH_H
+#define EXAMPLES_ZERO_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { BENCH_SAMPLES = 64 };
+
+struct bench {
+    bool full, quick, help;
+    int threads;    /* 0: all that this process may use */
+    int64_t params; /* of step */
+    const char *nvme_path;
+    double started;
+};
+
+/* One quantity's samples, in the order they were taken. */
+struct samples {
+    double value[BENCH_SAMPLES];
+    int count;
+};
+
+void samples_add(struct samples *s, double value);
+double samples_median(const struct samples *s);
+
+/* Whether the time of a bench that is not --full is up. */
+bool bench_over(const struct bench *b);
+
+/* The three lines of one result. A rate's share is ours / limit, a time's
+ * limit / ours: 1 is the limit. */
+void bench_rate(const char *name, double limit, double ours, const char *unit);
+void bench_seconds(const char *name, double limit, double ours);
+
+/* A line for people: "# ...". */
+void bench_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* CPUs that this process may use. */
+int bench_cpus(void);
+
+/* The benches; they return the exit status. */
+int bench_adam(const struct bench *b);
+int bench_io(const struct bench *b);
+int bench_comm(const struct bench *b);
+int bench_step(const struct bench *b);
+
+#endif

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads, writes, and both at once: each limit and each ring moves the whole
+ * file once in every round, in turn; the best limit is the limit.
+ */
+#include "examples/zero/bench_io.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "examples/zero/bench.h"
+#include "examples/zero/disk.h"
+#include "examples/zero/tool.h"
+
+enum { ENGINES_MAX = 16, RINGS = 2 };
+
+/* Requests of 4 MiB, 12 at once: 48 MiB under way, as four chunks of 12 MiB are. */
+static const struct io_engine rings[RINGS] = {
+    {"uring", io_ring_uring_pass, 4 << 20, 12},
+    {"posix", io_ring_posix_pass, 4 << 20, 12},
+};
+
+struct series {
+    struct samples speed, cpu;
+};
+
+static bool there(const struct io_engine *e)
+{
+    return strcmp(e->name, "uring") != 0 || io_uring_there();
+}
+
+/* ------------------------------------------------------------------- check */
+
+/* A ring reads what was written, here the content of offset from, and what it
+ * writes, the content that follows, is read back. */
+static int check_ring(struct io_file *file, const struct io_engine *e, int64_t from)
+{
+    int64_t bytes = file->bytes, block = e->block;
+    int depth = (int)(bytes / block); /* each block in a buffer of its own */
+    memset(file->memory, 0, (size_t)bytes);
+    if (e->pass(file, IO_READ, block, depth))
+        return -1;
+    snprintf(file->error, sizeof(file->error), "The ring %s read other bytes than were written.",
+             e->name);
+    if (!io_content_is(file->memory, from, bytes))
+        return -1;
+    io_content_fill(file->memory, from + bytes, bytes);
+    if (e->pass(file, IO_WRITE, block, depth))
+        return -1;
+    memset(file->memory, 0, (size_t)bytes);
+    snprintf(file->error, sizeof(file->error), "The ring %s wrote other bytes than it was given.",
+             e->name);
+    bool same = pread(file->fd, file->memory, (size_t)bytes, 0) == bytes &&
+                io_content_is(file->memory, from + bytes, bytes);
+    return same ? 0 : -1;
+}
+
+/* Over as much of the file as there is memory. */
+static int check(struct io_file *file)
+{
+    int64_t whole = file->bytes, from = 0;
+    int status = 0;
+    file->bytes = whole < file->memory_bytes ? whole : file->memory_bytes;
+    for (int i = 0; i < RINGS && !status; i++)
+        if (there(&rings[i])) {
+            status = check_ring(file, &rings[i], from);
+            from += file->bytes;
+        }
+    file->bytes = whole;
+    return status;
+}
+
+/* ------------------------------------------------------------------ measure */
+
+static int series_add(struct io_file *file, const struct io_engine *e, enum io_mode mode, bool keep,
+                      struct series *s)
+{
+    struct io_speed speed;
+    if (io_measure(file, e, mode, &speed))
+        return -1;
+    if (keep) {
+        samples_add(&s->speed, 1e-9 * speed.bytes_per_second);
+        samples_add(&s->cpu, 1e9 * speed.cpu_per_byte);
+    }
+    return 0;
+}
+
+static void mode_print(const char *mode, const struct io_engine *limits, int count,
+                       const struct series *limit, const struct series *ours)
+{
+    int best = 0;
+    char name[64];
+    for (int i = 1; i < count; i++)
+        if (samples_median(&limit[i].speed) > samples_median(&limit[best].speed))
+            best = i;
+    bench_note("io_%s limit: %s, blocks of %s, %d at once, %.4f CPU seconds per GB", mode,
+               limits[best].name, in_bytes(limits[best].block).text, limits[best].depth,
+               samples_median(&limit[best].cpu));
+    for (int i = 0; i < RINGS; i++) {
+        if (!there(&rings[i]))
+            continue;
+        snprintf(name, sizeof(name), "io_%s_%s", mode, rings[i].name);
+        bench_rate(name, samples_median(&limit[best].speed), samples_median(&ours[i].speed),
+                   "GB/s");
+        printf("%s_cpu %.4f s/GB\n", name, samples_median(&ours[i].cpu));
+    }
+    fflush(stdout);
+}
+
+/* All engines in turn, round after round; the first round warms up. until: of
+ * the bench's time, the part after which no round begins. */
+static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mode,
+                    const char *name, double until)
+{
+    static struct series limit[ENGINES_MAX], ours[RINGS];
+    int count, rounds = b->quick ? 1 : b->full ? 9 : 5;
+    const struct io_engine *limits = io_limits(&count);
+    memset(limit, 0, sizeof(limit));
+    memset(ours, 0, sizeof(ours));
+    for (int r = b->quick; r <= rounds; r++) {
+        if (r > 1 && !b->full && tool_now() - b->started > until)
+            break;
+        for (int i = 0; i < count || i < RINGS; i++) {
+            if (i < count && series_add(file, &limits[i], mode, r > 0, &limit[i]))
+                return -1;
+            if (i < RINGS && there(&rings[i]) && series_add(file, &rings[i], mode, r > 0, &ours[i]))
+                return -1;
+        }
+    }
+    mode_print(name, limits, count, limit, ours);
+    return 0;
+}
+
+int bench_io(const struct bench *b)
+{
+    static const char *const modes[IO_MODES] = {"read", "write", "mixed"};
+    int64_t bytes = (int64_t)(b->quick ? 48 : b->full ? 4032 : 384) << 20;
+    struct io_file file;
+    struct disk disk;
+    disk_look(&disk, b->nvme_path);
+    int status = io_file_open(&file, b->nvme_path, bytes, !b->full);
+    if (!status)
+        bench_note("%s in %s (%s%s), %s", in_bytes(file.bytes).text, b->nvme_path, disk.type,
+                   disk.memory ? ": this is RAM, no disk" : "",
+                   file.direct ? "O_DIRECT" : "through the page cache: no disk is measured");
+    if (!status && !io_uring_there())
+        bench_note("io_uring does not work here: its lines are left out");
+    if (!status)
+        status = check(&file);
+    for (int mode = 0; mode < IO_MODES && !status; mode++)
+        status = mode_run(b, &file, (enum io_mode)mode, modes[mode], 11.0 * (mode + 1));
+    if (status)
+        status = tool_fail("%s", file.error);
+    io_file_close(&file);
+    return status;
+}

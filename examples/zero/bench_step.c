@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * zero_step to its last write, with the optimizer state in files: what a user
+ * waits for when nothing hides it. Its limit is the bytes it moved, divided by
+ * the bandwidth of reads and writes together, measured in the same rounds. The
+ * engine is used as a program uses it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/zero/bench.h"
+#include "examples/zero/bench_io.h"
+#include "examples/zero/tool.h"
+#include "include/zero.h"
+
+enum { UNITS = 16, LIMITS_MAX = 16 };
+
+struct model {
+    struct zero *z;
+    struct zero_param params[UNITS];
+    struct zero_normal normal[UNITS];
+    char names[UNITS][16];
+    int64_t unit; /* elements */
+};
+
+/* -------------------------------------------------------------------- engine */
+
+static int fail(struct model *m)
+{
+    return tool_fail("%s", m->z ? zero_last_error(m->z) : "Out of memory for an engine.");
+}
+
+static void model_describe(struct model *m, int64_t elements)
+{
+    *m = (struct model){.unit = (elements + UNITS - 1) / UNITS};
+    for (int u = 0; u < UNITS; u++) {
+        snprintf(m->names[u], sizeof(m->names[u]), "unit.%d", u);
+        m->normal[u] = (struct zero_normal){.seed = 1, .stream = (uint64_t)u, .std = 0.02f};
+        m->params[u] = (struct zero_param){.name = m->names[u],
+                                           .unit = u,
+                                           .ndim = 1,
+                                           .shape = {m->unit},
+                                           .fill = zero_fill_normal,
+                                           .fill_arg = &m->normal[u]};
+    }
+}
+
+static int engine_create(struct model *m, const struct zero_config *config)
+{
+    const struct zero_adam adam = {
+        .lr = 1e-3, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1};
+    if (zero_create(&m->z, m->params, UNITS, config) || zero_set_adam(m->z, 0, &adam))
+        return fail(m);
+    return 0;
+}
+
+/* A forward and a backward that compute nothing: gradients are 2^-7 or so. */
+static int micro_step(struct model *m)
+{
+    for (int u = 0; u < UNITS; u++)
+        if (zero_acquire(m->z, u) || zero_release(m->z, u))
+            return fail(m);
+    for (int u = UNITS - 1; u >= 0; u--) {
+        uint16_t *grad = zero_grad_data(m->z, u);
+        if (!grad)
+            return fail(m);
+        for (int64_t i = 0; i < m->unit; i++)
+            grad[i] = (uint16_t)(0x3C00 + (i * 37 + u) % 128);
+        if (zero_reduce(m->z, u))
+            return fail(m);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------- check */
+
+static int digest_of(const struct zero_config *config, struct zero_digest *digest)
+{
+    struct model m;
+    model_describe(&m, 1 << 18);
+    int status = engine_create(&m, config);
+    for (int step = 0; step < 3 && !status; step++) {
+        status = micro_step(&m);
+        if (!status && zero_step(m.z, NULL))
+            status = fail(&m);
+    }
+    if (!status && zero_digest(m.z, digest))
+        status = fail(&m);
+    zero_destroy(m.z);
+    return status;
+}
+
+static struct zero_config config_of(const struct bench *b)
+{
+    return (struct zero_config){.size = sizeof(struct zero_config),
+                                .stage = 3,
+                                .dtype = ZERO_BF16,
+                                .offload = ZERO_HOST,
+                                .offload_optimizer = ZERO_NVME,
+                                .nvme_path = b->nvme_path};
+}
+
+/* A small model gives the same bits in files and in memory. */
+static int check(const struct bench *b)
+{
+    struct zero_digest here, there;
+    struct zero_config files = config_of(b);
+    struct zero_config memory = {.size = sizeof(memory), .dtype = ZERO_BF16};
+    files.chunk = 1 << 14;
+    int status = digest_of(&memory, &here);
+    if (!status)
+        status = digest_of(&files, &there);
+    if (!status && memcmp(&here, &there, sizeof(here)) != 0)
+        status = tool_fail("Three steps with the state in files give other bits than in memory. "
+                           "This is a fault of the library or of the machine: do not train with "
+                           "it.");
+    return status;
+}
+
+/* ----------------------------------------------------------------- measure */
+
+struct series {
+    struct samples limit[LIMITS_MAX], seconds, bytes;
+};
+
+static int64_t moved(const struct zero_stats *s)
+{
+    return s->io.state_read + s->io.state_written + s->io.param_read + s->io.param_written;
+}
+
+/* One step. What was read ahead of it, while there were gradients to reduce, is
+ * not counted, neither as bytes nor as time. Reading the last element waits for
+ * the last chunk's write; the chunk it reads for that is counted in both. */
+static int step_once(struct model *m, double *seconds, double *bytes)
+{
+    struct zero_stats before, after;
+    float last;
+    if (micro_step(m))
+        return 1;
+    if (zero_stats(m->z, &before))
+        return fail(m);
+    double start = tool_now();
+    if (zero_step(m->z, NULL) || zero_read(m->z, UNITS - 1, ZERO_MASTER, m->unit - 1, 1, &last))
+        return fail(m);
+    *seconds = tool_now() - start;
+    if (zero_stats(m->z, &after))
+        return fail(m);
+    *bytes = (double)(moved(&after) - moved(&before));
+    return 0;
+}
+
+static int round_run(struct model *m, struct io_file *file, bool keep, struct series *s)
+{
+    int count;
+    double seconds = 0, bytes = 0;
+    const struct io_engine *limits = io_limits(&count);
+    for (int i = 0; i < count; i++) {
+        struct io_speed speed;
+        if (io_measure(file, &limits[i], IO_MIXED, &speed))
+            return tool_fail("%s", file->error);
+        if (keep)
+            samples_add(&s->limit[i], speed.bytes_per_second);
+    }
+    if (step_once(m, &seconds, &bytes))
+        return 1;
+    if (keep) {
+        samples_add(&s->seconds, seconds);
+        samples_add(&s->bytes, bytes);
+    }
+    return 0;
+}
+
+static void print(const struct bench *b, const struct model *m, const struct series *s)
+{
+    struct zero_stats stats;
+    char name[64];
+    int count, best = 0;
+    const struct io_engine *limits = io_limits(&count);
+    for (int i = 1; i < count; i++)
+        if (samples_median(&s->limit[i]) > samples_median(&s->limit[best]))
+            best = i;
+    if (zero_stats(m->z, &stats) == ZERO_OK)
+        bench_note("ring %s in %s (%s), %d threads; %s moved in the time of a step, which plans %s",
+                   stats.ring, stats.nvme_path, stats.nvme_type, stats.threads,
+                   in_bytes((int64_t)samples_median(&s->bytes)).text,
+                   in_bytes(stats.plan.read_bytes + stats.plan.written_bytes).text);
+    bench_note("limit: %.4g GB/s read and written together by %s, blocks of %s, %d at once",
+               1e-9 * samples_median(&s->limit[best]), limits[best].name,
+               in_bytes(limits[best].block).text, limits[best].depth);
+    snprintf(name, sizeof(name), "step_%lldM", (long long)(b->params >> 20));
+    bench_seconds(name, samples_median(&s->bytes) / samples_median(&s->limit[best]),
+                  samples_median(&s->seconds));
+}
+
+static int measure(const struct bench *b, struct model *m, struct io_file *file)
+{
+    static struct series s;
+    int rounds = b->quick ? 1 : b->full ? 15 : 7;
+    memset(&s, 0, sizeof(s));
+    for (int r = 0; r <= rounds && !(r > 1 && bench_over(b)); r++) /* round 0 warms up */
+        if (round_run(m, file, r > 0, &s))
+            return 1;
+    print(b, m, &s);
+    return 0;
+}
+
+int bench_step(const struct bench *b)
+{
+    struct model m = {0};
+    struct io_file file;
+    struct zero_config config = config_of(b);
+    int status = check(b);
+    if (status)
+        return status;
+    if (io_file_open(&file, b->nvme_path, (int64_t)(b->quick ? 48 : 384) << 20, !b->full))
+        status = tool_fail("%s", file.error);
+    model_describe(&m, b->params);
+    if (!status)
+        status = engine_create(&m, &config);
+    if (!status)
+        status = measure(b, &m, &file);
+    zero_destroy(m.z);
+    io_file_close(&file);
+    return status;
+}
