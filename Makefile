@@ -217,7 +217,8 @@ MATRIX := tests/equal/matrix.sh
 GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"$(MATRIX) --self-test $(BUILD)/gpt2" \
 	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
-	"tests/plan.sh $(BUILD)/gpt2"
+	"tests/plan.sh $(BUILD)/gpt2" \
+	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
 

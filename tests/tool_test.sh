@@ -1,0 +1,374 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The tool: tests/tool_test.sh ZERO | --self-test
+# info names what it must, also where the kernel tells nothing; plan agrees with
+# a computation by hand and says what does not fit; each bench ends and prints
+# its three lines; what is wrong gets one sentence and status 2. Speed is not
+# judged. --self-test puts programs in the tool's place that break these rules.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+read -ra launcher <<<"${MPIRUN-mpirun}"
+checks=0 failures=0
+limit=60 # seconds for a command: a hang is longer
+# What tells how a job was launched would tell it of this script, too.
+unset SLURM_TMPDIR TMPDIR ZERO_DEVICE_MEMORY ZERO_ISA
+for name in $(compgen -e | grep -E '^(SLURM_|PMI|OMPI_COMM_|MV2_COMM)'); do
+    unset "$name"
+done
+
+verdict() { # 0: passed, what
+    checks=$((checks + 1))
+    [ "$1" = 0 ] && return
+    failures=$((failures + 1))
+    echo "WRONG: $2"
+}
+
+tool() { # environment or nothing, arguments; standard output and error are kept
+    local environment=()
+    while [[ ${1-} == *=* ]]; do
+        environment+=("$1")
+        shift
+    done
+    timeout -k 5 "$limit" env "${environment[@]}" "$zero" "$@" >"$scratch/out" 2>"$scratch/err" \
+        </dev/null
+}
+
+has() { # pattern, what it is about
+    grep -qE "$1" "$scratch/out"
+    verdict $? "$2: no line with '$1'"
+}
+
+# ------------------------------------------------------------------- wrong use
+
+refused() { # the sentence | arguments, after an environment
+    local sentence=$1 status
+    shift
+    tool "$@"
+    status=$?
+    [ "$status" = 2 ] && [ ! -s "$scratch/out" ] && [ "$(wc -l <"$scratch/err")" = 1 ] &&
+        grep -qE "^zero: .*$sentence" "$scratch/err"
+    verdict $? "$*: status $status, $(cat "$scratch/err"), expected 2 and '$sentence'"
+}
+
+wrong_use() {
+    refused "No command is given\."
+    refused "There is no command 'plann'\." plann
+    refused "There is no option --unknown\." info --unknown
+    refused "'now' stands where an option should\." info now
+    refused "--ranks is given '0'" plan --ranks 0
+    refused "--model is given 'd5'" plan --model d5
+    refused "--params and --layers contradict each other\." plan --params 1M --layers 3
+    refused "--unit-size is for --params" plan --unit-size 64
+    refused "--ranks-per-node 3 is more than --ranks 2\." plan --ranks-per-node 3
+    refused "--channels 70 cannot be divided among 4 heads\." plan --channels 70 --heads 4
+    refused "--state split is for bf16 models\." plan --dtype fp32 --state split
+    refused "--chunk 100 is not a multiple of 64\." plan --chunk 100
+    refused "Give a larger --unit-size\." plan --params 1G --unit-size 1
+    refused "ZERO_DEVICE_MEMORY is 'much', which is no size\." ZERO_DEVICE_MEMORY=much plan
+    refused "zero bench stands without a name\." bench
+    refused "There is no bench 'disk'\." bench disk
+    refused "--full and --quick contradict each other\." bench adam --full --quick
+    refused "--params is for zero bench step" bench io --params 1M
+    refused "--threads is for zero bench adam" bench comm --threads 1
+    refused "--nvme-path is for zero bench io and step" bench adam --nvme-path /
+    refused "2 were launched\." OMPI_COMM_WORLD_SIZE=2 bench io
+    refused "There is no page on 'pages'\." help pages
+    refused "zero help takes one topic" help law mpi
+}
+
+# A folder that cannot be used is the run's failure, not the command line's.
+failed() { # pattern, arguments
+    local pattern=$1 status
+    shift
+    tool "$@"
+    status=$?
+    [ "$status" = 1 ] && grep -qE "^zero: .*$pattern" "$scratch/err"
+    verdict $? "$*: status $status, $(cat "$scratch/err"), expected 1 and '$pattern'"
+}
+
+# ------------------------------------------------------------------------ info
+
+facts() { # what a machine of any kind is told of
+    local fact
+    for fact in libzero compiler MPI liburing oneDNN kernel io_uring model CPUs "affinity mask" \
+        "NUMA nodes" "instruction sets" "kernels chosen" available "cgroup limit" \
+        "transparent huge pages" RLIMIT_MEMLOCK "default for nvme" /var/tmp "launched under"; do
+        has "^  $fact  *[^ ]" "info"
+    done
+    has '^  (GPU [0-9]|GPUs)  *[^ ]' "info"
+}
+
+info() {
+    tool info
+    verdict $? "info failed: $(cat "$scratch/err")"
+    facts
+    has "^  libzero  *$(sed -n 's/^#define ZERO_VERSION "\(.*\)"/\1/p' include/zero.h)\$" "info"
+    has '^  launched under .*single process' "info"
+    tool SLURM_JOB_ID=7 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 info
+    has '^  launched under  *Slurm without PMIx' "info in a step without PMIx"
+    has '^  SLURM_PROCID  *1$' "info in a step without PMIx"
+    tool SLURM_JOB_ID=7 PMIX_RANK=0 SLURM_STEP_NUM_TASKS=2 info
+    has '^  launched under  *Slurm with PMIx' "info in a step with PMIx"
+    tool ZERO_ISA=scalar info
+    has '^  kernels chosen  *scalar' "info with ZERO_ISA"
+    tool TMPDIR=/dev/shm SLURM_TMPDIR="$scratch/nothing" info
+    # shellcheck disable=SC2016 # the name of a variable is meant
+    has '^  \$SLURM_TMPDIR .*No such file' "info with a folder that is not there"
+    [ "$(stat -f -c %T /dev/shm)" != tmpfs ] || has 'tmpfs is RAM' "info with a tmpfs"
+    info_blind
+    info_ranks
+}
+
+# Without /proc and /sys it knows less, and says so.
+info_blind() {
+    local hide='mount -t tmpfs none /sys && mount -t tmpfs none /proc && shift && exec "$@"'
+    if ! unshare -m sh -c 'mount -t tmpfs none /sys && mount -t tmpfs none /proc' 2>/dev/null; then
+        echo "skipped: info without /proc and /sys: nothing can be mounted (root can)"
+        return
+    fi
+    timeout "$limit" unshare -m sh -c "$hide" sh - "$zero" info >"$scratch/out" 2>"$scratch/err"
+    verdict $? "info without /proc and /sys failed: $(cat "$scratch/err")"
+    facts
+}
+
+# One process of a node speaks.
+info_ranks() {
+    if ! command -v "${launcher[0]-}" >/dev/null; then
+        echo "skipped: info on two ranks, for want of mpirun"
+        return
+    fi
+    timeout "$limit" "${launcher[@]}" -q -n 2 "$zero" info >"$scratch/out" 2>&1 </dev/null
+    verdict $? "info on two ranks failed"
+    [ "$(grep -c '^  libzero ' "$scratch/out")" = 1 ]
+    verdict $? "info on two ranks: $(grep -c '^  libzero ' "$scratch/out") of them spoke"
+    has '^  launched under  *mpirun' "info on two ranks"
+}
+
+# ------------------------------------------------------------------------ plan
+
+column() { # row "stage,place", name: that column of the CSV
+    awk -F, -v row="$1" -v name="$2" '
+        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i }
+        $1 "," $2 == row { print $at }' "$scratch/out"
+}
+
+equals() { # row, column, expected
+    local value
+    value=$(column "$1" "$2")
+    [ "$value" = "$3" ]
+    verdict $? "plan, row $1: $2 is '$value', expected $3"
+}
+
+up() { # to whole pages
+    echo $((($1 + 4095) / 4096 * 4096))
+}
+
+# 2 layers of 64 channels, 32 positions, 256 tokens; all tensors are multiples of
+# 64 elements. Units are padded to 128 for two ranks: embeddings (256 + 32) * 64,
+# blocks 12 * 64^2 + 13 * 64 = 49984 -> 50048, the last norm 128.
+by_hand() {
+    local embed=18432 block=50048 final=128 whole shard slots state
+    whole=$((embed + 2 * block + final)) # 118656
+    shard=$((whole / 2))
+    tool plan --layers 2 --channels 64 --seq 32 --vocab 256 --ranks 2 --csv
+    verdict $? "plan --csv failed: $(cat "$scratch/err")"
+    # Three gradient slots in bf16; the reduction's pieces: half a block, to 256, twice.
+    slots=$((2 * $(up $((2 * block))) + $(up $((2 * embed))) + $(up $((2 * 50176)))))
+    equals 0,none device $(($(up $((2 * whole))) + $(up $((4 * whole))) + $(up $((12 * whole))) + slots))
+    equals 1,none device $(($(up $((2 * whole))) + $(up $((4 * shard))) + $(up $((12 * shard))) + slots))
+    equals 0,none nvme 0
+    # One chunk holds all: three arrays of fp32 in whole pages. Each rank has a file.
+    state=$((3 * $(up $((4 * whole)))))
+    equals 0,nvme nvme $state
+    equals 0,nvme node_nvme $((2 * state))
+    state=$((3 * $(up $((4 * shard)))))
+    equals 1,nvme nvme $state
+    equals 1,nvme read $state
+    equals 1,nvme written $state
+    equals 2,nvme nvme $state
+    equals 3,nvme nvme $((state + $(up $((2 * shard)))))
+    equals 3,nvme read $state
+    equals 3,nvme written $((state + $(up $((2 * shard)))))
+    equals 3,cpu nvme 0
+    equals 3,none node_device $((2 * $(column 3,none device)))
+    equals 1,none gather $((2 * shard))
+    equals 0,none gather 0
+}
+
+fitting() {
+    local bytes shape=(--params 1M --unit-size 64K --csv)
+    tool plan "${shape[@]}"
+    bytes=$(column 1,cpu device)
+    equals 1,cpu fits 1
+    tool ZERO_DEVICE_MEMORY="$bytes" plan "${shape[@]}"
+    equals 1,cpu fits 1
+    equals 0,none fits 0
+    tool ZERO_DEVICE_MEMORY=$((bytes - 1)) plan "${shape[@]}"
+    equals 1,cpu fits 0
+    has '^1,cpu,.*device of a rank: .* needed' "plan on a small device"
+    tool plan --params 1G --unit-size 1M --device-memory 1M --ranks 1
+    has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB there$' "plan"
+    tool plan --params 16384G --unit-size 1G --csv
+    has '^3,nvme,.*,0,"memory: ' "plan of a model beyond any memory"
+    tool plan --params 1M --nvme-path "$scratch/nothing"
+    has '^ *3 nvme .*✗ files: .*nothing: No such file' "plan with a folder that is not there"
+    has '^ *3 cpu .*✓$' "plan with a folder that is not there"
+}
+
+# ----------------------------------------------------------------------- bench
+
+# Each of the names has its three lines, and the share is the quotient.
+three_lines() { # quotient: "ours/limit" or "limit/ours", name...
+    local quotient=$1 name
+    shift
+    for name in "$@"; do
+        awk -v name="$name" -v quotient="$quotient" '
+            NF == 3 && $1 == name "_limit" && $2 > 0 { limit = $2; unit = $3; next }
+            NF == 3 && $1 == name "_ours" && $2 > 0 && $3 == unit { ours = $2; next }
+            NF == 2 && $1 == name "_share" { share = $2; found++; next }
+            index($1, name "_") == 1 && !($1 ~ /_cpu$/) { extra++ }
+            END {
+                if (!limit || !ours) exit 1
+                ratio = quotient == "ours/limit" ? ours / limit : limit / ours
+                error = share / ratio - 1
+                exit !(found == 1 && !extra && error < 0.01 && error > -0.01)
+            }' "$scratch/out"
+        verdict $? "bench: not the three lines of $name: $(grep "^$name" "$scratch/out" | tr '\n' ';')"
+    done
+}
+
+run_bench() { # name, quotient, names of lines
+    local status name=$1 quotient=$2
+    shift 2
+    tool bench "$name" --quick
+    status=$?
+    [ "$status" = 0 ] && [ ! -s "$scratch/err" ]
+    verdict $? "bench $name --quick: status $status, $(cat "$scratch/err")"
+    three_lines "$quotient" "$@"
+}
+
+bench() {
+    local rings=(io_read_posix io_write_posix io_mixed_posix)
+    tool info
+    ! grep -q '^  liburing  *liburing' "$scratch/out" || ! grep -q '^  io_uring  *works' \
+        "$scratch/out" || rings+=(io_read_uring io_write_uring io_mixed_uring)
+    run_bench adam ours/limit adam_64K_1t
+    run_bench io ours/limit "${rings[@]}"
+    run_bench comm ours/limit comm_gather_1M comm_reduce_1M
+    run_bench step limit/ours step_1M
+    failed "No such file" bench io --quick --nvme-path "$scratch/nothing"
+    failed "No such file" bench step --quick --nvme-path "$scratch/nothing"
+    if command -v "${launcher[0]-}" >/dev/null; then
+        timeout "$limit" "${launcher[@]}" -q -n 2 "$zero" bench comm --quick >"$scratch/out" \
+            2>"$scratch/err" </dev/null
+        verdict $? "bench comm on two ranks failed: $(cat "$scratch/err")"
+        has '^# 2 ranks' "bench comm on two ranks"
+        three_lines ours/limit comm_gather_1M comm_reduce_1M
+    else
+        echo "skipped: bench comm on two ranks, for want of mpirun"
+    fi
+}
+
+# ------------------------------------------------------------------------ help
+
+help() {
+    local topic lines command
+    for topic in stages offload memory slurm mpi law environment errors; do
+        tool help "$topic"
+        verdict $? "help $topic failed"
+        lines=$(wc -l <"$scratch/out")
+        [ "$lines" -ge 15 ] && [ "$lines" -le 50 ]
+        verdict $? "help $topic: $lines lines are no page"
+        ! awk '{ gsub(/[\200-\277]/, "") } length($0) > 80 { exit 1 }' "$scratch/out"
+        [ $? = 1 ] || verdict 1 "help $topic: a line of more than 80 columns"
+        tool help
+        has "^  $topic " "help"
+    done
+    for command in info plan "bench adam" "bench"; do
+        # shellcheck disable=SC2086 # two words are two arguments
+        tool $command --help
+        verdict $? "$command --help failed"
+        has "^usage: zero ${command%% *}" "$command --help"
+        has "^  --help" "$command --help"
+    done
+    tool bench --help
+    has '^  --quick' "bench --help"
+    tool --help
+    has '^  plan ' "--help"
+}
+
+# ------------------------------------------------------------------- self-test
+
+# kind | what stands in for the tool | whether that is wrong
+broken() {
+    cat <<'LIST'
+refused|echo "zero: what, and why." >&2; exit 2|0
+refused|echo "zero: what, and why." >&2; exit 1|1
+refused|echo "zero: what, and why." >&2|1
+refused|echo "what, and why." >&2; exit 2|1
+refused|echo "zero: what, and how." >&2; exit 2|1
+refused|echo "zero: what, and why." >&2; echo more >&2; exit 2|1
+refused|echo "zero: what, and why." >&2; echo more; exit 2|1
+refused|exit 2|1
+refused|exec sleep 99|1
+failed|echo "zero: what, and why." >&2; exit 1|0
+failed|echo "zero: what, and why." >&2; exit 2|1
+bench|printf "x_limit 4 s\nx_ours 2 s\nx_share 0.500\n"|0
+bench|printf "x_limit 4 s\nx_ours 2 s\nx_cpu 1 s\nx_share 0.500\n"|0
+bench|printf "x_limit 4 s\nx_ours 2 s\nx_share 0.600\n"|1
+bench|printf "x_limit 4 s\nx_ours 2 m\nx_share 0.500\n"|1
+bench|printf "x_limit 4 s\nx_ours 2 s\n"|1
+bench|printf "x_limit nan s\nx_ours 2 s\nx_share 0.500\n"|1
+bench|printf "x_limit 4 s\nx_ours 2 s\nx_share 0.500\nx_share 0.500\n"|1
+bench|printf "x_limit 4 s\nx_ours 2 s\nx_share 0.500\nx_more 1\n"|1
+bench|printf "x_limit 4 s\nx_ours 2 s\nx_share 0.500\n"; exit 1|1
+bench|printf "x_limit 4 s\nx_ours 2 s\nx_share 0.500\n"; echo "zero: no." >&2|1
+plan|printf "stage,offload,device\n3,cpu,7\n"|0
+plan|printf "stage,offload,device\n3,cpu,8\n"|1
+plan|printf "stage,offload,nvme\n3,cpu,7\n"|1
+plan|printf "stage,offload,device\n2,cpu,7\n"|1
+LIST
+}
+
+self_test() {
+    local kind script wrong tested=0 missed=0 output
+    zero=$scratch/zero
+    while IFS='|' read -r kind script wrong; do
+        printf '#!/bin/bash\n%s\n' "$script" >"$zero"
+        chmod +x "$zero"
+        limit=10 failures=0
+        [[ $script != *99* ]] || limit=1
+        case $kind in
+        refused) refused "and why\." ;;
+        failed) failed "and why\." ;;
+        bench) run_bench x ours/limit x ;;
+        plan)
+            tool plan
+            equals 3,cpu device 7
+            ;;
+        esac >"$scratch/said"
+        output=$(cat "$scratch/said")
+        tested=$((tested + 1))
+        [ "$wrong" = $((failures > 0)) ] && continue
+        missed=$((missed + 1))
+        printf 'expected %s of: %s %s\n%s\n' "$wrong" "$kind" "$script" "$output"
+    done < <(broken)
+    checks=$tested failures=$missed
+}
+
+if [ "${1-}" = --self-test ]; then
+    self_test
+else
+    zero=$(realpath "${1:?"give the tool: tests/tool_test.sh ZERO | --self-test"}")
+    wrong_use
+    info
+    by_hand
+    fitting
+    bench
+    help
+fi
+echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
+[ "$failures" = 0 ]
