@@ -185,6 +185,17 @@ static void cut(struct plan *p, const struct layout *l)
         p->resident = min64(s->host_bytes / ((p->master + 8) * p->chunk), p->live);
 }
 
+/* How many chunks pass through slots: those in memory, or those behind them, which take the same
+ * slots. */
+static int64_t chunks_slotted(const struct plan *p)
+{
+    int64_t near = p->resident > 0 && plan_chunk_slotted(p, 0) ? p->resident : 0;
+    int64_t far = p->live - p->resident;
+    if (p->chunks > p->live && plan_chunk_slotted(p, p->live))
+        far += p->chunks - p->live;
+    return near > far ? near : far;
+}
+
 static void decide(struct plan *p, const struct layout *l)
 {
     const struct settings *s = &p->set;
@@ -202,9 +213,7 @@ static void decide(struct plan *p, const struct layout *l)
     p->slot_grad = s->grad != p->compute;
     p->slot_param = s->param != p->compute && (!p->shared || p->frozen > 0);
     p->slot_bounce = p->compute == ZERO_DEVICE && s->param == ZERO_NVME;
-    bool slotted = plan_chunk_slotted(p, p->chunks - 1);
-    slotted |= p->live > 0 && plan_chunk_slotted(p, p->live - 1);
-    p->chunk_slots = slotted ? (int)min64(s->chunk_slots, p->chunks) : 0;
+    p->chunk_slots = (int)min64(s->chunk_slots, chunks_slotted(p));
     p->gather_slots = p->whole_params ? 0 : (int)min64(s->gather_slots, l->units);
     p->grad_slots = (int)min64(s->grad_slots, l->units);
 }
