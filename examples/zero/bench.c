@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/launch.h"
 #include "examples/zero/disk.h"
-#include "examples/zero/launch.h"
 #include "examples/zero/tool.h"
 
 enum { SECONDS = 30 }; /* after this no further round begins, so that 45 s suffice */
