@@ -11,102 +11,8 @@
 #include <string.h>
 
 #include "tests/support/dry.h"
+#include "tests/support/dry_model.h"
 #include "tests/support/suite.h"
-
-#define UNITS_MAX   6
-#define TENSORS_MAX (4 * UNITS_MAX)
-
-/* ------------------------------------------------------------------- models */
-
-struct model {
-    int units, tensors;
-    struct zero_param params[TENSORS_MAX];
-    char names[TENSORS_MAX][16];
-};
-
-static void add_tensor(struct model *m, int unit, int64_t elements, bool frozen)
-{
-    int i = m->tensors++;
-    snprintf(m->names[i], sizeof(m->names[i]), "t%d", i);
-    m->params[i] = (struct zero_param){.name = m->names[i],
-                                       .unit = unit,
-                                       .ndim = 1,
-                                       .shape = {elements},
-                                       .flags = frozen ? ZERO_FROZEN : 0};
-    m->units = unit + 1 > m->units ? unit + 1 : m->units;
-}
-
-/* Units of elements each, as one tensor. */
-static void equal_units(struct model *m, int units, int64_t elements)
-{
-    *m = (struct model){0};
-    for (int u = 0; u < units; u++)
-        add_tensor(m, u, elements, false);
-}
-
-static int below(uint64_t *random, int n)
-{
-    *random = *random * 6364136223846793005u + 1442695040888963407u;
-    return (int)((*random >> 33) % (uint64_t)n);
-}
-
-/* Tensors of one kind; now and then one of them has no elements. */
-static void add_part(struct model *m, int unit, int64_t elements, bool frozen, uint64_t *random)
-{
-    add_tensor(m, unit, 1 + below(random, (int)elements), frozen);
-    if (below(random, 2))
-        add_tensor(m, unit, below(random, 6) ? 1 + below(random, 200) : 0, frozen);
-}
-
-/* Half of the models are trained in full; the others have parts and units that are
- * frozen, and some units without an element. */
-static void random_model(struct model *m, uint64_t *random)
-{
-    int units = 1 + below(random, UNITS_MAX);
-    bool full = below(random, 2);
-    *m = (struct model){0};
-    for (int u = 0; u < units; u++) {
-        int what = full ? 0 : below(random, 8);
-        if (what == 7 && m->tensors > 0) {
-            add_tensor(m, u, 0, below(random, 2));
-            continue;
-        }
-        if (what < 5)
-            add_part(m, u, 2500, false, random);
-        if (what > 2)
-            add_part(m, u, 1200, true, random);
-    }
-}
-
-static void random_formats(struct zero_config *c, uint64_t *random)
-{
-    c->dtype = (enum zero_dtype)below(random, 3);
-    if (c->dtype == ZERO_BF16 && below(random, 2))
-        c->state = ZERO_STATE_SPLIT;
-    if (below(random, 3) == 0)
-        c->grad_dtype = ZERO_BF16;
-    if (c->stage < 2 && c->offload_grad == ZERO_DEVICE && below(random, 2))
-        c->accumulate_in = ZERO_LOCAL;
-    c->accumulate = 1 + below(random, 3);
-}
-
-static struct zero_config random_config(uint64_t *random)
-{
-    const int64_t chunks[] = {64, 128, 320, 1088, 1 << 20}, shares[] = {0, 4000, 20000, 1 << 30};
-    struct zero_config c = {.size = sizeof(c), .stage = below(random, 4), .threads = 1};
-    c.offload_optimizer = (enum zero_place)(ZERO_DEVICE + below(random, 3));
-    c.offload_param = (enum zero_place)(ZERO_DEVICE + (c.stage == 3 ? below(random, 3) : 0));
-    c.offload_grad = (enum zero_place)(ZERO_DEVICE + below(random, 2));
-    random_formats(&c, random);
-    c.host_bytes = c.offload_optimizer == ZERO_NVME ? shares[below(random, 4)] : 0;
-    c.chunk = chunks[1 + below(random, 4)];
-    if (below(random, 8) == 0)
-        c.chunk = chunks[0];
-    c.chunk_slots = 2 + below(random, 4);
-    c.gather_slots = 1 + below(random, 6);
-    c.grad_slots = 1 + below(random, 4);
-    return c;
-}
 
 /* ------------------------------------------------------------ training loops */
 
@@ -339,6 +245,32 @@ START_TEST(an_empty_part_hides_no_gather)
         dry_write(&d, 1, PART_LIVE);
         must_acquire(&d, 1);
         dry_release(&d, 1);
+        dry_finish(&d);
+        expect_no_fault(&d, seed);
+        dry_destroy(&d);
+    }
+}
+END_TEST
+
+/* A unit's gradients come through another slot in each micro-step, because the order of
+ * the reduces changes. */
+START_TEST(sums_grow_in_turn)
+{
+    for (int seed = 0; seed < 100; seed++) {
+        struct model m;
+        struct dry d;
+        struct zero_config c = {.size = sizeof(c),
+                                .stage = seed % 4,
+                                .chunk = 128,
+                                .grad_slots = 2,
+                                .accumulate = 3,
+                                .accumulate_in = seed % 4 < 2 ? ZERO_LOCAL : ZERO_SHARD,
+                                .offload_grad = seed % 4 < 3 ? ZERO_DEVICE : ZERO_HOST};
+        equal_units(&m, 2, 640);
+        ck_assert(!dry_create(&d, m.params, m.tensors, &c, 2, 0, (uint64_t)seed));
+        for (int i = 0; i < 6; i++)
+            ck_assert(dry_reduce(&d, (i % 2) ^ (i / 2 % 2)));
+        dry_step(&d, seed % 2);
         dry_finish(&d);
         expect_no_fault(&d, seed);
         dry_destroy(&d);
@@ -777,6 +709,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, no_order_hurts, 0, 4);
     tcase_add_test(c, an_empty_part_hides_no_gather);
+    tcase_add_test(c, sums_grow_in_turn);
     tcase_add_loop_test(c, same_text_in_all_places, 0, FORMATS);
     tcase_add_loop_test(c, same_text_on_1024_ranks, 0, 4);
     tcase_add_loop_test(c, no_place_stops, 0, FORMATS);
