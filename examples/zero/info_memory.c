@@ -90,7 +90,7 @@ static void cgroups_print(void)
 
 /* -------------------------------------------------------------------- limits */
 
-static void limit_print(const char *name, int resource, bool bytes, const char *use)
+static void limit_print(const char *name, unsigned resource, bool bytes, const char *use)
 {
     struct rlimit limit;
     if (getrlimit(resource, &limit) != 0)
