@@ -14,7 +14,7 @@
 #include "examples/zero/tool.h"
 #include "include/zero.h"
 
-enum { UNITS = 16, LIMITS_MAX = 16 };
+enum { UNITS = 16, LIMITS_MAX = 16, WARM_SECONDS = 15 };
 
 struct model {
     struct zero *z;
@@ -151,7 +151,7 @@ static int step_once(struct model *m, double *seconds, double *bytes)
     return 0;
 }
 
-static int round_run(struct model *m, struct io_file *file, bool keep, struct series *s)
+static int round_run(struct model *m, struct io_file *file, struct series *s)
 {
     int count;
     double seconds = 0, bytes = 0;
@@ -160,15 +160,12 @@ static int round_run(struct model *m, struct io_file *file, bool keep, struct se
         struct io_speed speed;
         if (io_measure(file, &limits[i], IO_MIXED, &speed))
             return tool_fail("%s", file->error);
-        if (keep)
-            samples_add(&s->limit[i], speed.bytes_per_second);
+        samples_add(&s->limit[i], speed.bytes_per_second);
     }
     if (step_once(m, &seconds, &bytes))
         return 1;
-    if (keep) {
-        samples_add(&s->seconds, seconds);
-        samples_add(&s->bytes, bytes);
-    }
+    samples_add(&s->seconds, seconds);
+    samples_add(&s->bytes, bytes);
     return 0;
 }
 
@@ -199,9 +196,14 @@ static int measure(const struct bench *b, struct model *m, struct io_file *file)
     static struct series s;
     int rounds = b->quick ? 1 : b->full ? 15 : 7;
     memset(&s, 0, sizeof(s));
-    for (int r = 0; r <= rounds && !(r > 1 && bench_over(b)); r++) /* round 0 warms up */
-        if (round_run(m, file, r > 0, &s))
+    for (int r = 0; r <= rounds && !(r > 0 && bench_over(b)); r++) {
+        if (round_run(m, file, &s))
             return 1;
+        if (r == 0 && (b->full || tool_now() - b->started < WARM_SECONDS))
+            memset(&s, 0, sizeof(s)); /* it warmed up; where it took long, it counts */
+        else if (r == 0)
+            break;
+    }
     print(b, m, &s);
     return 0;
 }
