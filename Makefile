@@ -161,7 +161,7 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 	$(Q)$(LINK) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
 # These link the trainer as well, all of it but main.
-$(patsubst %,$(BUILD)/tests/%_test,model numeric options text tokens): \
+$(patsubst %,$(BUILD)/tests/%_test,model numeric options text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 .PRECIOUS: $(BUILD)/obj/%.o
 
@@ -217,7 +217,7 @@ MATRIX := tests/equal/matrix.sh
 GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"$(MATRIX) --self-test $(BUILD)/gpt2" \
 	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
-	"tests/plan.sh $(BUILD)/gpt2" \
+	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" \
 	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")

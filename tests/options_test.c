@@ -250,6 +250,7 @@ START_TEST(trainer_help)
                                  "deadline",
                                  "eval-every",
                                  "log",
+                                 "trace",
                                  "sample",
                                  "temperature",
                                  "plan",

@@ -46,6 +46,8 @@ cases() {
 1|1|ZERO_DEVICE_MEMORY=1000||bytes of device memory are needed, 1000 of 1000 are free
 1|1|ZERO_ISA=sse||There is no instruction set .sse.\.
 1|2||--log @/nothing/run.csv|'@/nothing/run\.csv' cannot be written: No such file
+1|2||--trace @/nothing/run.json|'@/nothing/run\.json' cannot be written: No such file
+1|2||--trace /dev/full|'/dev/full' could not be written to its end
 1|1||--log /dev/full|'/dev/full' could not be written to its end\.
 1|1||--lr 1e30 --steps 50|10 steps in a row were skipped
 LIST

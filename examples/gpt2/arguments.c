@@ -144,6 +144,8 @@ static const struct option table[] = {
      .help = "measure the loss of the held-out text every K steps; 0: never"},
     {"log", .kind = OPTION_TEXT, FIELD(log), .value = "FILE.csv", .shown = "none",
      .help = "a row of numbers per step"},
+    {"trace", .kind = OPTION_TEXT, FIELD(trace), .value = "FILE.json", .shown = "none",
+     .help = "what happened when, on all ranks, in Chrome's trace format"},
     {"sample", WHOLE(sample, 0, 1e6), .value = "N", .initial = "160",
      .help = "tokens to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",
@@ -359,6 +361,7 @@ uint64_t arguments_hash(const struct arguments *a)
         a->quiet,
         a->log != NULL,
         a->tokenizer != NULL,
+        a->trace != NULL,
         a->l2,
     };
     uint64_t hash = 0;

@@ -23,7 +23,7 @@ struct arguments {
     double lr, clip, weight_decay, beta1, beta2, eps, temperature, loss_scale;
     int64_t seed, host_bytes, chunk;
     int threads, slots, deadline, eval_every, sample;
-    const char *nvme_path, *log, *tokenizer;
+    const char *nvme_path, *log, *trace, *tokenizer;
     bool l2, recompute, plan, quiet, help;
 };
 

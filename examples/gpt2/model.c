@@ -28,6 +28,8 @@ struct gpt {
     struct compute compute; /* of a whole micro-batch */
     void *memory;
     int64_t bytes;
+    gpt_span_fn *span; /* or NULL */
+    void *span_arg;
     bool recompute;            /* layers share all of saved but x; backward fills it again */
     struct block_saved *saved; /* (layers) */
     struct block_room room;
@@ -138,6 +140,8 @@ static void config_take(struct gpt *m, const struct gpt_config *config)
     const struct gpt_shape *shape = &config->shape;
     m->shape = *shape;
     m->recompute = config->recompute;
+    m->span = config->span;
+    m->span_arg = config->span_arg;
     m->compute = (struct compute){.dtype = config->dtype,
                                   .batch = config->batch,
                                   .seq = shape->seq,
@@ -213,6 +217,20 @@ struct walk {
     const int32_t *tokens, *targets;
 };
 
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* What began at begin is done. */
+static void span(const struct walk *w, const char *name, int unit, double begin)
+{
+    if (w->m->span)
+        w->m->span(w->m->span_arg, name, unit, begin, seconds_now());
+}
+
 static int params_get(struct zero *z, int first, int count, const void **params)
 {
     for (int i = 0; i < count; i++) {
@@ -238,7 +256,9 @@ static int embed_unit_forward(struct walk *w)
     const void *params[2];
     TRY(zero_acquire(w->z, 0));
     TRY(params_get(w->z, WTE, 2, params));
+    double begin = seconds_now();
     embed_forward(&w->c, w->tokens, params[WTE], params[WPE], w->m->saved[0].x);
+    span(w, "forward", 0, begin);
     return zero_release(w->z, 0);
 }
 
@@ -249,7 +269,9 @@ static int block_unit_forward(struct walk *w, int layer)
     float *y = layer + 1 < m->shape.layers ? m->saved[layer + 1].x : m->x;
     TRY(zero_acquire(w->z, layer + 1));
     TRY(params_get(w->z, tensors_block(layer, 0), BLOCK_TENSORS, params));
+    double begin = seconds_now();
     block_forward(&w->c, params, &m->saved[layer], y);
+    span(w, "forward", layer + 1, begin);
     return zero_release(w->z, layer + 1);
 }
 
@@ -260,7 +282,9 @@ static int final_unit_forward(struct walk *w)
     int unit = m->shape.layers + 1;
     TRY(zero_acquire(w->z, unit));
     TRY(params_get(w->z, tensors_final(&m->shape), 2, params));
+    double begin = seconds_now();
     norm_forward(&w->c, m->x, params[0], params[1], m->final_stats, m->final);
+    span(w, "forward", unit, begin);
     return zero_release(w->z, unit);
 }
 
@@ -273,13 +297,6 @@ static int walk_forward(struct walk *w)
     return final_unit_forward(w);
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Loss, then the head's gradients: one acquire serves both. *middle takes the
  * time between them. */
 static int head_unit_train(struct walk *w, double *loss, double *middle)
@@ -289,11 +306,14 @@ static int head_unit_train(struct walk *w, double *loss, double *middle)
     void *dwte;
     TRY(zero_acquire(w->z, 0));
     TRY(params_get(w->z, WTE, 1, &wte));
+    double begin = seconds_now();
     *loss = head_loss(&w->c, &m->head, m->final, wte, w->targets);
     *middle = seconds_now();
+    span(w, "head forward", 0, begin);
     TRY(grads_get(w->z, WTE, 1, &dwte));
     head_backward(&w->c, &m->head, zero_loss_scale(w->z), m->final, wte, w->targets, m->room.dnorm,
                   dwte);
+    span(w, "head backward", 0, *middle);
     return zero_release(w->z, 0);
 }
 
@@ -306,8 +326,10 @@ static int final_unit_backward(struct walk *w)
     TRY(zero_acquire(w->z, unit));
     TRY(params_get(w->z, first, 2, params));
     TRY(grads_get(w->z, first, 2, grads));
+    double begin = seconds_now();
     memset(m->dx, 0, (size_t)compute_rows(&w->c) * (size_t)w->c.channels * sizeof(float));
     norm_backward(&w->c, m->x, m->final_stats, params[0], m->room.dnorm, m->dx, grads[0], grads[1]);
+    span(w, "backward", unit, begin);
     TRY(zero_release(w->z, unit));
     return zero_reduce(w->z, unit);
 }
@@ -321,9 +343,11 @@ static int block_unit_backward(struct walk *w, int layer)
     TRY(zero_acquire(w->z, layer + 1));
     TRY(params_get(w->z, first, BLOCK_TENSORS, params));
     TRY(grads_get(w->z, first, BLOCK_TENSORS, grads));
+    double begin = seconds_now();
     if (m->recompute && layer < m->shape.layers - 1) /* the last one's is still there */
         block_forward(&w->c, params, &m->saved[layer], NULL);
     block_backward(&w->c, params, grads, &m->saved[layer], &m->room, m->dx);
+    span(w, "backward", layer + 1, begin);
     TRY(zero_release(w->z, layer + 1));
     return zero_reduce(w->z, layer + 1);
 }
@@ -334,7 +358,9 @@ static int embed_unit_backward(struct walk *w)
     struct gpt *m = w->m;
     void *grads[2];
     TRY(grads_get(w->z, WTE, 2, grads));
+    double begin = seconds_now();
     embed_backward(&w->c, w->tokens, m->shape.vocab, m->dx, m->chain, grads[WTE], grads[WPE]);
+    span(w, "backward", 0, begin);
     return zero_reduce(w->z, 0);
 }
 
@@ -361,9 +387,14 @@ int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens, const int32_
     for (int layer = m->shape.layers - 1; layer >= 0; layer--)
         TRY(block_unit_backward(&w, layer));
     TRY(embed_unit_backward(&w));
+    double end = seconds_now();
+    if (m->span) {
+        m->span(m->span_arg, "forward", -1, start, middle);
+        m->span(m->span_arg, "backward", -1, middle, end);
+    }
     if (times) {
         times->forward += middle - start;
-        times->backward += seconds_now() - middle;
+        times->backward += end - middle;
     }
     return ZERO_OK;
 }

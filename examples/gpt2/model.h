@@ -46,13 +46,19 @@ int64_t gpt_param_count(const struct gpt_shape *shape); /* elements, padding of 
 
 struct gpt;
 
+/* A piece of work of the model is done: "forward", "backward" of a unit, or with
+ * unit -1 of all of them. Seconds of CLOCK_MONOTONIC. */
+typedef void gpt_span_fn(void *arg, const char *name, int unit, double begin, double end);
+
 struct gpt_config {
     struct gpt_shape shape;
     enum zero_dtype dtype;
-    int batch;      /* sequences of shape.seq positions in a micro-batch */
-    int threads;    /* workers, the caller included */
-    bool recompute; /* backward runs each block's forward again, so that of a block only its
+    int batch;         /* sequences of shape.seq positions in a micro-batch */
+    int threads;       /* workers, the caller included */
+    bool recompute;    /* backward runs each block's forward again, so that of a block only its
                        input is kept: the same bits, a quarter more time, less memory */
+    gpt_span_fn *span; /* NULL: none */
+    void *span_arg;
 };
 
 /* NULL with a sentence in error on failure. */

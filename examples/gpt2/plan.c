@@ -6,6 +6,7 @@
 
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
+#include "examples/gpt2/trace.h"
 #include "examples/gpt2/train.h"
 
 /* ---------------------------------------------------------------- own bytes */
@@ -15,6 +16,8 @@ struct own_bytes own_sum(const struct arguments *a, const struct data *data, int
     int64_t rows = (int64_t)a->batch * a->shape.seq, sample = a->quiet ? 0 : a->sample;
     struct own_bytes own = {.model = model, .data = data->bytes};
     own.buffers = 2 * rows * (int64_t)sizeof(int32_t) + a->accumulate * (int64_t)sizeof(double);
+    if (a->trace)
+        own.buffers += trace_plan_bytes(TRACE_SPANS);
     if (sample > 0) /* logits, and what was drawn */
         own.buffers += a->shape.vocab * (int64_t)sizeof(float) + sample * 5;
     own.total = own.model + own.data + own.buffers;

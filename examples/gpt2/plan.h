@@ -12,7 +12,7 @@
 struct own_bytes {
     int64_t model;   /* activations, and scratch of the workers */
     int64_t data;    /* what was read or mapped to train on */
-    int64_t buffers; /* of batches, losses, the sample */
+    int64_t buffers; /* of batches, losses, the sample, the trace */
     int64_t total;
 };
 struct own_bytes own_planned(const struct arguments *a, const struct data *data, int threads);

@@ -15,6 +15,7 @@
 #include "examples/common/counter.h"
 #include "examples/gpt2/report.h"
 #include "examples/gpt2/sample.h"
+#include "examples/gpt2/tracing.h"
 
 enum {
     EVAL_BATCHES = 8, /* micro-batches of held-out text, over all ranks */
@@ -104,6 +105,7 @@ static bool create_local(struct run *r)
     if (run_check(r, zero_stats(r->z, &stats)))
         return false;
     struct gpt_config config = arguments_model_config(r->a, stats.threads);
+    tracing_hook_model(r, &config);
     r->own = own_planned(r->a, &r->data, stats.threads);
     r->model = gpt_create(&config, r->error, sizeof(r->error));
     if (!r->model)
@@ -118,7 +120,7 @@ static bool create_local(struct run *r)
                  tokens);
         return false;
     }
-    return log_open(r);
+    return log_open(r) && tracing_open(r);
 }
 
 int run_load(struct arguments *a, struct data *data, char *error, size_t error_size)
@@ -161,6 +163,8 @@ int run_create(struct run *r, struct arguments *a)
         return -1;
     }
     struct zero_config config = arguments_config(a);
+    if (tracing_create(r, &config))
+        return -1;
     int status = zero_create(&r->z, r->params, r->count, &config);
     if (!r->z)
         status = ZERO_ERR_MEMORY;
@@ -201,6 +205,7 @@ void run_destroy(struct run *r)
         fclose(r->log);
     gpt_destroy(r->model);
     zero_destroy(r->z);
+    trace_destroy(r->trace);
     gpt_params_free(r->params, r->count);
     data_free(&r->data);
     tokenizer_free(&r->tokenizer);
@@ -294,9 +299,11 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
         run_check(r, zero_step(r->z, &info)))
         return -1;
     record->norm = info.norm;
+    r->made++;
     record->skipped = info.skipped;
     record->loss_scale = info.loss_scale;
     record->seconds = clock_now() - begun;
+    tracing_step(r, begun);
     if (take_counters(r, last, record))
         return -1;
     r->seconds += record->seconds;
@@ -321,7 +328,7 @@ int run_train(struct run *r)
 {
     const struct arguments *a = r->a;
     struct zero_stats last;
-    if (run_check(r, zero_stats(r->z, &last)))
+    if (run_check(r, zero_stats(r->z, &last)) || tracing_start(r))
         return -1;
     report_start(r);
     r->printed = clock_now();
@@ -388,7 +395,7 @@ int run_finish(struct run *r)
     struct zero_digest digest;
     struct zero_stats stats;
     if (run_check(r, zero_digest(r->z, &digest)) || run_check(r, zero_stats(r->z, &stats)) ||
-        row_finish(r, &stats.step_io[1]) || run_agree(r, log_close(r)))
+        row_finish(r, &stats.step_io[1]) || run_agree(r, log_close(r)) || tracing_write(r))
         return -1;
     if (!r->a->quiet && (report_end(r) || sample_write(r)))
         return -1;

@@ -40,6 +40,9 @@ struct run {
     struct own_bytes own;       /* planned */
     int32_t *tokens, *targets;  /* (batch, seq) */
     double *losses;             /* (accumulate) */
+    struct trace *trace;        /* with --trace */
+    double trace_zero;          /* when all ranks had been created, on this rank's clock */
+    int64_t made;               /* zero_step calls so far */
     FILE *log;                  /* rank 0's, with --log */
     struct step_record pending; /* the log's next row, with --log; step 0: none */
     double recent[RECENT];      /* loss of step s at s % RECENT */

@@ -17,6 +17,7 @@ enum { SLOTS_MAX = 64 };
 struct run {
     struct ring *ring;
     struct io_file *file;
+    const struct stripes *files;
     enum io_mode mode;
     int64_t block, next, done, count;
     struct ring_request requests[SLOTS_MAX];
@@ -26,7 +27,7 @@ struct run {
 static void slot_start(struct run *r, int slot)
 {
     struct io_operation o = io_operation(r->mode, r->file->bytes, r->block, r->next++);
-    r->requests[slot] = (struct ring_request){.fd = r->file->fd,
+    r->requests[slot] = (struct ring_request){.files = r->files,
                                               .write = o.write,
                                               .buffer = r->file->memory + slot * r->block,
                                               .bytes = o.bytes,
@@ -60,20 +61,30 @@ static int run_all(struct run *r, int depth, int event_fd, struct error *error)
     return 0;
 }
 
-typedef int create_fn(struct ring **ring, int event_fd, void *base, int64_t bytes, int fd,
-                      struct error *error);
+typedef int create_fn(struct ring **ring, const struct ring_options *options, struct error *error);
 
 static int pass(struct io_file *file, enum io_mode mode, int64_t block, int depth,
                 create_fn *create)
 {
-    struct run r = {.file = file, .mode = mode, .block = block, .count = file->bytes / block};
+    struct stripes one = {0};
+    stripes_deal(&one, 1, NULL, block);
+    one.fd[0] = file->fd;
+    struct run r = {.file = file,
+                    .files = &one,
+                    .mode = mode,
+                    .block = block,
+                    .count = file->bytes / block};
     struct error error = {0};
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert(depth <= SLOTS_MAX && depth * block <= file->memory_bytes);
     assert(file->bytes % (2 * block) == 0);
     if (event_fd < 0)
         error_set(&error, ZERO_ERR_IO, "No eventfd: %s.", strerror(errno));
-    else if (!create(&r.ring, event_fd, file->memory, file->memory_bytes, file->fd, &error)) {
+    struct ring_options options = {.event_fd = event_fd,
+                                   .base = file->memory,
+                                   .bytes = file->memory_bytes,
+                                   .files = &one};
+    if (!error.status && !create(&r.ring, &options, &error)) {
         run_all(&r, depth, event_fd, &error);
         r.ring->ops->destroy(r.ring);
     }

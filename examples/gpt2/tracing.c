@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Clocks of two nodes have nothing in common: each rank counts from its own time
+ * at a barrier. The file is written rank after rank, which costs a few messages
+ * a rank, and each of them opens it anew, since nodes share no descriptors. */
+#include "examples/gpt2/tracing.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+int tracing_create(struct run *r, struct zero_config *config)
+{
+    if (!r->a->trace)
+        return 0;
+    r->trace = trace_create(TRACE_SPANS);
+    if (!r->trace) {
+        snprintf(r->error, sizeof(r->error),
+                 "No memory is left for a trace of %lld bytes. Leave "
+                 "--trace out.",
+                 (long long)trace_plan_bytes(TRACE_SPANS));
+        return -1;
+    }
+    config->trace = trace_engine;
+    config->trace_arg = r->trace;
+    return 0;
+}
+
+static void model_span(void *arg, const char *name, int unit, double begin, double end)
+{
+    struct run *r = arg;
+    struct zero_span span = {
+        .name = name, .unit = unit, .chunk = -1, .step = r->made, .begin = begin, .end = end};
+    trace_add(r->trace, unit < 0 ? TRACE_PASS : TRACE_COMPUTE, &span);
+}
+
+void tracing_hook_model(struct run *r, struct gpt_config *config)
+{
+    if (!r->trace)
+        return;
+    config->span = model_span;
+    config->span_arg = r;
+}
+
+void tracing_step(struct run *r, double begun)
+{
+    if (!r->trace)
+        return;
+    struct zero_span span = {.name = "step",
+                             .unit = -1,
+                             .chunk = -1,
+                             .step = r->made - 1,
+                             .begin = begun,
+                             .end = clock_now()};
+    trace_add(r->trace, TRACE_STEP, &span);
+}
+
+static bool refuse(struct run *r, const char *what)
+{
+    snprintf(r->error, sizeof(r->error),
+             "'%s' %s: %s. Give --trace a file in a folder that every rank can write to.",
+             r->a->trace, what, errno ? strerror(errno) : "no memory");
+    return false;
+}
+
+bool tracing_open(struct run *r)
+{
+    if (!r->trace || zero_rank(r->z) != 0)
+        return true;
+    FILE *f = fopen(r->a->trace, "w");
+    if (!f)
+        return refuse(r, "cannot be written");
+    fclose(f);
+    return true;
+}
+
+int tracing_start(struct run *r)
+{
+    int64_t none;
+    if (!r->trace)
+        return 0;
+    if (run_sum(r, 0, &none))
+        return -1;
+    r->trace_zero = clock_now();
+    return 0;
+}
+
+/* This rank's turn. zero: its clock where the file's time begins. */
+static bool write_part(struct run *r, double zero)
+{
+    int rank = zero_rank(r->z);
+    errno = 0;
+    FILE *f = fopen(r->a->trace, rank ? "r+" : "w"); /* that of rank 0, not a new one */
+    if (!f)
+        return refuse(r, "cannot be written");
+    fseek(f, 0, SEEK_END);
+    if (rank == 0)
+        trace_begin(f);
+    int status = trace_write(r->trace, f, rank, zero);
+    if (rank == zero_size(r->z) - 1)
+        trace_end(f);
+    bool well = !ferror(f);
+    well = fclose(f) == 0 && well && status == 0;
+    return well || refuse(r, "could not be written to its end");
+}
+
+/* The longest time, over the ranks, from a rank's first span to the barrier. */
+static int lead_agree(struct run *r, double *lead)
+{
+    int64_t longest = 0, value;
+    double mine = r->trace_zero - trace_first(r->trace, r->trace_zero);
+    for (int i = 0; i < zero_size(r->z); i++) {
+        if (run_sum(r, i == zero_rank(r->z) ? llround(1e6 * mine) : 0, &value))
+            return -1;
+        longest = value > longest ? value : longest;
+    }
+    *lead = 1e-6 * (double)(longest + 1);
+    return 0;
+}
+
+int tracing_write(struct run *r)
+{
+    double lead = 0;
+    int64_t dropped = 0;
+    if (!r->trace)
+        return 0;
+    if (lead_agree(r, &lead))
+        return -1;
+    for (int i = 0; i < zero_size(r->z); i++) {
+        bool well = i != zero_rank(r->z) || write_part(r, r->trace_zero - lead);
+        if (run_agree(r, well))
+            return -1;
+    }
+    if (run_sum(r, trace_dropped(r->trace), &dropped))
+        return -1;
+    if (dropped > 0 && zero_rank(r->z) == 0)
+        fprintf(stderr,
+                "rank 0: --trace keeps %lld spans a rank, and %lld more were dropped. Trace "
+                "fewer steps to have all.\n",
+                (long long)TRACE_SPANS, (long long)dropped);
+    return 0;
+}
