@@ -136,6 +136,22 @@ START_TEST(together)
 }
 END_TEST
 
+START_TEST(created)
+{
+    struct trace *t = create(2);
+    add(t, ZERO_LANE_COMM, "before", 1, 2);
+    trace_created(t);
+    add(t, ZERO_LANE_COMM, "after", 2, 3);
+    char *text = written(&t, 1, 0);
+    char *before = strstr(text, "\"before\""), *after = strstr(text, "\"after\"");
+    ck_assert(before && after && before < after);
+    ck_assert_ptr_nonnull(strstr(after, "\"step\":4}"));
+    ck_assert(strstr(before, "\"step\":0}") && strstr(before, "\"step\":0}") < after);
+    free(text);
+    trace_destroy(t);
+}
+END_TEST
+
 /* What began before the file's time is cut off there. */
 START_TEST(early)
 {
@@ -180,6 +196,7 @@ int main(void)
     tcase_add_test(t, lanes);
     tcase_add_test(t, bounded);
     tcase_add_test(t, together);
+    tcase_add_test(t, created);
     tcase_add_test(t, early);
     tcase_add_test(t, threads);
     suite_add_tcase(suite, t);

@@ -68,6 +68,14 @@ void trace_engine(void *arg, const struct zero_span *span)
     trace_add(arg, (int)span->lane, span);
 }
 
+void trace_created(struct trace *t)
+{
+    pthread_mutex_lock(&t->lock);
+    for (int64_t i = 0; i < t->count; i++)
+        t->events[i].span.step = -1;
+    pthread_mutex_unlock(&t->lock);
+}
+
 int64_t trace_dropped(struct trace *t)
 {
     pthread_mutex_lock(&t->lock);

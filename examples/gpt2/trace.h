@@ -35,6 +35,9 @@ void trace_add(struct trace *t, int lane, const struct zero_span *span);
 /* A zero_trace_fn; arg: struct trace. */
 void trace_engine(void *arg, const struct zero_span *span);
 
+/* What was added so far belongs to no step: the engine's creation. */
+void trace_created(struct trace *t);
+
 int64_t trace_dropped(struct trace *t);
 double trace_first(struct trace *t, double otherwise); /* the earliest begin */
 
@@ -42,7 +45,7 @@ double trace_first(struct trace *t, double otherwise); /* the earliest begin */
  * Writes the spans of one rank as process rank, times counted from zero
  * (seconds). Overlapping spans of a lane go to as many numbered lanes as it
  * takes, so that in none of them any overlap. The step of an event is the log's:
- * 1 for what was asked for before the first zero_step. The parts of ranks 0, 1,
+ * 1 for what was asked for before the first zero_step, 0 for the creation. The parts of ranks 0, 1,
  * ... make a file between trace_begin and trace_end. ferror tells of failure.
  */
 void trace_begin(FILE *f);

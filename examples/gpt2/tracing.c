@@ -81,6 +81,7 @@ int tracing_start(struct run *r)
     if (run_sum(r, 0, &none))
         return -1;
     r->trace_zero = clock_now();
+    trace_created(r->trace);
     return 0;
 }
 

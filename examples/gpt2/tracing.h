@@ -15,7 +15,7 @@ void tracing_hook_model(struct run *r, struct gpt_config *config);
 bool tracing_open(struct run *r); /* rank 0 makes the file; false with r->error set */
 void tracing_step(struct run *r, double begun);
 
-/* COLLECTIVE: agrees on when time begins. 0, or -1. */
+/* COLLECTIVE, when all is created: agrees on when time begins. 0, or -1. */
 int tracing_start(struct run *r);
 
 /* COLLECTIVE: the ranks write in turn. 0, or -1 with r->error set where it failed. */
