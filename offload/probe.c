@@ -212,25 +212,28 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
 /* ------------------------------------------------------- for a ring over paths */
 
 /* Waits for the rank that measures, within bounds: a lock that is never had
- * costs a second measurement, no more. */
-static void lock_wait(int fd)
+ * costs a second measurement, no more. False: nobody had it. */
+static bool lock_wait(int fd)
 {
     double begin = now();
+    bool waited = false;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
-           now() - begin < WAIT_SECONDS)
+           now() - begin < WAIT_SECONDS) {
+        waited = true;
         poll(NULL, 0, 50);
+    }
+    return waited;
 }
 
 /* Measures a folder and caches the result, or takes what another rank has
- * measured since asked. */
+ * measured meanwhile. */
 static bool folder_measure(struct probe *probe, const char *folder, const char *key,
                            enum probe_when when)
 {
     struct error error = {0};
     int lock = probe_lock(key);
-    if (lock >= 0)
-        lock_wait(lock);
-    bool known = when == PROBE_CACHED && probe_load(probe, key);
+    bool waited = lock >= 0 && lock_wait(lock);
+    bool known = (waited || when == PROBE_CACHED) && probe_load(probe, key);
     if (!known && probe_run(probe, folder, 0, &error) == ZERO_OK) {
         known = true;
         probe_store(probe, key);

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "src/comm/comm.h"
@@ -273,11 +274,15 @@ static int make_ring(struct zero *z)
     if (z->set.ring == ZERO_RING_POSIX)
         return ring_posix_create(ring, &options, &z->error);
     if (!ring_uring_create(ring, &options, &refused)) {
+        struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+        getrlimit(RLIMIT_MEMLOCK, &limit);
         if (!(*ring)->registered)
             engine_log(z, ZERO_LOG_WARNING,
-                       "io_uring could not register %lld bytes of buffers (ulimit -l). Transfers "
-                       "take a little more CPU time.",
-                       (long long)slots);
+                       "io_uring could not register %lld bytes of buffers: the limit on locked "
+                       "memory, which a user's processes share, is %lld KiB (ulimit -l; -1: "
+                       "none). Transfers take a little more CPU time.",
+                       (long long)slots,
+                       limit.rlim_cur == RLIM_INFINITY ? -1 : (long long)(limit.rlim_cur >> 10));
         return ZERO_OK;
     }
     if (z->set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)

@@ -5,17 +5,21 @@
  * allocated anything.
  */
 #include <check.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "offload/preflight.h"
 #include "src/engine.h"
+#include "tests/support/deny.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 #include "tests/support/tree.h"
@@ -191,6 +195,7 @@ static void machine_make(void)
     tree_put(root, "/proc/self/cgroup", "0::/job\n");
     tree_put(root, "/sys/fs/cgroup/job/memory.max", "500000\n");
     tree_put(root, "/sys/fs/cgroup/job/memory.current", "100000\n");
+    setenv("XDG_CACHE_HOME", root, 1);
     tree_put(root, "/disk/x", "");
     tree_put(root, "/tmpfs/x", "");
 }
@@ -377,6 +382,90 @@ static struct zero_digest trained(const char *list, enum zero_ring ring)
     return digest;
 }
 
+static char logged[512];
+
+static void keep_log(void *arg, enum zero_log_level level, const char *line)
+{
+    (void)arg;
+    if (level == ZERO_LOG_WARNING)
+        snprintf(logged, sizeof(logged), "%s", line);
+}
+
+/* Memory that may not be locked is a warning with the limit; all else goes on. */
+START_TEST(engine_without_locked_memory)
+{
+    struct rlimit limit = {5 << 20, 5 << 20};
+    ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    ck_assert(deny_call(SYS_io_uring_register, 1, ~0u, 0, ENOMEM)); /* IORING_REGISTER_BUFFERS */
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
+    struct zero_config c = {
+        .size = sizeof(c), .offload = ZERO_NVME, .threads = 1, .nvme_path = root, .log = keep_log};
+    struct zero *z;
+    ck_assert_int_eq(zero_create(&z, &param, 1, &c), ZERO_OK);
+    if (strcmp(z->pipeline.ring->ops->name, "uring") == 0) {
+        has(logged, "could not register");
+        has(logged, "is 5120 KiB (ulimit -l");
+    }
+    zero_destroy(z);
+}
+END_TEST
+
+/* A folder on tmpfs is said to be memory, once, and then used. */
+START_TEST(engine_warns_of_tmpfs)
+{
+    char tmpfs[TREE_ROOT + 8];
+    snprintf(tmpfs, sizeof(tmpfs), "%s/tmpfs", root);
+    if (mount("none", tmpfs, "tmpfs", 0, "size=16m") != 0) {
+        printf("skipped: cannot mount tmpfs\n");
+        return;
+    }
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
+    struct zero_config c = {
+        .size = sizeof(c), .offload = ZERO_NVME, .threads = 1, .nvme_path = tmpfs, .log = keep_log};
+    struct zero *z;
+    ck_assert_int_eq(zero_create(&z, &param, 1, &c), ZERO_OK);
+    has(logged, tmpfs);
+    has(logged, "is memory (tmpfs)");
+    zero_destroy(z);
+}
+END_TEST
+
+static void expect_ring(int block, int depth, bool measured)
+{
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
+    struct zero_config c = {
+        .size = sizeof(c), .offload = ZERO_NVME, .threads = 1, .nvme_path = root, .log = keep_log};
+    struct zero *z;
+    ck_assert_int_eq(zero_create(&z, &param, 1, &c), ZERO_OK);
+    const struct ring *ring = z->pipeline.ring;
+    ck_assert_int_eq(ring->block, block);
+    ck_assert_int_eq(ring->depth, depth);
+    ck_assert_int_eq(ring->read_rate > 0, measured);
+    ck_assert_int_eq(ring->write_rate > 0, measured);
+    zero_destroy(z);
+}
+
+/* The ring is set by what the cache knows, unless the environment forbids. */
+START_TEST(engine_takes_the_probe)
+{
+    const struct probe probe = {128 << 10, 3, 2e9, 1e9};
+    char key[PROBE_KEY];
+    ck_assert(probe_key(key, "", root));
+    expect_ring(RING_BLOCK, RING_DEPTH, false);
+    ck_assert(probe_store(&probe, key));
+    expect_ring(128 << 10, 3, true);
+    setenv("ZERO_PROBE", "0", 1);
+    expect_ring(RING_BLOCK, RING_DEPTH, false);
+    setenv("ZERO_PROBE", "yes", 1);
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
+    struct zero_config c = {.size = sizeof(c), .offload = ZERO_NVME};
+    struct zero *z;
+    ck_assert_int_eq(zero_create(&z, &param, 1, &c), ZERO_ERR_ARGUMENT);
+    has(zero_last_error(z), "ZERO_PROBE is 'yes'");
+    zero_destroy(z);
+}
+END_TEST
+
 START_TEST(engine_on_several_folders)
 {
     char list[3 * TREE_ROOT + 64];
@@ -412,6 +501,9 @@ int main(void)
     tcase_set_timeout(engine, 60);
     tcase_add_checked_fixture(engine, machine_make, machine_remove);
     tcase_add_test(engine, engines_refuse_together);
+    tcase_add_test(engine, engine_without_locked_memory);
+    tcase_add_test(engine, engine_warns_of_tmpfs);
+    tcase_add_test(engine, engine_takes_the_probe);
     tcase_add_test(engine, engine_on_several_folders);
     suite_add_tcase(suite, engine);
     return suite_run_all(suite);
