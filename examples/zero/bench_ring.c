@@ -67,7 +67,7 @@ static int pass(struct io_file *file, enum io_mode mode, int64_t block, int dept
                 create_fn *create)
 {
     struct stripes one = {0};
-    stripes_deal(&one, 1, NULL, block);
+    stripes_deal(&one, 1, &(double){1}, block);
     one.fd[0] = file->fd;
     struct run r = {.file = file,
                     .files = &one,
