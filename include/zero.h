@@ -45,9 +45,10 @@
  *  - One thread at a time calls an engine. Several engines in one process are
  *    independent.
  *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the
- *    sentence. A call that fails with ZERO_ERR_ARGUMENT or ZERO_ERR_STATE has
- *    changed nothing. After any other error the engine has failed: it returns
- *    that first error from then on, and only zero_destroy is left.
+ *    sentence. A call that fails with ZERO_ERR_ARGUMENT, ZERO_ERR_STATE or
+ *    ZERO_ERR_UNSUPPORTED has changed nothing. After any other error the engine
+ *    has failed: it returns that first error from then on, and only
+ *    zero_destroy is left.
  *  - The library never exits, never aborts on bad input, and prints only
  *    through the log.
  */
@@ -392,7 +393,7 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
 
 /*
  * COLLECTIVE, between steps (ZERO_GRAD: also between the last reduce and the
- * step). Elements [first, first + count) of tensor param as fp32, on every
+ * step; not after a zero_discard that dropped it). Elements [first, first + count) of tensor param as fp32, on every
  * rank, from wherever they rest. ZERO_GRAD is the mean gradient before
  * clipping; zero_write takes the other three only, uses every rank's own copy
  * of in (they must be equal), and rounds the new parameters from the master. A

@@ -341,7 +341,7 @@ int queues_create(struct queues **queues, int64_t chunks, struct error *error)
     if (s->event < 0)
         return error_set(error, ZERO_ERR_MEMORY, "The engine's eventfd cannot be made: %s.",
                          strerror(errno));
-    /* Two walks of three transfers a chunk, so that appending one seldom waits. */
+    /* A walk and more, of up to four transfers a chunk: appending one seldom waits. */
     uint64_t capacity = 256 + 6 * (uint64_t)(chunks < CHUNKS_MAX ? chunks : CHUNKS_MAX);
     for (int i = 0; i < QUEUES; i++) {
         s->queue[i].capacity = capacity;

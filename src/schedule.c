@@ -215,8 +215,9 @@ static struct ref fetch(struct schedule *s, int unit, int slot)
         int n = plan_segments(p, s->layout, unit, s->segments);
         for (int i = 0; i < n; i++) {
             const struct segment *part = &s->segments[i];
-            if (part->in_ram) {
-                update = s->published[part->chunk]; /* the master is the parameter */
+            if (part->in_ram) { /* the master is the parameter */
+                if (s->published[part->chunk].sequence > update.sequence)
+                    update = s->published[part->chunk];
                 continue;
             }
             struct command c = command(COMMAND_PARAM_READ, unit, part->chunk, slot, part->bytes);
@@ -558,22 +559,22 @@ static void fetch_chunk(struct schedule *s, int64_t c)
     const struct plan *p = s->plan;
     struct chunk_slot *slot = &s->chunk[slot_of(p, c)];
     bool device = p->compute == ZERO_DEVICE;
-    struct ref from = s->published[c], before[] = {slot->fetch, slot->update, slot->publish};
+    struct ref from = s->published[c];
     if (p->set.param == ZERO_NVME) {
         struct command read =
             command(COMMAND_PARAM_FETCH, -1, c, slot_of(p, c), plan_param_bytes(p, c));
-        command_wait(&read, from); /* they are in the file */
-        for (int i = 0; i < 3; i++)
-            command_wait(&read, before[i]); /* the slot's last parameters were used, and are gone */
+        command_wait(&read, from);          /* they are in the file */
+        command_wait(&read, slot->update);  /* the slot's last parameters were used, */
+        command_wait(&read, slot->publish); /* and are gone */
         from = slot->fetch = append(s, QUEUE_STATE_DISK, &read);
         if (!p->slot_bounce)
             return;
     }
     struct command copy =
         command(COMMAND_COPY_FETCH, -1, c, slot_of(p, c), plan_chunk_count(p, c) * p->element);
-    command_wait(&copy, from); /* they are where they rest */
-    for (int i = 0; i < 3; i++)
-        command_wait(&copy, before[i]); /* as above */
+    command_wait(&copy, from);          /* they are where they rest, or in the bounce buffer */
+    command_wait(&copy, slot->update);  /* the slot's last parameters were used, */
+    command_wait(&copy, slot->publish); /* and are gone */
     slot->fetch = append(s, device ? QUEUE_TO_DEVICE : QUEUE_TO_HOST, &copy);
 }
 
