@@ -125,6 +125,7 @@ info() {
     has '^  \$SLURM_TMPDIR .*No such file' "info with a folder that is not there"
     [ "$(stat -f -c %T /dev/shm)" != tmpfs ] || has 'tmpfs is RAM' "info with a tmpfs"
     info_gpu
+    info_group
     info_blind
     info_ranks
 }
@@ -149,6 +150,32 @@ DRIVER
     has '^  CUDA driver  *for CUDA 12\.4$' "info with GPUs"
     has '^  GPU 0  *Toy 10, 10\.0 GiB$' "info with GPUs"
     has '^  GPU 1  *Toy 11, 11\.0 GiB$' "info with GPUs"
+}
+
+# A control group of ours that allows 64 MiB: info names it, plan counts with it.
+info_group() {
+    local limit_file group=/sys/fs/cgroup/memory/zero-tool-$$
+    [ -d /sys/fs/cgroup/memory ] || group=/sys/fs/cgroup/zero-tool-$$
+    limit_file=$group/memory.limit_in_bytes
+    if ! mkdir "$group" 2>/dev/null; then
+        echo "skipped: info in a control group: none can be made (root can)"
+        return
+    fi
+    [ -e "$limit_file" ] || limit_file=$group/memory.max
+    if echo $((64 << 20)) 2>/dev/null >"$limit_file"; then
+        for command in info plan; do
+            # shellcheck disable=SC2016 # these are the inner shell's
+            sh -c 'echo $$ >"$1/cgroup.procs" && exec "$2" "$3"' sh "$group" "$zero" $command \
+                >"$scratch/out" 2>"$scratch/err" </dev/null
+            verdict $? "$command in a control group failed: $(cat "$scratch/err")"
+            [ $command = plan ] || has "^  cgroup limit  *64\.0 MiB, .* used: $limit_file" "info"
+        done
+        has "^this machine: memory [1-6].* MiB available \($group\)" "plan in a control group"
+        has '^ *0 none .*✗ memory: 123\.9 MiB needed' "plan in a control group"
+    else
+        echo "skipped: info in a control group: it takes no limit on memory"
+    fi
+    rmdir "$group"
 }
 
 # Without /proc and /sys it knows less, and says so.
@@ -192,6 +219,15 @@ up() { # to whole pages
     echo $((($1 + 4095) / 4096 * 4096))
 }
 
+page_spans() { # elements of shards, one after the other: bytes of bf16 read for each, summed
+    local at=0 sum=0 n
+    for n in "$@"; do
+        sum=$((sum + $(up $((2 * (at + n)))) - 2 * at / 4096 * 4096))
+        at=$((at + n))
+    done
+    echo "$sum"
+}
+
 # 2 layers of 64 channels, 32 positions, 256 tokens; all tensors are multiples of
 # 64 elements. Units are padded to 128 for two ranks: embeddings (256 + 32) * 64,
 # blocks 12 * 64^2 + 13 * 64 = 49984 -> 50048, the last norm 128.
@@ -218,12 +254,15 @@ by_hand() {
     equals 3,nvme nvme $((state + $(up $((2 * shard)))))
     equals 3,nvme read $state
     equals 3,nvme written $((state + $(up $((2 * shard)))))
+    # Each unit's shard lies in the one chunk, and is read in whole pages.
+    equals 3,nvme param_read "$(page_spans $((embed / 2)) $((block / 2)) $((block / 2)) $((final / 2)))"
     equals 3,cpu nvme 0
     equals 3,none node_device $((2 * $(column 3,none device)))
     equals 1,none gather $((2 * shard))
     equals 0,none gather 0
     tool plan --layers 2 --channels 64 --seq 32 --vocab 256 --ranks 2
     has '^ *3 nvme .* 812\.0 KiB .* 1\.6 MiB  *696\.0 KiB  *812\.0 KiB  ✓$' "plan, its table"
+    has 'reads a further 128\.0 KiB per rank\.$' "plan, its table"
     has '^ *1 none .* -  *-  *[0-9.]* MiB  *-  *-  *-  *-  ✓$' "plan, its table"
 }
 

@@ -23,7 +23,7 @@ void info_section(const char *title)
 void info_fact(const char *name, const char *format, ...)
 {
     va_list args;
-    printf("  %-22s ", name);
+    printf("  %-26s ", name);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);

@@ -186,11 +186,15 @@ static void row_csv(int stage, const char *place, const struct zero_plan *p, boo
     printf("%d,%s", stage, place);
     for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
         printf(",%lld", (long long)columns[i]);
-    printf(",%d,\"%s\"\n", fit, why);
+    printf(",%d,\"", fit);
+    for (; *why; why++)
+        putchar(*why == '"' ? '\'' : *why);
+    puts("\"");
 }
 
-static void row(const struct plan_options *o, const struct plan_model *model,
-                const struct machine *m, int stage, int place)
+/* Returns the bytes that a gather of all units reads from files. */
+static int64_t row(const struct plan_options *o, const struct plan_model *model,
+                   const struct machine *m, int stage, int place)
 {
     struct zero_config config = config_of(o, stage, places[place].place);
     struct zero_plan plan = {0};
@@ -203,6 +207,7 @@ static void row(const struct plan_options *o, const struct plan_model *model,
         row_csv(stage, places[place].name, &plan, fit, why);
     else
         row_print(stage, places[place].name, &plan, verdict);
+    return plan.param_read_bytes;
 }
 
 static void header_print(const struct plan_options *o, const struct plan_model *model,
@@ -228,11 +233,15 @@ int plan_table(const struct plan_options *o, const struct plan_model *model)
     if (status)
         return status;
     header_print(o, model, &m);
+    int64_t gathered = 0;
     for (int stage = 0; stage < STAGES; stage++)
         for (int place = 0; place < PLACES; place++)
-            row(o, model, &m, stage, place);
+            gathered += row(o, model, &m, stage, place);
     if (!o->csv)
-        puts("\nActivations, code and libraries come on top. Read and written: from and to files, "
-             "by the update.");
+        printf(
+            "\nActivations, code and libraries come on top. Read and written: from and to files, "
+            "by the update.\nAt stage 3 with nvme each gather of all units, two in a micro-step, "
+            "reads a further %s per rank.\n",
+            in_bytes(gathered).text);
     return 0;
 }
