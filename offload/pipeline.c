@@ -28,17 +28,15 @@ bool pipeline_room(const struct pipeline *p)
     return p->outstanding < RING_REQUESTS_MAX;
 }
 
-int pipeline_transfer(struct pipeline *p, struct transfer *t, bool write, void *buffer,
-                      int64_t bytes, int64_t offset, struct error *error)
+int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_request *request,
+                      struct error *error)
 {
     assert(p->ring && pipeline_room(p));
-    assert((uintptr_t)buffer % SPILL_ALIGN == 0 && bytes % SPILL_ALIGN == 0);
-    assert(offset % SPILL_ALIGN == 0 && offset + bytes <= p->spill->bytes);
-    *t = (struct transfer){.request = {.files = &p->spill->stripes,
-                                       .write = write,
-                                       .buffer = buffer,
-                                       .bytes = bytes,
-                                       .offset = offset}};
+    assert((uintptr_t)request->buffer % SPILL_ALIGN == 0 && request->bytes % SPILL_ALIGN == 0);
+    assert(request->offset % SPILL_ALIGN == 0);
+    assert(request->offset + request->bytes <= p->spill->bytes);
+    *t = (struct transfer){.request = *request};
+    t->request.files = &p->spill->stripes;
     p->outstanding++;
     p->ring->ops->queue(p->ring, &t->request);
     return p->ring->ops->submit(p->ring, error);

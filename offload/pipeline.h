@@ -51,9 +51,10 @@ void pipeline_destroy(struct pipeline *p);
 /* Whether the ring takes another request. */
 bool pipeline_room(const struct pipeline *p);
 
-/* Starts a transfer; buffer, bytes and offset are SPILL_ALIGN aligned. */
-int pipeline_transfer(struct pipeline *p, struct transfer *t, bool write, void *buffer,
-                      int64_t bytes, int64_t offset, struct error *error);
+/* Starts a transfer of the spill: write, urgent, buffer, bytes and offset are the
+ * caller's, SPILL_ALIGN aligned. */
+int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_request *request,
+                      struct error *error);
 
 /* Reaps what is finished. */
 void pipeline_poll(struct pipeline *p);

@@ -52,6 +52,25 @@ static struct ring_request *list_remove(struct ring_request **first)
     return request;
 }
 
+/* Behind what is urgent too, and behind a request that is partly cut. */
+static void queue_urgent(struct ring_core *core, struct ring_request *request)
+{
+    struct ring_request *before = NULL, *after = core->queued;
+    while (after != NULL && (after->urgent || after->submitted > 0)) {
+        before = after;
+        after = after->next;
+    }
+    if (after == NULL) {
+        list_append(&core->queued, &core->queued_last, request);
+        return;
+    }
+    request->next = after;
+    if (before == NULL)
+        core->queued = request;
+    else
+        before->next = request;
+}
+
 void ring_core_queue(struct ring *ring, struct ring_request *request)
 {
     struct ring_core *core = (struct ring_core *)ring;
@@ -64,7 +83,10 @@ void ring_core_queue(struct ring *ring, struct ring_request *request)
     request->inflight = 0;
     request->error = (struct error){.status = ZERO_OK};
     core->requests++;
-    list_append(&core->queued, &core->queued_last, request);
+    if (request->urgent)
+        queue_urgent(core, request);
+    else
+        list_append(&core->queued, &core->queued_last, request);
 }
 
 struct ring_block *ring_core_next(struct ring_core *core)

@@ -31,6 +31,7 @@
 struct ring_request {
     const struct stripes *files;
     bool write;
+    bool urgent;  /* goes before all that is not and has not begun: somebody waits for it */
     char *buffer; /* SPILL_ALIGN aligned, as are bytes and offset */
     int64_t bytes;
     int64_t offset;     /* in the linear space */

@@ -125,9 +125,11 @@ static int start_record(struct zero *z, struct command *c, struct error *error)
         pipeline_writing(slot);
     else
         pipeline_reading(slot, c->chunk);
-    return pipeline_transfer(&z->pipeline, &slot->record, write,
-                             update_record(z, c->chunk, c->slot), c->bytes,
-                             plan_record_offset(&z->plan, c->chunk), error);
+    struct ring_request record = {.write = write,
+                                  .buffer = update_record(z, c->chunk, c->slot),
+                                  .bytes = c->bytes,
+                                  .offset = plan_record_offset(&z->plan, c->chunk)};
+    return pipeline_transfer(&z->pipeline, &slot->record, &record, error);
 }
 
 /* A chunk's parameters, to the file or from it. */
@@ -137,9 +139,11 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
     bool write = c->kind == COMMAND_PARAM_WRITE;
     if (write && plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_writing(slot);
-    return pipeline_transfer(&z->pipeline, &slot->param, write,
-                             z->arena.base + z->plan.host.chunk_param[c->slot], c->bytes,
-                             plan_param_offset(&z->plan, c->chunk), error);
+    struct ring_request params = {.write = write,
+                                  .buffer = z->arena.base + z->plan.host.chunk_param[c->slot],
+                                  .bytes = c->bytes,
+                                  .offset = plan_param_offset(&z->plan, c->chunk)};
+    return pipeline_transfer(&z->pipeline, &slot->param, &params, error);
 }
 
 static int test_disk(struct zero *z, struct command *c, bool *done, struct error *error)

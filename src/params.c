@@ -63,9 +63,10 @@ int params_fetch(struct zero *z, struct command *c, struct error *error)
     const struct segment *s = slot_segments(z, c->slot, c->unit, &n) + c->part;
     assert(c->part < n && !s->in_ram);
     struct transfer *t = &z->fetches[c->slot * z->segments_max + c->part];
-    return pipeline_transfer(&z->pipeline, t, false,
-                             z->arena.base + z->plan.host.staging[c->slot] + s->staging, s->bytes,
-                             s->file_offset, error);
+    char *to = z->arena.base + z->plan.host.staging[c->slot] + s->staging;
+    struct ring_request read = {
+        .urgent = true, .buffer = to, .bytes = s->bytes, .offset = s->file_offset};
+    return pipeline_transfer(&z->pipeline, t, &read, error);
 }
 
 static void copy(struct zero *z, enum device_stream stream, struct device_copy *c, void *to,

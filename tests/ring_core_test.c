@@ -161,6 +161,42 @@ START_TEST(core_cuts_in_order)
 }
 END_TEST
 
+/* Urgent requests go before others, in their own order, but never into one that has begun. */
+START_TEST(core_lets_urgent_pass)
+{
+    struct ring_core core;
+    ring_core_init(&core, NULL, &defaults);
+    struct ring_request plain[3], urgent[3],
+        *order[6] = {&plain[0], &urgent[0], &urgent[1], &plain[1], &plain[2], &urgent[2]};
+    for (int i = 0; i < 3; i++) {
+        plain[i] = made_up(2 * MIB, 0);
+        urgent[i] = made_up(MIB, 0);
+        urgent[i].urgent = true;
+        ring_core_queue(&core.ring, &plain[i]);
+    }
+    struct ring_block *block = ring_core_next(&core); /* half of the first */
+    ring_core_queue(&core.ring, &urgent[0]);
+    ring_core_queue(&core.ring, &urgent[1]);
+    for (int i = 0; i < 5; i++) {
+        int halves =
+            order[i] == &plain[0] || order[i] == &urgent[0] || order[i] == &urgent[1] ? 1 : 2;
+        for (int half = 0; half < halves; half++) {
+            ring_core_complete(&core, block, MIB);
+            block = ring_core_next(&core);
+            ck_assert_ptr_eq(block->request, order[i]);
+        }
+    }
+    ring_core_queue(&core.ring, &urgent[2]); /* into an empty queue */
+    ring_core_complete(&core, block, MIB);
+    block = ring_core_next(&core);
+    ck_assert_ptr_eq(block->request, order[5]);
+    ring_core_complete(&core, block, MIB);
+    struct ring_request *done[6];
+    ck_assert_int_eq(ring_core_take(&core, done, 6), 6);
+    ck_assert_ptr_null(ring_core_next(&core));
+}
+END_TEST
+
 /* Short transfers of any length go on from an aligned place until all is moved. */
 START_TEST(core_continues_short)
 {
@@ -320,6 +356,7 @@ int main(void)
     tcase_add_test(core, core_cuts_in_order);
     tcase_add_test(core, core_cuts_at_stripes);
     tcase_add_test(core, core_keeps_depth);
+    tcase_add_test(core, core_lets_urgent_pass);
     tcase_add_test(core, core_continues_short);
     tcase_add_test(core, core_gives_up);
     tcase_add_test(core, core_fails_once);

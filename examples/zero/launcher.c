@@ -18,7 +18,8 @@ struct launcher launcher_find(void)
         l.meaning = THROUGH_MPI;
     } else if (getenv("PMI_RANK") || getenv("PMI_SIZE") || getenv("MV2_COMM_WORLD_SIZE")) {
         l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMI" : "mpirun (MPICH or kin)";
-        l.meaning = THROUGH_MPI;
+        l.meaning = THROUGH_MPI " The MPI of this build must speak PMI; Open MPI mostly does "
+                                "not, and needs srun --mpi=pmix or its own mpirun.";
     } else if (getenv("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm without PMIx";
         l.meaning = ALONE " Start it with srun --mpi=pmix, or with mpirun inside the job, to "
