@@ -217,7 +217,10 @@ struct zero_config {
 
     const char *nvme_path; /* a folder, or several separated by ':', which share the bytes by
                               their bandwidth. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first
-                              one set */
+                              one set. Bandwidth, and the best size and number of operations,
+                              come from a probe of two seconds, kept in $XDG_CACHE_HOME/libzero
+                              for each drive: zero bench io makes one, zero_create does for
+                              several folders. ZERO_PROBE=1 probes anew, 0 never */
     int64_t host_bytes;    /* per rank: how much optimizer state whose place is ZERO_NVME may stay
                               in host memory. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64.
@@ -476,7 +479,11 @@ struct zero_stats {
     const char *nvme_path, *nvme_type; /* folder and file system; "" when no file is used */
     bool nvme_direct;                  /* O_DIRECT is in use */
     bool ring_registered;              /* buffers are registered with io_uring */
-    int64_t huge_bytes;                /* of the host arena in huge pages, when created */
+    int ring_block, ring_depth;        /* bytes of an operation, operations under way at once */
+    double probe_read, probe_write;    /* bytes per second that a probe of the folders measured; 0:
+                                          none did */
+    int numa_nodes, numa_mine; /* of the machine (0: it does not say); that have this rank's CPUs */
+    int64_t huge_bytes;        /* of the host arena in huge pages, when created */
 };
 
 /* Local. Strings live as long as the engine. */

@@ -305,6 +305,7 @@ static int make_places(struct zero *z)
         pipeline_create(&z->pipeline, p->chunk_slots, e))
         return e->status;
     z->huge_bytes = arena_huge_bytes(&z->arena);
+    numa_read(&z->numa, "", NULL);
     if (p->file.total > 0) {
         if (spill_create(&z->spill, &z->paths, stripe_bytes(z), p->file.total, e) || make_ring(z))
             return e->status;

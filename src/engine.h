@@ -17,6 +17,7 @@
 
 #include "kernels/kernels.h"
 #include "offload/arena.h"
+#include "offload/numa.h"
 #include "offload/pipeline.h"
 #include "offload/preflight.h"
 #include "offload/probe.h"
@@ -132,6 +133,7 @@ struct zero {
     int64_t steps, skipped;
     int64_t *verdict; /* room for one */
     int64_t huge_bytes;
+    struct numa numa;
     bool created;
     const struct engine_seams *seams;
 };

@@ -211,6 +211,12 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .nvme_direct = z->spill.direct,
         .ring_registered = ring && ring->registered,
         .huge_bytes = z->huge_bytes,
+        .ring_block = ring ? ring->block : 0,
+        .ring_depth = ring ? ring->depth : 0,
+        .probe_read = ring ? ring->read_rate : 0,
+        .probe_write = ring ? ring->write_rate : 0,
+        .numa_nodes = z->numa.nodes,
+        .numa_mine = z->numa.mine,
     };
     for (int i = 0; i < ZERO_LANES; i++)
         stats->lanes[i] =

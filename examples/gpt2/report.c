@@ -41,11 +41,16 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
            ZERO_VERSION, zero_size(r->z), zero_size(r->z) > 1 ? "s" : "", s->threads,
            s->threads > 1 ? "s" : "", launch_cpus(), s->isa);
     if (s->nvme_path[0])
-        printf("files: %s (%s), %s, %s%s\n", s->nvme_path, s->nvme_type,
+        printf("files: %s (%s), %s, %s, %s x %d%s\n", s->nvme_path, s->nvme_type,
                s->nvme_direct ? "O_DIRECT" : "through the page cache", s->ring,
-               s->ring_registered ? " with registered buffers" : "");
+               in_bytes(s->ring_block).text, s->ring_depth,
+               s->ring_registered ? ", registered buffers" : "");
     if (s->huge_bytes)
-        printf("huge pages: %s of the host memory\n", in_bytes(s->huge_bytes).text);
+        printf("host memory: %s in huge pages", in_bytes(s->huge_bytes).text);
+    if (s->huge_bytes && s->numa_nodes > 1)
+        printf(", from %d of %d NUMA nodes", s->numa_mine, s->numa_nodes);
+    if (s->huge_bytes)
+        putchar('\n');
 }
 
 void report_start(struct run *r)
@@ -154,16 +159,30 @@ static int64_t peak_memory(void)
     return (int64_t)kib * 1024;
 }
 
-/* Disk space of the files without a name that this process holds open on the
- * file system of folder: the engine's. */
-static int64_t spilled_bytes(const char *folder)
+/* Whether one of folders (with ':' between them) is on that file system. */
+static bool holds_folder(dev_t system, const char *folders)
 {
-    struct stat here, st;
-    DIR *d = *folder && stat(folder, &here) == 0 ? opendir("/proc/self/fd") : NULL;
+    char name[1024];
+    for (size_t n; *folders; folders += n + (folders[n] == ':')) {
+        struct stat here;
+        n = strcspn(folders, ":");
+        snprintf(name, sizeof(name), "%.*s", (int)n, folders);
+        if (stat(name, &here) == 0 && here.st_dev == system)
+            return true;
+    }
+    return false;
+}
+
+/* Disk space of the files without a name that this process holds open on the
+ * file systems of folders: the engine's. */
+static int64_t spilled_bytes(const char *folders)
+{
+    struct stat st;
+    DIR *d = *folders ? opendir("/proc/self/fd") : NULL;
     int64_t bytes = 0;
     for (struct dirent *e; d && (e = readdir(d));)
         if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0 &&
-            st.st_dev == here.st_dev)
+            holds_folder(st.st_dev, folders))
             bytes += (int64_t)st.st_blocks * 512;
     if (d)
         closedir(d);
@@ -250,6 +269,27 @@ static int report_traffic(struct run *r, const char *name, int64_t mine, int64_t
     return 0;
 }
 
+/* How long each line of rank 0's engine was busy, and how fast it was then. */
+static void print_lanes(const struct zero_stats *s)
+{
+    printf("%-30s %12s %12s %12s\n", "rank 0's lines of work", "bytes", "busy", "rate");
+    for (int i = 0; i < ZERO_LANES; i++) {
+        const struct zero_lane_stats *lane = &s->lanes[i];
+        if (lane->bytes == 0 || lane->busy_seconds <= 0)
+            continue;
+        double rate = (double)lane->bytes / lane->busy_seconds;
+        printf("  %-28s %12s %10.2f s %10s/s", zero_lane_name(i), in_bytes(lane->bytes).text,
+               lane->busy_seconds, in_bytes((int64_t)rate).text);
+        bool disk = i == ZERO_LANE_PARAM_DISK || i == ZERO_LANE_STATE_DISK;
+        double probed = i == ZERO_LANE_PARAM_DISK
+                            ? s->probe_read
+                            : 2 / (1 / s->probe_read + 1 / s->probe_write); /* half and half */
+        if (disk && s->probe_read > 0 && s->probe_write > 0)
+            printf("  %.0f %% of the probe", 100 * rate / probed);
+        putchar('\n');
+    }
+}
+
 /* The engine has written its state once before the first step, and read it
  * once more for the digest: one walk over it more than there were updates. */
 static int report_io(struct run *r, const struct zero_stats *s)
@@ -277,6 +317,8 @@ static int report_io(struct run *r, const struct zero_stats *s)
                "them without a gather, %lld gathers in vain\n",
                r->waited, r->seconds, (long long)s->acquires, (long long)s->served,
                (long long)s->missed);
+    if (zero_rank(r->z) == 0)
+        print_lanes(s);
     return 0;
 }
 

@@ -75,7 +75,7 @@ ran_as_asked() {
     [ "${cell[isa]}" = - ] || isa=${cell[isa]}
     [ "${cell[threads]--}" = - ] || threads=${cell[threads]}
     [ "${cell[ring]--}" = - ] || [ "${cell[host-bytes]}" = 1G ] || # all state fits there
-        ring="files: .*, ${cell[ring]}( .*)?"
+        ring="files: .*, ${cell[ring]}, .*"
     grep -qE ": ${cell[ranks]} ranks?, $threads threads? each .*, $isa kernels\$" "$scratch/out" &&
         grep -qxE "$ring" "$scratch/out"
 }
