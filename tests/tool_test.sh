@@ -139,7 +139,10 @@ int cuInit(unsigned flags) { return flags; }
 int cuDriverGetVersion(int *version) { return *version = 12040, 0; }
 int cuDeviceGetCount(int *count) { return *count = 2, 0; }
 int cuDeviceGet(int *device, int ordinal) { return *device = ordinal + 10, 0; }
-int cuDeviceGetName(char *name, int size, int device) { return snprintf(name, size, "Toy %d", device), 0; }
+int cuDeviceGetName(char *name, int size, int device)
+{
+    return snprintf(name, size, "Toy %d", device), 0;
+}
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)device << 30, 0; }
 DRIVER
     if ! ${CC:-cc} -shared -fPIC -o "$scratch/libcuda.so.1" "$scratch/driver.c" 2>/dev/null; then
@@ -232,15 +235,16 @@ page_spans() { # elements of shards, one after the other: bytes of bf16 read for
 # 64 elements. Units are padded to 128 for two ranks: embeddings (256 + 32) * 64,
 # blocks 12 * 64^2 + 13 * 64 = 49984 -> 50048, the last norm 128.
 by_hand() {
-    local embed=18432 block=50048 final=128 whole shard slots state
+    local embed=18432 block=50048 final=128 whole shard slots state fetched
     whole=$((embed + 2 * block + final)) # 118656
     shard=$((whole / 2))
     tool plan --layers 2 --channels 64 --seq 32 --vocab 256 --ranks 2 --csv
     verdict $? "plan --csv failed: $(cat "$scratch/err")"
     # Three gradient slots in bf16; the reduction's pieces: half a block, to 256, twice.
     slots=$((2 * $(up $((2 * block))) + $(up $((2 * embed))) + $(up $((2 * 50176)))))
-    equals 0,none device $(($(up $((2 * whole))) + $(up $((4 * whole))) + $(up $((12 * whole))) + slots))
-    equals 1,none device $(($(up $((2 * whole))) + $(up $((4 * shard))) + $(up $((12 * shard))) + slots))
+    slots=$((slots + $(up $((2 * whole))))) # and the parameters, whole
+    equals 0,none device $(($(up $((4 * whole))) + $(up $((12 * whole))) + slots))
+    equals 1,none device $(($(up $((4 * shard))) + $(up $((12 * shard))) + slots))
     equals 0,none nvme 0
     # One chunk holds all: three arrays of fp32 in whole pages. Each rank has a file.
     state=$((3 * $(up $((4 * whole)))))
@@ -255,7 +259,8 @@ by_hand() {
     equals 3,nvme read $state
     equals 3,nvme written $((state + $(up $((2 * shard)))))
     # Each unit's shard lies in the one chunk, and is read in whole pages.
-    equals 3,nvme param_read "$(page_spans $((embed / 2)) $((block / 2)) $((block / 2)) $((final / 2)))"
+    fetched=$(page_spans $((embed / 2)) $((block / 2)) $((block / 2)) $((final / 2)))
+    equals 3,nvme param_read "$fetched"
     equals 3,cpu nvme 0
     equals 3,none node_device $((2 * $(column 3,none device)))
     equals 1,none gather $((2 * shard))
@@ -304,7 +309,8 @@ three_lines() { # quotient: "ours/limit" or "limit/ours", name...
                 error = share / ratio - 1
                 exit !(found == 1 && !extra && error < 0.01 && error > -0.01)
             }' "$scratch/out"
-        verdict $? "bench: not the three lines of $name: $(grep "^$name" "$scratch/out" | tr '\n' ';')"
+        verdict $? "bench: not the three lines of $name:
+$(grep "^$name" "$scratch/out")"
     done
 }
 
