@@ -396,9 +396,9 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
 
 /*
  * COLLECTIVE, between steps (ZERO_GRAD: also between the last reduce and the
- * step; not after a zero_discard that dropped it). Elements [first, first + count) of tensor param as fp32, on every
- * rank, from wherever they rest. ZERO_GRAD is the mean gradient before
- * clipping; zero_write takes the other three only, uses every rank's own copy
+ * step; not after a zero_discard that dropped it). Elements [first, first +
+ * count) of tensor param as fp32, on every rank, from wherever they rest.
+ * ZERO_GRAD is the mean gradient before clipping; zero_write takes the other three only, uses every rank's own copy
  * of in (they must be equal), and rounds the new parameters from the master. A
  * frozen tensor's master is its parameter; moments it has none.
  */

@@ -22,6 +22,16 @@
 #define SLEEP_NS_MIN 20000L /* while something must be polled, growing to */
 #define SLEEP_NS_MAX 500000L
 #define CHUNKS_MAX   10000 /* of a walk that is appended without waiting */
+#define CAPACITY     256
+
+/* Room for an update, which starts when the one before is done, so that appending it does not
+ * wait: what a walk asks of each queue for a chunk, and a unit's reads. */
+static const uint64_t per_chunk[QUEUES] = {
+    [QUEUE_PARAM_DISK] = 2,                        /* a gather's parts, and those of the next */
+    [QUEUE_STATE_DISK] = 4,                        /* read, fetch, write record and parameters */
+    [QUEUE_UPDATE] = 1,     [QUEUE_TO_DEVICE] = 2, /* gradients and parameters, or new parameters */
+    [QUEUE_TO_HOST] = 2,
+};
 
 struct queue {
     struct command *ring;
@@ -59,6 +69,12 @@ static struct command *at(const struct queue *q, uint64_t sequence)
 {
     assert(sequence > q->head && sequence <= q->tail);
     return &q->ring[sequence % q->capacity];
+}
+
+static struct ref ref_to(enum queue_id queue, uint64_t sequence)
+{
+    static_assert(QUEUES <= 8, "a queue's number has three bits");
+    return (struct ref){.queue = (unsigned)queue & 7, .sequence = sequence & ~(uint64_t)0 >> 4};
 }
 
 static bool done(const struct queues *s, struct ref ref)
@@ -120,7 +136,7 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
         assert(s->threaded);
         pthread_cond_wait(&s->changed, &s->lock);
     }
-    struct ref ref = {.queue = id, .sequence = q->tail + 1};
+    struct ref ref = ref_to(id, q->tail + 1);
     if (q->tail - q->head < q->capacity) {
         struct command *c = &q->ring[ref.sequence % q->capacity];
         *c = *command;
@@ -166,7 +182,9 @@ int queues_wait(struct queues *s, struct ref ref, struct error *error)
 
 struct ref queues_tail(const struct queues *s, enum queue_id queue)
 {
-    return (struct ref){.queue = queue, .all = true, .sequence = s->queue[queue].tail};
+    struct ref ref = ref_to(queue, s->queue[queue].tail);
+    ref.all = true;
+    return ref;
 }
 
 double queues_waited(const struct queues *s)
@@ -341,9 +359,9 @@ int queues_create(struct queues **queues, int64_t chunks, struct error *error)
     if (s->event < 0)
         return error_set(error, ZERO_ERR_MEMORY, "The engine's eventfd cannot be made: %s.",
                          strerror(errno));
-    /* A walk and more, of up to four transfers a chunk: appending one seldom waits. */
-    uint64_t capacity = 256 + 6 * (uint64_t)(chunks < CHUNKS_MAX ? chunks : CHUNKS_MAX);
+    uint64_t most = (uint64_t)(chunks < CHUNKS_MAX ? chunks : CHUNKS_MAX);
     for (int i = 0; i < QUEUES; i++) {
+        uint64_t capacity = CAPACITY + per_chunk[i] * most;
         s->queue[i].capacity = capacity;
         s->queue[i].ring = calloc(capacity, sizeof(struct command));
         if (!s->queue[i].ring)

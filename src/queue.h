@@ -34,11 +34,11 @@ enum queue_id {
 };
 
 /* A command, for those who wait for it; all: and every one before it in its
- * queue. sequence 0: nothing to wait for. */
+ * queue. sequence 0: nothing to wait for. Small, because commands hold many. */
 struct ref {
-    enum queue_id queue;
-    bool all;
-    uint64_t sequence;
+    uint64_t sequence : 60;
+    uint64_t queue : 3; /* enum queue_id */
+    uint64_t all : 1;
 };
 
 enum command_kind {

@@ -317,6 +317,36 @@ START_TEST(steps_take_nothing_and_the_end_leaves_nothing)
 }
 END_TEST
 
+/* ------------------------------------------------------- beside the plan */
+
+#define BIG_UNITS  24
+#define BIG_CHUNKS 480
+
+/* The tables of an engine with as many chunks and units as a model of a billion
+ * parameters has on two ranks. */
+START_TEST(tables_are_small)
+{
+    struct zero_param params[BIG_UNITS];
+    char names[BIG_UNITS][8];
+    struct zero_config config = {
+        .size = sizeof(config), .stage = 3, .dtype = ZERO_BF16, .offload = ZERO_NVME, .chunk = 64};
+    struct zero *z;
+    for (int u = 0; u < BIG_UNITS; u++) {
+        snprintf(names[u], sizeof(names[u]), "u%d", u);
+        params[u] = (struct zero_param){
+            .name = names[u], .unit = u, .ndim = 1, .shape = {BIG_CHUNKS / BIG_UNITS * 64}};
+    }
+    struct held before = look();
+    ck_assert_int_eq(zero_create(&z, params, BIG_UNITS, &config), ZERO_OK);
+    struct held after = look();
+    ck_assert_int_eq(z->plan.chunks, BIG_CHUNKS);
+    /* 11 commands of 184 bytes a chunk, 6 * 256 beside: 1.26 MB; then some tables. */
+    ck_assert_int_gt(after.bytes - before.bytes, 1200000);
+    ck_assert_int_lt(after.bytes - before.bytes, 1500000);
+    zero_destroy(z);
+}
+END_TEST
+
 /* ----------------------------------------------------------------- failures */
 
 /* An engine that is refused, or fails in its first steps. */
@@ -513,6 +543,7 @@ int main(void)
     if (ALLOCATIONS_SEEN) {
         tcase_add_test(use, allocations_are_seen);
         tcase_add_loop_test(use, steps_take_nothing_and_the_end_leaves_nothing, 0, CONFIGURATIONS);
+        tcase_add_test(use, tables_are_small);
         tcase_add_loop_test(failures, refused_engines_leave_nothing, 0, REFUSALS);
         tcase_add_loop_test(failures, waits_that_end_leave_nothing, 0, 4);
         tcase_add_loop_test(failures, communicators_that_fail_leave_nothing, 0, 12);
