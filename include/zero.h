@@ -134,8 +134,8 @@ struct zero_comm; /* how ranks reach each other: end of this file */
  * Elements are numbered row-major from 0. Called once per element and rank
  * that needs it, within zero_create, from one library thread at a time, in
  * pieces: so a model is initialised that no rank could hold. Values must be
- * finite. Returns 0, or
- * anything else to end zero_create with ZERO_ERR_ARGUMENT.
+ * finite. Returns 0, or anything else to end zero_create with
+ * ZERO_ERR_ARGUMENT.
  */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
 
@@ -398,9 +398,10 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
  * COLLECTIVE, between steps (ZERO_GRAD: also between the last reduce and the
  * step; not after a zero_discard that dropped it). Elements [first, first +
  * count) of tensor param as fp32, on every rank, from wherever they rest.
- * ZERO_GRAD is the mean gradient before clipping; zero_write takes the other three only, uses every rank's own copy
- * of in (they must be equal), and rounds the new parameters from the master. A
- * frozen tensor's master is its parameter; moments it has none.
+ * ZERO_GRAD is the mean gradient before clipping; zero_write takes the other
+ * three only, uses every rank's own copy of in (they must be equal), and rounds
+ * the new parameters from the master. A frozen tensor's master is its parameter;
+ * moments it has none.
  */
 ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
                        float *out);

@@ -93,13 +93,25 @@ static int64_t peak_memory(void)
     return strtoll(at + 6, NULL, 10) * 1024;
 }
 
+/* A thread that was joined may be listed a moment longer. */
+static int64_t settled_threads(void)
+{
+    int64_t threads = entries("/proc/self/task"), last = -1;
+    for (int i = 0; i < 100 && threads != last; i++) {
+        usleep(10000);
+        last = threads;
+        threads = entries("/proc/self/task");
+    }
+    return threads;
+}
+
 /* Check takes memory with each assertion: what malloc has is read first. */
 static struct held look(void)
 {
     struct held h = {.blocks = allocations.blocks, .bytes = allocations.bytes};
     h.mappings = mapped();
     h.descriptors = entries("/proc/self/fd");
-    h.threads = entries("/proc/self/task");
+    h.threads = settled_threads();
     h.peak = peak_memory();
     return h;
 }

@@ -80,7 +80,7 @@ wrong_use() {
     refused "--params is for zero bench step" bench io --params 1M
     refused "--threads is for zero bench adam" bench comm --threads 1
     refused "--nvme-path is for zero bench io and step" bench adam --nvme-path /
-    refused "2 were launched\." OMPI_COMM_WORLD_SIZE=2 bench io
+    refused "2 were launched\." OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 bench io
     refused "There is no page on 'pages'\." help pages
     refused "zero help takes one topic" help law mpi
 }

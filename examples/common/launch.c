@@ -35,7 +35,7 @@ struct launch launch_find(void)
         int local = number(launchers[i].local, ranks);
         return (struct launch){.rank = rank,
                                .ranks = ranks,
-                               .local_rank = number(launchers[i].local_rank, rank),
+                               .local_rank = number(launchers[i].local_rank, 0),
                                .local = local < 1 || local > ranks ? ranks : local};
     }
     return l;
