@@ -4,6 +4,7 @@
 # make demo       installs what is missing, builds, trains a small GPT
 # make check      installs what is missing, builds, runs the tests
 # make check-all  more of the tests: also under the sanitizers
+# make check-scale  what only large runs show: minutes, 14 GB, 27 GB of disk
 # make tests      builds the tests alone
 # make bench      measures the library against this machine's limits
 # make deps       installs what is missing (as root, from the distribution)
@@ -165,6 +166,12 @@ $(patsubst %,$(BUILD)/tests/%_test,model numeric options text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 .PRECIOUS: $(BUILD)/obj/%.o
 
+# A program of its own, of check-scale.
+$(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(LIBS) -o $@
+
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # ------------------------------------------------------- demo, check, upkeep
@@ -190,7 +197,7 @@ deps-cross:
 AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 check-all: deps-cross
 deps-cross: deps
-demo check check-all: deps
+demo check check-all check-scale: deps
 	@$(AGAIN) $@-now
 
 demo-now: all
@@ -217,6 +224,7 @@ MATRIX := tests/equal/matrix.sh
 GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"$(MATRIX) --self-test $(BUILD)/gpt2" \
 	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
+	"tests/memory.sh --self-test" "tests/memory.sh $(BUILD)/gpt2" \
 	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" \
 	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
@@ -242,6 +250,9 @@ check-all-now: all tests
 		$(GPT2_RUNS) $(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" \
 		$(foreach b,address thread,$(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$b)))
 
+check-scale-now: all tests $(BUILD)/tests/big_tensor
+	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/scale.sh $(BUILD)
+
 # Installing builds only when nothing is built: src/place.sh says why.
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -263,4 +274,4 @@ clean:
 
 FORCE:
 .PHONY: all tests report deps deps-cross demo check check-all demo-now check-now check-all-now
-.PHONY: bench help clean FORCE
+.PHONY: check-scale check-scale-now bench help clean FORCE
