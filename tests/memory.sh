@@ -88,11 +88,10 @@ too_small() { # model, device memory
 refused() { # bytes of the device, name
     local rank needed
     for rank in 0 1; do
-        needed=$(sed -n "s/^rank $rank: .*[^0-9]\([0-9][0-9]*\) bytes of device memory are needed, \
-$1 of $1 are free.*/\1/p; s/^rank $rank: \([0-9][0-9]*\) bytes of device memory are needed, \
-$1 of $1 are free.*/\1/p" "$scratch/err")
+        needed=$(sed -nE "s/^rank $rank: (.*[^0-9])?([0-9]+) bytes of device memory are needed, \
+$1 of $1 are free.*/\2/p" "$scratch/err")
         [ "${needed:-0}" -gt "$1" ]
-        verdict $? "$2: rank $rank does not say what is needed and free: $(tail -n 2 "$scratch/err")"
+        verdict $? "$2: rank $rank does not give the numbers: $(tail -n 2 "$scratch/err")"
     done
     ! grep -q ^digest "$scratch/out"
     verdict $? "$2: it trained"

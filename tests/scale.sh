@@ -113,7 +113,8 @@ limits() {
                 echo "skipped: $suite on $ranks ranks: needs MPI"
                 continue
             fi
-            timeout -k 5 300 "${launcher[@]}" -q -n $ranks "$build/tests/$suite" >"$scratch/out" 2>&1
+            timeout -k 5 300 "${launcher[@]}" -q -n $ranks "$build/tests/$suite" \
+                >"$scratch/out" 2>&1
             verdict $? "$suite on $ranks ranks: $(tail -n 2 "$scratch/out")"
         done
     done
