@@ -27,10 +27,11 @@
 /* Room for an update, which starts when the one before is done, so that appending it does not
  * wait: what a walk asks of each queue for a chunk, and a unit's reads. */
 static const uint64_t per_chunk[QUEUES] = {
-    [QUEUE_PARAM_DISK] = 2,                        /* a gather's parts, and those of the next */
-    [QUEUE_STATE_DISK] = 4,                        /* read, fetch, write record and parameters */
-    [QUEUE_UPDATE] = 1,     [QUEUE_TO_DEVICE] = 2, /* gradients and parameters, or new parameters */
-    [QUEUE_TO_HOST] = 2,
+    [QUEUE_PARAM_DISK] = 2, /* a gather's parts, and those of the next */
+    [QUEUE_STATE_DISK] = 4, /* record and parameters, in and out */
+    [QUEUE_UPDATE] = 1,     /* itself */
+    [QUEUE_TO_DEVICE] = 2,  /* gradients and parameters, or new parameters */
+    [QUEUE_TO_HOST] = 2,    /* likewise, the other way */
 };
 
 struct queue {
