@@ -68,7 +68,10 @@ static int start_collective(struct zero *z, struct command *c, struct error *err
     snprintf(o->collective.header.name, sizeof(o->collective.header.name), "%s", c->name);
     describe(z, c, o);
     int status = z->comm->ops->start(z->comm, &o->collective);
-    return status ? error_set(error, status, "%s", z->comm->error) : ZERO_OK;
+    if (!status)
+        return ZERO_OK;
+    z->comm->sequence--; /* it was not started: the abort tells the others so */
+    return error_set(error, status, "%s", z->comm->error);
 }
 
 static int overdue(const struct zero *z, const struct command *c, const struct operation *o,

@@ -368,8 +368,9 @@ struct failure {
     struct zero_config config, second; /* all ranks'; where it has a size, the last rank's */
     int expected;
     bool bad_fill, bad_names;
-    int withheld; /* collectives from this one on are never reported done; 0: none */
-    int broken;   /* this one fails on rank 0; 0: none */
+    int withheld;  /* collectives from this one on are never reported done; 0: none */
+    int broken;    /* this one fails on rank 0; 0: none */
+    bool at_start; /* when it is started, not when it is looked at */
 };
 
 static int bad_fill(void *arg, int64_t first, int64_t count, float *out)
@@ -395,14 +396,28 @@ static bool never(void *arg, const struct latch_op *op)
 /* Communicators of which one fails. */
 static struct zero_comm_ops breaking;
 static int (*breaking_test)(struct zero_comm *, struct zero_collective *, bool *);
+static int (*breaking_start)(struct zero_comm *, struct zero_collective *);
 static uint64_t broken_sequence;
+static bool broken_at_start;
+
+static int breaks(struct zero_comm *comm, const struct zero_collective *c)
+{
+    if (comm->rank || c->header.sequence != broken_sequence)
+        return ZERO_OK;
+    snprintf(comm->error, sizeof(comm->error), "broken by the test");
+    return ZERO_ERR_COMM;
+}
+
+static int break_start(struct zero_comm *comm, struct zero_collective *c)
+{
+    int status = broken_at_start ? breaks(comm, c) : ZERO_OK;
+    return status ? status : breaking_start(comm, c);
+}
 
 static int break_test(struct zero_comm *comm, struct zero_collective *c, bool *done)
 {
-    if (comm->rank || c->header.sequence != broken_sequence)
-        return breaking_test(comm, c, done);
-    snprintf(comm->error, sizeof(comm->error), "broken by the test");
-    return ZERO_ERR_COMM;
+    int status = broken_at_start ? ZERO_OK : breaks(comm, c);
+    return status ? status : breaking_test(comm, c, done);
 }
 
 static void describe_failing(const struct failure *f, struct zero_param *params)
@@ -453,7 +468,10 @@ static void prepare_breaking(const struct failure *f)
     breaking = *comm_threads_rank(t, 0)->ops;
     comm_threads_destroy(t);
     breaking_test = breaking.test;
+    breaking_start = breaking.start;
     breaking.test = break_test;
+    breaking.start = break_start;
+    broken_at_start = f->at_start;
     broken_sequence = (uint64_t)f->broken;
 }
 
@@ -520,8 +538,9 @@ END_TEST
 
 START_TEST(communicators_that_fail_leave_nothing)
 {
-    struct failure f = {"a communicator", .config = NVME3, .broken = 1 + 3 * _i};
-    f.config.ring = _i % 2 ? ZERO_RING_POSIX : ZERO_RING_AUTO;
+    struct failure f = {"a communicator", .config = NVME3, .expected = ZERO_ERR_COMM,
+                        .broken = 1 + 3 * (_i / 2), .at_start = _i % 2};
+    f.config.ring = _i / 2 % 2 ? ZERO_RING_POSIX : ZERO_RING_AUTO;
     expect_clean_failure(&f);
 }
 END_TEST
@@ -562,7 +581,7 @@ int main(void)
     tcase_add_test(use, tables_are_small);
     tcase_add_loop_test(failures, refused_engines_leave_nothing, 0, REFUSALS);
     tcase_add_loop_test(failures, waits_that_end_leave_nothing, 0, 4);
-    tcase_add_loop_test(failures, communicators_that_fail_leave_nothing, 0, 12);
+    tcase_add_loop_test(failures, communicators_that_fail_leave_nothing, 0, 24);
     suite_add_tcase(suite, use);
     suite_add_tcase(suite, failures);
     return suite_run_all(suite);
