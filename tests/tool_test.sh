@@ -14,7 +14,7 @@ read -ra launcher <<<"${MPIRUN-mpirun}"
 checks=0 failures=0
 limit=60 # seconds for a command: a hang is longer
 # What tells how a job was launched would tell it of this script, too.
-unset SLURM_TMPDIR TMPDIR ZERO_DEVICE_MEMORY ZERO_ISA
+unset SLURM_TMPDIR TMPDIR ZERO_DEVICE_MEMORY ZERO_ISA ZERO_PROBE
 for name in $(compgen -e | grep -E '^(SLURM_|PMI|OMPI_COMM_|MV2_COMM)'); do
     unset "$name"
 done

@@ -55,10 +55,10 @@ static void numa_print(void)
 
 static void isa_print(void)
 {
-    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    static const char *const names[] = {"scalar", "avx2", "avx512", "neon"};
     char text[64] = "";
     struct error error = {0};
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         struct error unused = {0};
         if (kernels_select(names[i], &unused)) {
             strcat(text, *text ? " " : "");

@@ -75,6 +75,7 @@ static const char *const variables[] = {
     "OMP_NUM_THREADS",
     "ZERO_ISA",
     "ZERO_DEVICE_MEMORY",
+    "ZERO_PROBE",
 };
 
 void launcher_variables(void (*found)(const char *name, const char *value))

@@ -25,8 +25,7 @@ static const struct option_choice accumulators[] = {
 
 static const struct option table[] = {
     {"model", CHOICE(model, model_choices), .initial = "d4",
-     .help = "a shape by name, as gpt2 has them: layers x channels are 4x256, 6x384, 12x768, "
-             "12x768 (with GPT-2's vocabulary), 20x2048"},
+     .help = "a shape by name, as build/gpt2 --help describes them"},
     {"layers", WHOLE(layers, 1, 10000), .value = "L", .shown = "of --model", .help = "blocks"},
     {"channels", WHOLE(channels, 1, 1 << 20), .value = "C", .shown = "of --model", .help = "width"},
     {"heads", WHOLE(heads, 1, 16384), .value = "H", .shown = "channels / 64",

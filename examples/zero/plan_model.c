@@ -4,21 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "examples/common/figure.h"
 #include "examples/common/models.h"
 #include "examples/gpt2/model.h"
 #include "examples/zero/plan.h"
 
 #define UNITS_MAX ((int64_t)1 << 20)
-
-static void count_print(char *out, size_t size, int64_t count)
-{
-    if (count >= 1000000000)
-        snprintf(out, size, "%.2f billion", (double)count / 1e9);
-    else if (count >= 1000000)
-        snprintf(out, size, "%.1f million", (double)count / 1e6);
-    else
-        snprintf(out, size, "%lld", (long long)count);
-}
 
 /* Units of unit_size elements, the last one with what is left. */
 static int equal_units(struct plan_model *m, const struct plan_options *o, char *error,
@@ -26,7 +17,6 @@ static int equal_units(struct plan_model *m, const struct plan_options *o, char 
 {
     enum { NAME = 24 };
     int64_t units = (o->params + o->unit_size - 1) / o->unit_size;
-    char many[64];
     if (units > UNITS_MAX) {
         snprintf(error, error_size,
                  "--params %lld in units of %lld are %lld units, at most %lld are possible. Give a "
@@ -51,9 +41,8 @@ static int equal_units(struct plan_model *m, const struct plan_options *o, char 
                                            .ndim = 1,
                                            .shape = {left < o->unit_size ? left : o->unit_size}};
     }
-    count_print(many, sizeof(many), o->params);
-    snprintf(m->title, sizeof(m->title), "%s parameters in %d units of %lld", many, m->count,
-             (long long)o->unit_size);
+    snprintf(m->title, sizeof(m->title), "%s parameters in %d units of %lld",
+             in_thousands(o->params).text, m->count, (long long)o->unit_size);
     return 0;
 }
 
@@ -67,7 +56,6 @@ static int gpt(struct plan_model *m, const struct plan_options *o, char *error, 
                               .heads = heads,
                               .seq = o->seq ? o->seq : named->seq,
                               .vocab = o->vocab ? o->vocab : named->vocab};
-    char many[64];
     int status = gpt_params(&shape, 0, &m->params, &m->count);
     if (status != ZERO_OK) {
         snprintf(error, error_size,
@@ -79,10 +67,9 @@ static int gpt(struct plan_model *m, const struct plan_options *o, char *error, 
         return -1;
     }
     m->memory = m->params;
-    count_print(many, sizeof(many), gpt_param_count(&shape));
     snprintf(m->title, sizeof(m->title),
              "GPT of %d layers, %d channels, %d tokens, vocabulary %d: %s parameters", shape.layers,
-             channels, shape.seq, shape.vocab, many);
+             channels, shape.seq, shape.vocab, in_thousands(gpt_param_count(&shape)).text);
     return 0;
 }
 

@@ -47,18 +47,6 @@ int tool_parse(const struct tool_options *options, int argc, char **argv, void *
     return status ? tool_refuse("%s", error) : TOOL_GO_ON;
 }
 
-struct figure in_bytes(int64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    struct figure f;
-    double value = (double)bytes;
-    int unit = 0;
-    for (; value >= 1024 && unit < 5; unit++)
-        value /= 1024;
-    snprintf(f.text, sizeof(f.text), unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return f;
-}
-
 double tool_now(void)
 {
     struct timespec t;

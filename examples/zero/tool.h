@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What the commands of the tool share: their entry points, how a command line
- * that is wrong or a command that fails says so, and figures for people. No
- * command calls another.
+ * that is wrong or a command that fails says so, the clock. No command calls
+ * another.
  */
 #ifndef EXAMPLES_ZERO_TOOL_H
 #define EXAMPLES_ZERO_TOOL_H
@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "examples/common/figure.h"
 #include "examples/common/options.h"
 
 /* The commands. argv[0] is the command's name. They return the exit status:
@@ -37,12 +38,6 @@ struct tool_options {
  * printed, or what is wrong. */
 int tool_parse(const struct tool_options *options, int argc, char **argv, void *into, bool *given,
                const bool *help);
-
-/* "12.3 MiB": bytes for people. */
-struct figure {
-    char text[24];
-};
-struct figure in_bytes(int64_t bytes);
 
 /* Seconds of CLOCK_MONOTONIC. */
 double tool_now(void);
