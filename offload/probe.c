@@ -243,6 +243,25 @@ static bool folder_measure(struct probe *probe, const char *folder, const char *
     return known;
 }
 
+/* What the folders can do together; those on one drive share what it can do. */
+static void folders_join(struct probe *probe, struct spill_paths *paths, const struct probe *found,
+                         char (*key)[PROBE_KEY])
+{
+    double depth = 0;
+    *probe = (struct probe){0};
+    for (int i = 0; i < paths->count; i++) {
+        int share = 0;
+        for (int j = 0; j < paths->count; j++)
+            share += strcmp(key[j], key[i]) == 0;
+        paths->weight[i] /= share;
+        probe->block = found[i].block > probe->block ? found[i].block : probe->block;
+        probe->read += found[i].read / share;
+        probe->write += found[i].write / share;
+        depth += (double)found[i].depth / share;
+    }
+    probe->depth = depth < RING_DEPTH_MAX ? (int)(depth + 0.5) : RING_DEPTH_MAX;
+}
+
 void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
                  enum probe_when when)
 {
@@ -267,15 +286,6 @@ void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
         paths->weight[i] = known ? both(&found[i]) : 0;
         all &= known;
     }
-    if (when == PROBE_NEVER || !all)
-        return;
-    *probe = (struct probe){0};
-    for (int i = 0; i < paths->count; i++) {
-        probe->block = found[i].block > probe->block ? found[i].block : probe->block;
-        probe->depth += found[i].depth;
-        probe->read += found[i].read;
-        probe->write += found[i].write;
-    }
-    if (probe->depth > RING_DEPTH_MAX)
-        probe->depth = RING_DEPTH_MAX;
+    if (when != PROBE_NEVER && all)
+        folders_join(probe, paths, found, key);
 }

@@ -340,6 +340,13 @@ START_TEST(several_folders)
     begin = now();
     probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED);
     ck_assert_msg(now() - begin < first / 2, "%g then %g s", first, now() - begin);
+
+    /* Together they are one drive. */
+    struct probe one;
+    struct spill_paths alone = paths_of(home, NULL);
+    probe_paths(&one, &alone, PROBE_FILE, PROBE_CACHED);
+    ck_assert(p.depth == one.depth && p.read > 0.99 * one.read && p.read < 1.01 * one.read);
+    ck_assert(paths.weight[0] + paths.weight[1] < 1.01 * alone.weight[0]);
 }
 END_TEST
 
