@@ -30,7 +30,7 @@ static bool overlap_with(const struct zero *z, int param, int64_t first, int64_t
     return from < to;
 }
 
-/* Checks a call and makes it known to the other ranks. */
+/* Checks what zero_read and zero_write have in common. */
 static int enter_range(struct zero *z, const char *call, int param, enum zero_what what,
                        int64_t first, int64_t count, const void *memory)
 {
@@ -62,14 +62,19 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
                          "zero_step and the next zero_reduce%s.",
                          call, t->name, what == ZERO_GRAD ? ", or after the last zero_reduce" : "");
     if (what == ZERO_GRAD && !complete && !z->grads_whole)
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "%s of the gradient of tensor %s, but %s. Reduce all units first.", call,
-                         t->name,
-                         z->steps + z->skipped ? "zero_discard dropped the sums"
-                                               : "no step was made yet");
+        return error_set(
+            &z->error, ZERO_ERR_STATE,
+            "%s of the gradient of tensor %s, but %s. Reduce all units first.", call, t->name,
+            z->steps + z->skipped ? "zero_discard dropped the sums" : "no step was made yet");
+    return ZERO_OK;
+}
+
+/* A call that all checks have passed becomes known to the other ranks. */
+static void announce(struct zero *z, const char *call, int param, enum zero_what what,
+                     int64_t first, int64_t count)
+{
     schedule_call(&z->schedule, call, param, (int64_t)what);
     schedule_call(&z->schedule, call, first, count);
-    return ZERO_OK;
 }
 
 /* Passes the chunks that hold o through the update, between them and memory. */
@@ -110,6 +115,7 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
 {
     if (enter_range(z, "zero_read", param, what, first, count, out))
         return engine_status(z);
+    announce(z, "zero_read", param, what, first, count);
     for (int r = 0; r < z->size; r++) {
         struct overlap o;
         if (!overlap_with(z, param, first, count, r, &o))
@@ -143,6 +149,7 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
                          "zero_write of tensor %s while its unit %d is "
                          "acquired. Release it first.",
                          t->name, unit);
+    announce(z, "zero_write", param, what, first, count);
     struct overlap o;
     if (overlap_with(z, param, first, count, z->rank, &o) &&
         walk_over(z, WALK_ASSIGN, param, what, &o, in + o.first - first, NULL))

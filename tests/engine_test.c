@@ -165,6 +165,9 @@ static void read_gradient(int rank, struct zero_comm *comm, void *arg)
     EXPECT(!zero_set_accumulate(z, 1)); /* not of the sums that are there */
     EXPECT(!zero_read(z, 5, ZERO_GRAD, 0, 3, after));
     EXPECT(!memcmp(before, after, sizeof(after)));
+    if (rank == 0) /* what was refused is no call: the others need not make it */
+        EXPECT(zero_write(z, 5, ZERO_GRAD, 0, 3, after) == ZERO_ERR_ARGUMENT);
+    EXPECT(!zero_digest(z, &(struct zero_digest){0}));
     zero_destroy(z);
 }
 
