@@ -97,7 +97,8 @@ static int test_collective(struct zero *z, struct command *c, bool *done, struct
         return error_set(error, status, "%s", z->comm->error);
     if (*done) {
         o->busy = false;
-        count(&z->sent_bytes, c->kind == COMMAND_EXCHANGE ? 0 : c->bytes);
+        bool sends = c->kind != COMMAND_BROADCAST || c->part == z->rank;
+        count(&z->sent_bytes, sends && z->size > 1 && c->kind != COMMAND_EXCHANGE ? c->bytes : 0);
     } else if (queue_seconds() - c->started > z->set.deadline_seconds) {
         return overdue(z, c, o, error);
     }

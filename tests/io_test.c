@@ -399,6 +399,8 @@ static void expect_lanes(struct zero *z, const struct setting *s, const struct t
 {
     int row = s->row;
     double seconds = now() - began;
+    EXPECT((stats->sent_bytes > 0) == (s->ranks > 1), "%lld bytes sent",
+           (long long)stats->sent_bytes);
     for (int lane = 0; lane < ZERO_LANES; lane++) {
         const struct zero_lane_stats *l = &stats->lanes[lane];
         int64_t bytes = 0;
