@@ -370,8 +370,8 @@ struct zero_adam {
 };
 
 /* COLLECTIVE, before the step's first reduce (a group that was never set: before
- * the step); holds until set again. Rank 0's
- * values count; the next message between ranks checks that the others agree. */
+ * the step); holds until set again. Rank 0's values count; the next message
+ * between ranks checks that the others agree. */
 ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *adam);
 
 /* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are scaled to
@@ -437,8 +437,8 @@ struct zero_plan {
                                           published parameters, with ZERO_STATE_SPLIT the
                                           parameters that an update reads */
     int64_t param_read_bytes;          /* from files, to gather each unit once */
-    int64_t gather_bytes;              /* sent and received by this rank to gather each unit once */
-    int64_t reduce_bytes;              /* likewise to reduce each unit once */
+    int64_t gather_bytes; /* this rank sends to gather each unit once; as many it receives */
+    int64_t reduce_bytes; /* likewise to reduce each unit once */
 };
 
 /* Local, needs no engine. What zero_create would allocate on one of ranks
@@ -477,7 +477,8 @@ struct zero_stats {
     int threads;
     const char *isa;                   /* of the kernels: "scalar", "avx2", "avx512", "neon" */
     const char *ring;                  /* "uring", "posix", or "none" */
-    const char *nvme_path, *nvme_type; /* folder and file system; "" when no file is used */
+    const char *nvme_path, *nvme_type; /* folders and their file systems, with ':' between them;
+                                          "" when no file is used */
     bool nvme_direct;                  /* O_DIRECT is in use */
     bool ring_registered;              /* buffers are registered with io_uring */
     int ring_block, ring_depth;        /* bytes of an operation, operations under way at once */
@@ -501,9 +502,9 @@ ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
  * destroy the caller's. One engine at a time uses a communicator. Collectives
  * start in the same order on all ranks, with increasing sequence; up to
  * ZERO_COLLECTIVES are under way at once, and one that was started stays where
- * it is in memory until test
- * reports it done. A backend compares header on all ranks before it moves a
- * byte into data, and allocates nothing after its creation.
+ * it is in memory until test reports it done. A backend compares header on all
+ * ranks before it moves a byte into data, and allocates nothing after its
+ * creation.
  */
 enum zero_collective_kind {
     ZERO_COLLECTIVE_GATHER = 1, /* data: size parts of bytes each; part r comes from rank r */

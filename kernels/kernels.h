@@ -16,7 +16,7 @@
 /* Constants of one Adam step for one group, each computed in double and
  * rounded once. grad_scale is common to all groups of a step. */
 struct adam {
-    float grad_scale; /* clip factor / (ranks * micro-steps) */
+    float grad_scale; /* clip factor / (ranks * micro-steps * loss scale) */
     float decay;      /* 1 - lr * weight_decay; 1 for tensors without decay */
     float beta1;
     float one_minus_beta1;
@@ -60,11 +60,11 @@ struct kernels {
     void (*from_fp16)(int64_t n, const uint16_t *in, float *out);
 
     /* The ordered reduction of ranks parts into acc: ((acc + p_0) + p_1) + ... in
-     * fp32, starting from +0 when fresh. acc may be one of the
-     * parts. n is a multiple of KERNELS_BLOCK. When
-     * squares is not NULL, squares[b] takes the sum of the squares of block b's 64
-     * final sums: widened to double, squared, lane j = elements j, j+8, ... j+56
-     * added in that order, lanes joined ((0+4)+(2+6))+((1+5)+(3+7)). */
+     * fp32, starting from +0 when fresh. acc may be one of the parts. n is a
+     * multiple of KERNELS_BLOCK. When squares is not NULL, squares[b] takes the sum
+     * of the squares of block b's 64 final sums: widened to double, squared, lane j =
+     * elements j, j+8, ... j+56 added in that order, lanes joined
+     * ((0+4)+(2+6))+((1+5)+(3+7)). */
     void (*sum_f32)(int64_t n, int ranks, const float *const *parts, bool fresh, float *acc,
                     double *squares);
     void (*sum_bf16)(int64_t n, int ranks, const uint16_t *const *parts, bool fresh, float *acc,

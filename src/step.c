@@ -18,6 +18,10 @@
 #define CONSTANTS_BYTES                                                                            \
     (sizeof(struct adam) - offsetof(struct adam, decay)) /* all but grad_scale */
 #define GROUP_WORDS ((int64_t)(CONSTANTS_BYTES + 7) / 8)
+#define GROUPS_MAX  256 /* a group's number has eight bits */
+
+static_assert(8 * (WORD_GROUPS + GROUP_WORDS * GROUPS_MAX) <= ZERO_SUM_BYTES_MAX,
+              "a verdict is one sum, however many groups there are");
 
 int64_t step_verdict_words(const struct layout *l)
 {

@@ -177,12 +177,12 @@ static bool same(const struct zero_io *a, const struct zero_io *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* The last step's transfers are all counted: three seconds are far more than they take. */
+/* The last step's transfers are all counted: half a minute is far more than they take. */
 static struct zero_io last_step(struct zero *z, const struct zero_io *expected)
 {
     const struct timespec nap = {.tv_nsec = 10000000};
     struct zero_stats s;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 3000; i++) {
         zero_stats(z, &s);
         if (same(&s.step_io[1], expected))
             break;
