@@ -196,28 +196,28 @@ uint64_t layout_hash(const struct layout *l)
     return hash;
 }
 
+static int compare_runs(const void *a, const void *b)
+{
+    int64_t x = ((const struct run *)a)->begin, y = ((const struct run *)b)->begin;
+    return (x > y) - (x < y);
+}
+
 int layout_runs(const struct layout *l, int rank, bool whole, int64_t frozen, struct run *runs)
 {
     int n = 0;
-    for (int k = 0; k < PARTS * l->units; k++) {
-        int u = k % l->units;
-        enum part_kind kind = k < l->units ? PART_LIVE : PART_FROZEN;
-        const struct part *part = &l->unit[u].part[kind];
+    for (int i = 0; i < l->count; i++) {
+        const struct tensor *t = &l->tensors[i];
+        const struct part *part = &l->unit[t->unit].part[t->frozen ? PART_FROZEN : PART_LIVE];
         int64_t from = part->offset + (whole ? 0 : rank * part->shard);
         int64_t to = from + (whole ? part->elements : part->shard);
-        int64_t state =
-            (kind == PART_FROZEN ? frozen : 0) + (whole ? part->begin : part->begin / l->ranks);
-        for (int i = 0; i < l->count; i++) {
-            const struct tensor *t = &l->tensors[i];
-            if (t->unit != u || t->frozen != (kind == PART_FROZEN))
-                continue;
-            int64_t a = t->offset > from ? t->offset : from;
-            int64_t b = t->offset + t->elements < to ? t->offset + t->elements : to;
-            if (a < b)
-                runs[n++] = (struct run){
-                    .begin = state + a - from, .count = b - a, .first = a - t->offset, .tensor = i};
-        }
+        int64_t state = (t->frozen ? frozen : 0) + (whole ? part->begin : part->begin / l->ranks);
+        int64_t a = t->offset > from ? t->offset : from;
+        int64_t b = t->offset + t->elements < to ? t->offset + t->elements : to;
+        if (a < b)
+            runs[n++] = (struct run){
+                .begin = state + a - from, .count = b - a, .first = a - t->offset, .tensor = i};
     }
+    qsort(runs, (size_t)n, sizeof(*runs), compare_runs);
     return n;
 }
 
