@@ -360,14 +360,19 @@ START_TEST(ranks_measure_once)
     int lock = probe_lock(key);
     ck_assert_int_ge(lock, 0);
     ck_assert_int_eq(flock(lock, LOCK_EX), 0);
+    int pipe_ends[2];
+    ck_assert_int_eq(pipe(pipe_ends), 0);
     pid_t child = fork();
     if (child == 0) {
         close(lock); /* a copy would hold it */
+        ck_assert_int_eq(write(pipe_ends[1], "", 1), 1);
         double begin = now();
         probe_paths(&p, &paths, PROBE_FILE, _i == 0 ? PROBE_CACHED : PROBE_NOW);
         _exit(p.block == sound.block && now() - begin < 20 ? 0 : 1);
     }
-    usleep(300000);
+    char here;
+    ck_assert_int_eq(read(pipe_ends[0], &here, 1), 1);
+    usleep(300000); /* and then it waits for the lock */
     ck_assert(probe_store(&sound, key));
     close(lock);
     int status;
