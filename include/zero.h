@@ -219,8 +219,8 @@ struct zero_config {
                               their bandwidth. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first
                               one set. Bandwidth, and the best size and number of operations,
                               come from a probe of two seconds, kept in $XDG_CACHE_HOME/libzero
-                              for each drive: zero bench io makes one, zero_create does for
-                              several folders. ZERO_PROBE=1 probes anew, 0 never */
+                              for each drive: zero_create makes one with ZERO_PROBE=1, and
+                              where several folders are to share much; with ZERO_PROBE=0 never */
     int64_t host_bytes;    /* per rank: how much optimizer state whose place is ZERO_NVME may stay
                               in host memory. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64.

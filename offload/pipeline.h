@@ -39,9 +39,9 @@ struct pipeline_slot {
 };
 
 struct pipeline {
-    struct ring *ring;        /* NULL when nothing rests in the file */
+    struct ring *ring; /* NULL when nothing rests in the file */
     const struct spill *spill;
-    int outstanding;          /* requests handed to the ring and not yet reaped */
+    int outstanding; /* requests handed to the ring and not yet reaped */
     struct pipeline_slot *slots;
 };
 

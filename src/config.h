@@ -11,11 +11,11 @@ struct settings {
     int stage;
     enum zero_dtype dtype;
     enum zero_place state, param, grad; /* never ZERO_AUTO */
-    bool split;          /* the master is the bf16 weight and a remainder */
-    bool local;          /* gradients accumulate on each rank */
-    bool round_grads;    /* gradient sums are rounded to bf16 */
-    int accumulate;      /* micro-steps a step, to begin with */
-    double loss_scale;   /* 0: dynamic */
+    bool split;                         /* the master is the bf16 weight and a remainder */
+    bool local;                         /* gradients accumulate on each rank */
+    bool round_grads;                   /* gradient sums are rounded to bf16 */
+    int accumulate;                     /* micro-steps a step, to begin with */
+    double loss_scale;                  /* 0: dynamic */
     char nvme_path[1024];               /* folders with ':' between them */
     int64_t host_bytes;
     int64_t chunk;

@@ -57,9 +57,9 @@ struct run {
 
 struct layout {
     int ranks, count, units, groups;
-    int64_t params;        /* elements, without padding */
-    int64_t frozen;        /* of them in frozen tensors */
-    int64_t whole[PARTS];  /* elements, padded */
+    int64_t params;       /* elements, without padding */
+    int64_t frozen;       /* of them in frozen tensors */
+    int64_t whole[PARTS]; /* elements, padded */
     struct tensor *tensors;
     struct unit *unit;
 };

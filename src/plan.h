@@ -34,17 +34,17 @@ struct segment {
 struct plan {
     struct settings set;
     int ranks;
-    int64_t element;         /* bytes of a parameter */
-    enum zero_place compute; /* where Adam runs: ZERO_DEVICE or ZERO_HOST */
-    bool whole_params;       /* stages 0-2 */
-    bool whole_state;        /* stage 0: state order is whole order */
-    bool gathers;            /* stages 1-3: a unit's parameters come from all ranks */
-    bool shared;             /* fp32: the master is the parameter, in one place */
-    bool whole_grads;        /* stage 0, or accumulated locally: sums of whole units */
-    int64_t master;          /* bytes an element of the master in a state record: 4, 2 (split),
+    int64_t element;              /* bytes of a parameter */
+    enum zero_place compute;      /* where Adam runs: ZERO_DEVICE or ZERO_HOST */
+    bool whole_params;            /* stages 0-2 */
+    bool whole_state;             /* stage 0: state order is whole order */
+    bool gathers;                 /* stages 1-3: a unit's parameters come from all ranks */
+    bool shared;                  /* fp32: the master is the parameter, in one place */
+    bool whole_grads;             /* stage 0, or accumulated locally: sums of whole units */
+    int64_t master;               /* bytes an element of the master in a state record: 4, 2 (split),
                                 0 where it rests with the parameters in memory */
-    int64_t grad;            /* bytes of a gradient sum at rest */
-    int64_t state;           /* trainable elements in state order */
+    int64_t grad;                 /* bytes of a gradient sum at rest */
+    int64_t state;                /* trainable elements in state order */
     int64_t frozen, frozen_begin; /* frozen ones, and where they start */
     int64_t chunk, chunks;
     int64_t live;     /* chunks [0, live) are trainable */
