@@ -9,23 +9,13 @@ set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 build=$(realpath "${1:?the build folder}") || exit 1
-read -ra launcher <<<"${MPIRUN-mpirun}"
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES PREFIX LIBDIR INCLUDEDIR DESTDIR LD_LIBRARY_PATH
-checks=0 failures=0
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
+. tests/support/verdicts.sh
 export TMPDIR=$scratch # where programs put their files
 unset SLURM_TMPDIR
 prefix=$scratch/prefix
 version=$(sed -n 's/^#define ZERO_VERSION "\(.*\)"/\1/p' include/zero.h)
 soname=libzero.so.${version%%.*}
-
-verdict() { # 0: passed, what
-    checks=$((checks + 1))
-    [ "$1" = 0 ] && return
-    failures=$((failures + 1))
-    echo "install_test.sh: $2"
-}
 
 try() { # what, command...: it must succeed
     timeout 100 "${@:2}" >"$scratch/out" 2>&1 </dev/null
@@ -226,9 +216,8 @@ fi
 strict=(-Wall -Wextra -Wpedantic -Werror -O2 "${cflags[@]}")
 rpath=-Wl,-rpath,$prefix/lib
 cd "$scratch" || exit 1
-if [ "$with_mpi" = 1 ] && ! command -v "${launcher[0]-}" >/dev/null; then
+if [ "$with_mpi" = 1 ] && [ ${#launcher[@]} = 0 ]; then
     echo "skipped: installed programs on 2 ranks, for want of mpirun"
-    launcher=()
 fi
 
 on_two_ranks() { # kind, what, program
@@ -284,6 +273,4 @@ try "make uninstall" "${uninstall[@]}" PREFIX="$prefix"
 [ ! -e "$prefix" ]
 verdict $? "make uninstall leaves $(find "$prefix" 2>/dev/null | tr '\n' ' ')"
 
-percent=$((100 * (checks - failures) / checks))
-echo "$percent%: Checks: $checks, Failures: $failures, Errors: 0"
-[ "$failures" = 0 ]
+closing

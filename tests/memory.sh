@@ -8,25 +8,8 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
-read -ra launcher <<<"${MPIRUN-mpirun}"
-command -v "${launcher[0]-}" >/dev/null || launcher=()
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-: "${OMPI_MCA_btl_vader_backing_directory:=$scratch}"
-export OMPI_MCA_btl_vader_backing_directory
+. tests/support/verdicts.sh
 unset ZERO_DEVICE_MEMORY
-checks=0 failures=0
-
-verdict() { # 0: passed, what
-    checks=$((checks + 1))
-    [ "$1" = 0 ] && return
-    failures=$((failures + 1))
-    echo "memory.sh: $2"
-}
-
-have_ranks() { # ranks, what
-    [ "$1" = 1 ] || [ "${#launcher[@]}" != 0 ] || { echo "skipped: $2: needs mpirun" && false; }
-}
 
 run() { # ranks, words: gpt2's options
     local launch=()
@@ -138,5 +121,4 @@ else
     too_small d4 16M
     too_small d6 36M
 fi
-echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-[ "$failures" = 0 ]
+closing

@@ -8,20 +8,7 @@ set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 gpt2=${1:?"give gpt2: tests/plan.sh GPT2"}
-read -ra launcher <<<"${MPIRUN-mpirun}"
-command -v "${launcher[0]-}" >/dev/null || launcher=()
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-: "${OMPI_MCA_btl_vader_backing_directory:=$scratch}"
-export OMPI_MCA_btl_vader_backing_directory
-checks=0 failures=0
-
-verdict() { # 0: passed, what
-    checks=$((checks + 1))
-    [ "$1" = 0 ] && return
-    failures=$((failures + 1))
-    echo "plan.sh: $2"
-}
+. tests/support/verdicts.sh
 
 # The plan's table and the lines about it.
 plan_of() {
@@ -30,7 +17,7 @@ plan_of() {
 
 run_case() { # ranks, options
     local launch=() options name="$1 ranks, $2"
-    [ "$1" = 1 ] || [ "${#launcher[@]}" != 0 ] || { echo "skipped: $name: needs mpirun" && return; }
+    have_ranks "$1" "$name" || return
     [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
     read -ra options <<<"$2 --model d4 --batch 1 --steps 2 --sample 0 --data LICENSE"
     timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" --plan \
@@ -53,5 +40,4 @@ run_case 1 ""
 run_case 1 "--stage 3 --offload nvme --dtype fp32 --threads 3"
 run_case 2 "--stage 1 --offload cpu --recompute"
 run_case 2 "--stage 3 --offload nvme --host-bytes 3M --accumulate 2"
-echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-[ "$failures" = 0 ]
+closing

@@ -6,17 +6,9 @@
 # MPI, and demands one digest and a falling loss; the shared library exports
 # the public names alone, and the header is C11 and C++17.
 set -u
-build=${1:?the build folder}
-checks=0 failures=0
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-
-verdict() { # 0: passed, what
-    checks=$((checks + 1))
-    [ "$1" = 0 ] && return
-    failures=$((failures + 1))
-    echo "quickstart.sh: $2"
-}
+build=$(realpath "${1:?the build folder}") || exit 1
+cd "$(dirname "$0")/.." || exit 1
+. tests/support/verdicts.sh
 
 same_digest() { # command...
     timeout 60 "$@" >"$scratch/out" 2>&1
@@ -62,6 +54,4 @@ else
     echo "skipped: C++17, for want of a compiler"
 fi
 
-percent=$((100 * (checks - failures) / checks))
-echo "$percent%: Checks: $checks, Failures: $failures, Errors: 0"
-[ "$failures" = 0 ]
+closing

@@ -11,22 +11,10 @@ set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?"give the build folder: tests/scale.sh BUILD"}
-read -ra launcher <<<"${MPIRUN-mpirun}"
-command -v "${launcher[0]-}" >/dev/null || launcher=()
 folder=${TMPDIR:-/var/tmp}
-scratch=$(mktemp -d) || exit 1
+. tests/support/verdicts.sh
 group=
 trap '[ -z "$group" ] || rmdir "$group"; rm -rf "$scratch"' EXIT
-: "${OMPI_MCA_btl_vader_backing_directory:=$scratch}"
-export OMPI_MCA_btl_vader_backing_directory
-checks=0 failures=0
-
-verdict() { # 0: passed, what
-    checks=$((checks + 1))
-    [ "$1" = 0 ] && return
-    failures=$((failures + 1))
-    echo "scale.sh: $2"
-}
 
 # A control group with so many bytes of memory, of version 1 or 2; false: none.
 group_make() { # bytes
@@ -130,5 +118,4 @@ for part in ${2:-small_tensors limits big_tensor billion}; do
     echo "-- $part: $((SECONDS - begin)) s"
 done
 [ $checks != 0 ] || exit 0
-echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-[ "$failures" = 0 ]
+closing
