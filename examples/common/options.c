@@ -5,24 +5,10 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the sentence goes. */
-struct sink {
-    char *text;
-    size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) static int refuse(struct sink sink, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sink.text, sink.size, format, args);
-    va_end(args);
-    return -1;
-}
+#include "examples/common/refuse.h"
 
 static bool is_option(const char *argument)
 {

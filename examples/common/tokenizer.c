@@ -4,26 +4,13 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/refuse.h"
+
 enum { MAGIC = 20240328, HEADER = 1024, LENGTH_MAX = 255, GPT2_END = 50256 };
-
-struct sink {
-    char *text;
-    size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) static int refuse(struct sink sink, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sink.text, sink.size, format, args);
-    va_end(args);
-    return -1;
-}
 
 /* The whole file, or the first most bytes of one that is longer. */
 static int file_read(struct tokenizer *t, const char *path, int64_t most, struct sink sink)

@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,25 +15,12 @@
 #include <unistd.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/refuse.h"
 #include "examples/common/text.h"
 
 enum { MAGIC_GPT2 = 20240520, MAGIC_LLAMA = 20240801, VERSION = 1 };
 
 #define PIECE (1 << 20) /* tokens looked at before their pages are let go */
-
-struct sink {
-    char *text;
-    size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) static int refuse(struct sink sink, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sink.text, sink.size, format, args);
-    va_end(args);
-    return -1;
-}
 
 enum token_kind tokens_kind(const char *path)
 {
