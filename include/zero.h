@@ -427,10 +427,10 @@ struct zero_bytes {
 };
 
 struct zero_plan {
-    int64_t params;   /* elements of the model */
-    int64_t frozen;   /* of them in ZERO_FROZEN tensors */
-    int64_t elements; /* all, padded to shards */
-    int units, chunks, chunks_in_ram;
+    int64_t params;                            /* elements of the model */
+    int64_t frozen;                            /* of them in ZERO_FROZEN tensors */
+    int64_t elements;                          /* all, padded to shards */
+    int units, chunks, chunks_in_ram;          /* of optimizer state; of them those not in files */
     struct zero_bytes device, host, nvme;      /* this rank's */
     int64_t node_device, node_host, node_nvme; /* totals of the node's ranks */
     int64_t read_bytes, written_bytes; /* from and to files, per step and rank: optimizer state,

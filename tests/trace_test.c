@@ -105,6 +105,24 @@ START_TEST(lanes)
 }
 END_TEST
 
+/* As many lanes as there are numbers for, and no more. */
+START_TEST(widest)
+{
+    struct trace *t = create(1001);
+    for (int i = 0; i < 1000; i++)
+        add(t, ZERO_LANE_COMM, "gather", 1, 2);
+    char *text = written(&t, 1, 0);
+    ck_assert_ptr_nonnull(strstr(text, "\"tid\":4999,"));
+    free(text);
+    add(t, ZERO_LANE_COMM, "gather", 1, 2);
+    FILE *f = fopen("/dev/null", "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(trace_write(t, f, 0, 0), -1);
+    fclose(f);
+    trace_destroy(t);
+}
+END_TEST
+
 /* The first ones are kept, and the others counted. */
 START_TEST(bounded)
 {
@@ -194,6 +212,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, exact);
     tcase_add_test(t, lanes);
+    tcase_add_test(t, widest);
     tcase_add_test(t, bounded);
     tcase_add_test(t, together);
     tcase_add_test(t, created);

@@ -127,12 +127,10 @@ static int lane_take(struct numbered *n, int64_t begin, int64_t end)
         k++;
     if (k == n->room) {
         int room = n->room ? 2 * n->room : 8;
-        int64_t *grown = realloc(n->free_at, (size_t)room * sizeof(*grown));
-        if (!grown || room > TIDS_PER_LANE) {
-            free(grown);
-            n->free_at = grown ? NULL : n->free_at;
+        room = room < TIDS_PER_LANE ? room : TIDS_PER_LANE;
+        int64_t *grown = k < room ? realloc(n->free_at, (size_t)room * sizeof(*grown)) : NULL;
+        if (!grown)
             return -1;
-        }
         n->free_at = grown;
         n->room = room;
     }
