@@ -22,8 +22,6 @@ void ring_core_init(struct ring_core *core, const struct ring_ops *ops,
     core->ring.ops = ops;
     core->ring.block = options->block ? options->block : RING_BLOCK;
     core->ring.depth = options->depth ? options->depth : RING_DEPTH;
-    core->ring.read_rate = options->read_rate;
-    core->ring.write_rate = options->write_rate;
     assert(core->ring.block > 0 && core->ring.block <= RING_BLOCK_MAX);
     assert(core->ring.block % SPILL_ALIGN == 0);
     assert(core->ring.depth > 0 && core->ring.depth <= RING_DEPTH_MAX);

@@ -65,16 +65,14 @@ struct ring {
     bool registered; /* buffers are registered */
     int block;       /* bytes */
     int depth;
-    double read_rate, write_rate; /* as in the options */
 };
 
 struct ring_options {
     int event_fd;  /* an eventfd written whenever something may be ready to reap */
     void *base;    /* the memory that buffers will lie in, registered when that works: */
     int64_t bytes; /* refused registration is not an error (ring->registered false) */
-    const struct stripes *files;  /* that most requests move, registered likewise; or NULL */
-    int block, depth;             /* 0: the defaults */
-    double read_rate, write_rate; /* what a probe has measured, bytes per second; 0: none */
+    const struct stripes *files; /* that most requests move, registered likewise; or NULL */
+    int block, depth;            /* 0: the defaults */
 };
 
 /*

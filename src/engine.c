@@ -264,9 +264,7 @@ static int make_ring(struct zero *z)
                                          .bytes = slots,
                                          .files = &z->spill.stripes,
                                          .block = z->probe.block,
-                                         .depth = z->probe.depth,
-                                         .read_rate = z->probe.read,
-                                         .write_rate = z->probe.write};
+                                         .depth = z->probe.depth};
     struct ring **ring = &z->pipeline.ring;
     struct error refused = {0};
     if (z->seams && z->seams->ring)

@@ -220,8 +220,8 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .huge_bytes = z->huge_bytes,
         .ring_block = ring ? ring->block : 0,
         .ring_depth = ring ? ring->depth : 0,
-        .probe_read = ring ? ring->read_rate : 0,
-        .probe_write = ring ? ring->write_rate : 0,
+        .probe_read = z->probe.read,
+        .probe_write = z->probe.write,
         .numa_nodes = z->numa.nodes,
         .numa_mine = z->numa.mine,
     };

@@ -440,8 +440,10 @@ static void expect_ring(int block, int depth, bool measured)
     const struct ring *ring = z->pipeline.ring;
     ck_assert_int_eq(ring->block, block);
     ck_assert_int_eq(ring->depth, depth);
-    ck_assert_int_eq(ring->read_rate > 0, measured);
-    ck_assert_int_eq(ring->write_rate > 0, measured);
+    struct zero_stats stats;
+    ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
+    ck_assert_int_eq(stats.probe_read > 0, measured);
+    ck_assert_int_eq(stats.probe_write > 0, measured);
     zero_destroy(z);
 }
 
