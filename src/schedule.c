@@ -160,14 +160,24 @@ static bool slot_acquired(const struct schedule *s, int slot)
     return unit >= 0 && s->units[unit].acquired > 0;
 }
 
+/* Elements of the smallest slot that fits. */
+static int64_t smallest_fit(const struct schedule *s, int unit)
+{
+    int slot = s->plan->gather_slots - 1;
+    while (slot > 0 && !slot_fits(s, slot, unit))
+        slot--;
+    return s->plan->gather_elements[slot];
+}
+
 /* Of the smallest slots that fit and are not acquired, the one whose content is
  * needed last, and later than distance acquires from now; -1: none. A larger
- * slot is kept for the units that fit in no other. */
+ * slot is kept for the units that fit in no other: only an acquire (distance -1)
+ * may take it, and its release gives it back. */
 static int choose_slot(const struct schedule *s, int unit, int distance)
 {
     const int64_t *elements = s->plan->gather_elements;
     int best = -1, best_use = distance;
-    int64_t smallest = INT64_MAX;
+    int64_t smallest = distance < 0 ? INT64_MAX : smallest_fit(s, unit);
     for (int i = s->plan->gather_slots - 1; i >= 0; i--) {
         if (!slot_fits(s, i, unit) || slot_acquired(s, i) || elements[i] > smallest)
             continue;
@@ -327,8 +337,11 @@ struct ref schedule_acquire(struct schedule *s, int unit)
 
 void schedule_release(struct schedule *s, int unit)
 {
-    assert(s->units[unit].acquired > 0);
-    s->units[unit].acquired--;
+    struct unit_state *u = &s->units[unit];
+    assert(u->acquired > 0);
+    bool larger = u->slot >= 0 && s->plan->gather_elements[u->slot] > smallest_fit(s, unit);
+    if (--u->acquired == 0 && larger)
+        schedule_forget(s, unit, PART_LIVE);
 }
 
 /* -------------------------------------------------------------- gradients */

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "src/random.h"
 #include "tests/support/deny.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
@@ -473,8 +474,9 @@ END_TEST
  * whatever the slots held before. */
 START_TEST(any_units_fit)
 {
-    enum { UNITS = 6, SLOTS = 3 };
+    enum { UNITS = 6, SLOTS_MAX = 4, ROUNDS = 3000 };
     const int64_t sizes[UNITS] = {5000, 700, 700, 700, 300, 64};
+    const int slots = _i + 1;
     struct zero_param params[UNITS];
     char names[UNITS][16];
     struct zero *z;
@@ -483,14 +485,18 @@ START_TEST(any_units_fit)
         params[u] =
             (struct zero_param){.name = names[u], .unit = u, .ndim = 1, .shape = {sizes[u]}};
     }
-    ck_assert_int_eq(zero_init(&z, params, UNITS, .stage = 3, .gather_slots = SLOTS), ZERO_OK);
-    for (int i = 0; i < UNITS * UNITS * UNITS; i++) {
-        int units[SLOTS] = {i % UNITS, i / UNITS % UNITS, i / UNITS / UNITS};
-        for (int k = 0; k < SLOTS; k++)
-            ck_assert_msg(!zero_acquire(z, units[k]), "%d %d %d: %s", units[0], units[1], units[2],
-                          zero_last_error(z));
-        for (int k = 0; k < SLOTS; k++)
-            ck_assert_int_eq(zero_release(z, units[(k + i) % SLOTS]), ZERO_OK);
+    ck_assert_int_eq(zero_init(&z, params, UNITS, .stage = 3, .gather_slots = slots), ZERO_OK);
+    uint64_t random = 7;
+    for (int round = 0; round < ROUNDS; round++) {
+        int units[SLOTS_MAX],
+            count = 1 + (int)((random = random_mix(random + 1)) % (unsigned)slots);
+        for (int k = 0; k < count; k++) {
+            units[k] = (int)((random = random_mix(random + 1)) % UNITS);
+            ck_assert_msg(!zero_acquire(z, units[k]), "round %d, acquire %d, of unit %d: %s", round,
+                          k + 1, units[k], zero_last_error(z));
+        }
+        for (int k = 0; k < count; k++)
+            ck_assert_int_eq(zero_release(z, units[(k + round) % count]), ZERO_OK);
     }
     zero_destroy(z);
 }
@@ -670,7 +676,7 @@ int main(void)
     tcase_add_test(c, no_io_uring);
     tcase_add_loop_test(c, ranks_that_differ, 0, DIFFERENCES);
     tcase_add_loop_test(c, creation_is_agreed, 0, 3);
-    tcase_add_test(c, any_units_fit);
+    tcase_add_loop_test(c, any_units_fit, 0, 4);
     tcase_add_test(c, null_arguments);
     suite_add_tcase(s, c);
     return suite_run_all(s);
