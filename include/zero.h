@@ -219,8 +219,9 @@ struct zero_config {
                               their bandwidth. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first
                               one set. Bandwidth, and the best size and number of operations,
                               come from a probe of two seconds, kept in $XDG_CACHE_HOME/libzero
-                              for each drive: zero_create makes one with ZERO_PROBE=1, and
-                              where several folders are to share much; with ZERO_PROBE=0 never */
+                              for each drive: zero_create makes one where files hold 1 GiB a
+                              rank, or 256 MiB in several folders. ZERO_PROBE=1 makes it anew,
+                              0 never */
     int64_t host_bytes;    /* per rank: how much optimizer state whose place is ZERO_NVME may stay
                               in host memory. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64.
@@ -399,8 +400,8 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
  * step; not after a zero_discard that dropped it). Elements [first, first +
  * count) of tensor param as fp32, on every rank, from wherever they rest.
  * ZERO_GRAD is the mean gradient before clipping; zero_write takes the other
- * three only, uses every rank's own copy of in (they must be equal), and rounds
- * the new parameters from the master. A frozen tensor's master is its parameter;
+ * three only, uses every rank's own copy of in (finite, and equal: the next message
+ * compares them), and rounds the new parameters from the master. A frozen tensor's master is its parameter;
  * moments it has none.
  */
 ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
@@ -409,7 +410,8 @@ ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t 
                         int64_t count, const float *in);
 
 /* COLLECTIVE, between steps. Sums modulo 2^64 of a mix of (element index,
- * bits) over all masters, first and second moments: how two runs are compared. */
+ * bits) over all masters, first and second moments: how two runs are compared.
+ * All NaN count alike. */
 struct zero_digest {
     uint64_t master, moment1, moment2;
 };
@@ -455,8 +457,8 @@ struct zero_io {
 
 /* What a lane has done. */
 struct zero_lane_stats {
-    int64_t bytes;
-    double busy_seconds; /* something was under way */
+    int64_t bytes; /* moved; of an update, of the fp32 masters */
+    double busy_seconds; /* something was under way; counted when it ends */
 };
 
 struct zero_stats {

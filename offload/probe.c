@@ -267,7 +267,7 @@ void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
 {
     struct probe found[STRIPES_FILES];
     char key[STRIPES_FILES][PROBE_KEY];
-    bool share = paths->count > 1 && bytes >= PROBE_FILE, all = true;
+    bool share = bytes >= (paths->count > 1 ? PROBE_FILE : PROBE_ALONE), all = true;
     *probe = (struct probe){.block = RING_BLOCK, .depth = RING_DEPTH};
     memset(paths->weight, 0, sizeof(paths->weight));
     for (int i = 0; i < paths->count && when != PROBE_NEVER; i++) {

@@ -14,7 +14,8 @@
 #include "offload/ring.h"
 #include "offload/spill.h"
 
-#define PROBE_FILE ((int64_t)256 << 20) /* bytes that are written and read */
+#define PROBE_FILE  ((int64_t)256 << 20) /* bytes that are written and read */
+#define PROBE_ALONE (4 * PROBE_FILE)     /* one folder that holds less is not worth the time */
 #define PROBE_KEY  512
 
 struct probe {
@@ -42,7 +43,7 @@ int probe_choose(const struct probe *points, int count);
 
 enum probe_when {
     PROBE_NEVER,  /* the defaults */
-    PROBE_CACHED, /* what the cache has; measured when several folders are to share much */
+    PROBE_CACHED, /* what the cache has; measured once where much is to be moved */
     PROBE_NOW,    /* measured, and the cache is renewed */
 };
 

@@ -26,6 +26,11 @@ const char *dtype_name(enum zero_dtype dtype)
     return dtype == ZERO_FP32 ? "fp32" : dtype == ZERO_BF16 ? "bf16" : "fp16";
 }
 
+float dtype_limit(enum zero_dtype dtype)
+{
+    return dtype == ZERO_FP32 ? INFINITY : dtype == ZERO_BF16 ? 0x1.ffp127f : 65520.0f;
+}
+
 /* Integers with a default for 0 and a range. */
 static int take_int(int value, int fallback, int least, int most, const char *name, int *out,
                     struct error *error)

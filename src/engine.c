@@ -192,7 +192,7 @@ static int find_paths(struct zero *z)
         if (strcmp(asked, "0") && strcmp(asked, "1"))
             return error_set(&z->error, ZERO_ERR_ARGUMENT,
                              "ZERO_PROBE is '%.32s'. Use 1 to measure the folders of files anew, 0 "
-                             "not to, not even once for several folders.",
+                             "never to.",
                              asked);
         when = *asked == '1' ? PROBE_NOW : PROBE_NEVER;
     }

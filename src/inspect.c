@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Looking inside an engine: any element of any tensor at any stage and place,
  * digests, counters. */
+#include <math.h>
 #include <string.h>
 
 #include "src/engine.h"
@@ -47,8 +48,8 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
                          (long long)count, (long long)first, (long long)t->elements);
     if ((int)what < ZERO_MASTER || what > ZERO_GRAD)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "%s of %d: use ZERO_MASTER, ZERO_MOMENT1, "
-                         "ZERO_MOMENT2 or ZERO_GRAD.",
+                         "%s of %d: use ZERO_MASTER, ZERO_MOMENT1 or ZERO_MOMENT2, to read also "
+                         "ZERO_GRAD.",
                          call, (int)what);
     if (t->frozen && what != ZERO_MASTER)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
@@ -133,15 +134,37 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
     return ZERO_OK;
 }
 
+/* Values that can be kept, and a mix of them that the ranks compare. */
+static int check_values(struct zero *z, const struct tensor *t, enum zero_what what, int64_t first,
+                        int64_t count, const float *in, uint64_t *mix)
+{
+    float limit = what == ZERO_MASTER ? dtype_limit(z->set.dtype) : INFINITY;
+    *mix = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &in[i], 4);
+        *mix = (*mix ^ bits) * 0x9E3779B97F4A7C15u;
+        if (!(fabsf(in[i]) < limit))
+            return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                             "zero_write of %g to element %lld of tensor %s: values must be "
+                             "finite, masters also as parameters: below %g.",
+                             (double)in[i], (long long)(first + i), t->name, (double)limit);
+    }
+    return ZERO_OK;
+}
+
 int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
                const float *in)
 {
-    if (enter_range(z, "zero_write", param, what, first, count, in))
+    uint64_t mix;
+    if (engine_enter(z))
         return engine_status(z);
     if (what == ZERO_GRAD)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_write of gradients: add them to "
                          "zero_grad_data instead.");
+    if (enter_range(z, "zero_write", param, what, first, count, in))
+        return engine_status(z);
     const struct tensor *t = &z->layout.tensors[param];
     int unit = t->unit;
     if (z->schedule.units[unit].acquired)
@@ -149,7 +172,10 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
                          "zero_write of tensor %s while its unit %d is "
                          "acquired. Release it first.",
                          t->name, unit);
+    if (check_values(z, t, what, first, count, in, &mix))
+        return engine_status(z);
     announce(z, "zero_write", param, what, first, count);
+    schedule_call(&z->schedule, "values", (int64_t)mix, 0);
     struct overlap o;
     if (overlap_with(z, param, first, count, z->rank, &o) &&
         walk_over(z, WALK_ASSIGN, param, what, &o, in + o.first - first, NULL))

@@ -126,6 +126,13 @@ do_uninstall() {
     [ -f "$DESTDIR$list" ] || stop "$DESTDIR$list is not there: no libzero is installed in" \
         "$DESTDIR$PREFIX. Give the PREFIX and DESTDIR of the installation."
     cp "$DESTDIR$list" "$scratch/installed" || exit 1
+    # The list is a file that others may have changed: nothing elsewhere goes.
+    awk -v prefix="$PREFIX/" -v lib="$LIBDIR/" -v include="$INCLUDEDIR/" '
+        /\/\.\.?(\/|$)/ || (index($0, prefix) != 1 && index($0, lib) != 1 &&
+                            index($0, include) != 1 && !/\/$/) { strange = 1 }
+        END { exit strange || NR == 0 }' "$scratch/installed" ||
+        stop "$DESTDIR$list is not what make install wrote: nothing was removed." \
+            "Give the PREFIX, LIBDIR and INCLUDEDIR of the installation, or remove it by hand."
     grep -v '/$' "$scratch/installed" | while read -r path; do
         rm -f "$DESTDIR$path" || exit 1
     done || stop "libzero could not be removed from $DESTDIR$PREFIX: the line above says why."

@@ -124,9 +124,9 @@ int step_finish(struct zero *z, struct zero_step_info *out)
     if (!scaler_next(&z->scaler, info.skipped)) {
         error_set(&z->failure, ZERO_ERR_OVERFLOW,
                   "Gradients of step %lld overflow although the loss scale is down to %g. "
-                  "Look for a loss that is not finite, lower the learning rate, or use "
-                  "ZERO_BF16.",
-                  (long long)z->steps + 1, z->scaler.scale);
+                  "Look for a loss that is not finite, lower the learning rate, or train "
+                  "in bf16.",
+                  (long long)z->schedule.step, z->scaler.scale);
         z->error = z->failure;
         return z->error.status;
     }

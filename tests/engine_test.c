@@ -369,6 +369,33 @@ START_TEST(wrong_tensors)
 }
 END_TEST
 
+/* What is finite as fp32 may be infinite as a parameter: at the first value that
+ * is, it is refused. */
+START_TEST(too_large_for_dtype)
+{
+    const struct {
+        enum zero_dtype dtype;
+        float least;
+    } limits[] = {{ZERO_FP32, INFINITY}, {ZERO_BF16, 0x1.ffp127f}, {ZERO_FP16, 65520}};
+    float least = limits[_i].least, below = nextafterf(least, 0);
+    struct zero_param p = {.name = "p", .ndim = 1, .shape = {3}, .fill = zero_fill_constant};
+    struct zero *z;
+    p.fill_arg = &least;
+    ck_assert_int_eq(zero_init(&z, &p, 1, .dtype = limits[_i].dtype), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), "to element 0"));
+    zero_destroy(z);
+    p.fill_arg = &below;
+    ck_assert_int_eq(zero_init(&z, &p, 1, .dtype = limits[_i].dtype), ZERO_OK);
+    float values[3] = {0, below, -least}, x[3];
+    ck_assert_int_eq(zero_write(z, 0, ZERO_MASTER, 0, 3, values), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), "to element 2"));
+    ck_assert_int_eq(zero_read(z, 0, ZERO_MASTER, 0, 3, x), ZERO_OK);
+    ck_assert(!memcmp(x, (float[]){below, below, below}, sizeof(x)));
+    ck_assert_int_eq(zero_write(z, 0, ZERO_MASTER, 0, 2, values), ZERO_OK);
+    zero_destroy(z);
+}
+END_TEST
+
 /* Each wrong call says so and changes nothing: training goes on to the same
  * bits as without them. */
 START_TEST(wrong_calls)
@@ -390,7 +417,7 @@ START_TEST(wrong_calls)
     ck_assert_int_eq(zero_phase(z, 5), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(zero_read(z, 0, ZERO_MASTER, 1479, 2, x), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(zero_read(z, 0, ZERO_GRAD, 0, 2, x), ZERO_ERR_STATE);
-    ck_assert_int_eq(zero_write(z, 0, ZERO_GRAD, 0, 2, x), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_write(z, 0, ZERO_GRAD, 0, 2, x), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK);
     ck_assert_int_eq(zero_phase(z, ZERO_EVAL), ZERO_ERR_STATE);
     ck_assert_int_eq(zero_write(z, 0, ZERO_MASTER, 0, 2, x), ZERO_ERR_STATE);
@@ -571,6 +598,7 @@ enum difference {
     OTHER_PHASE,
     OTHER_TENSOR_READ,
     OTHER_WRITE,
+    OTHER_VALUES,
     DIFFERENCES
 };
 
@@ -584,7 +612,8 @@ static int differ_in(struct zero *z, enum difference how, bool odd)
     case OTHER_CLIP: status = zero_set_clip(z, odd ? 1 : 2); break;
     case OTHER_PHASE: status = odd ? zero_phase(z, ZERO_EVAL) : ZERO_OK; break;
     case OTHER_TENSOR_READ: status = zero_read(z, odd ? 1 : 0, ZERO_MASTER, 0, 4, x); break;
-    default: status = zero_write(z, 0, ZERO_MASTER, odd ? 4 : 0, 4, x);
+    case OTHER_WRITE: status = zero_write(z, 0, ZERO_MASTER, odd ? 4 : 0, 4, x); break;
+    default: x[3] = odd, status = zero_write(z, 0, ZERO_MASTER, 0, 4, x);
     }
     return status ? status : zero_mean(z, &loss, 1, &loss);
 }
@@ -670,6 +699,7 @@ int main(void)
     tcase_add_test(c, device_memory_is_capped);
     tcase_add_test(c, wrong_configurations);
     tcase_add_test(c, wrong_tensors);
+    tcase_add_loop_test(c, too_large_for_dtype, 0, 3);
     tcase_add_test(c, wrong_calls);
     tcase_add_test(c, slots_run_out);
     tcase_add_test(c, adam_not_set);

@@ -337,6 +337,23 @@ START_TEST(sampled)
 }
 END_TEST
 
+/* A run that diverges ends in numbers that are none, and these are equal too. */
+START_TEST(diverged)
+{
+    struct toy one = simplest(ZERO_BF16, BATCH), t = one;
+    one.lr = t.lr = 1e38;
+    t.config.state = ZERO_STATE_SPLIT;
+    t.ranks = 3;
+    t.accumulate = BATCH / 3;
+    t.config.stage = 3;
+    t.config.offload = ZERO_NVME;
+    ck_assert_msg(!toy_run(&one), "%s", one.error.text);
+    ck_assert_int_gt(one.skipped, 0);
+    ck_assert_msg(!toy_run(&t), "%s", t.error.text);
+    ck_assert(!memcmp(&t.digest, &one.digest, sizeof(t.digest)));
+}
+END_TEST
+
 /* Local accumulation on several ranks, where the law covers it: one micro-step. */
 START_TEST(local_sums)
 {
@@ -390,6 +407,7 @@ int main(void)
     c = tcase_create("rare");
     tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, sampled, 0, 1);
+    tcase_add_test(c, diverged);
     tcase_add_test(c, local_sums);
     tcase_add_test(c, local_sums_send_less);
     suite_add_tcase(s, c);

@@ -281,15 +281,17 @@ static struct spill_paths paths_of(const char *a, const char *b)
     return paths;
 }
 
-/* One folder: the cache or the defaults, never a measurement unasked. */
+/* One folder: the cache, or a measurement where it will hold much, or the defaults. */
 START_TEST(one_folder)
 {
     struct spill_paths paths = paths_of("/var/tmp", NULL);
     struct probe p;
     char key[PROBE_KEY];
     ck_assert(probe_key(key, "", "/var/tmp"));
-    probe_paths(&p, &paths, (int64_t)1 << 40, PROBE_CACHED);
+    probe_paths(&p, &paths, PROBE_ALONE - 1, PROBE_CACHED);
     ck_assert(p.block == RING_BLOCK && p.depth == RING_DEPTH && p.read < 1);
+    probe_paths(&p, &paths, PROBE_ALONE, PROBE_CACHED);
+    ck_assert(p.read > 1e6 && probe_load(&p, key));
     ck_assert(probe_store(&sound, key));
     probe_paths(&p, &paths, SPILL_ALIGN, PROBE_CACHED);
     ck_assert(p.block == sound.block && p.depth == sound.depth && p.read > 3e9);

@@ -51,16 +51,16 @@ START_TEST(exact)
         text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
               "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"rank 0\"}},\n"
               "{\"name\":\"step\",\"ph\":\"X\",\"ts\":1000000.000,\"dur\":500000.000,\"pid\":0,"
-              "\"tid\":1000,\"args\":{\"unit\":2,\"chunk\":7,\"bytes\":4096,\"step\":4}},\n"
+              "\"tid\":2000,\"args\":{\"unit\":2,\"chunk\":7,\"bytes\":4096,\"step\":4}},\n"
               "{\"name\":\"a\",\"ph\":\"X\",\"ts\":1000000.000,\"dur\":500000.000,\"pid\":0,"
-              "\"tid\":6000,\"args\":{\"unit\":2,\"chunk\":7,\"bytes\":4096,\"step\":4}},\n"
+              "\"tid\":12000,\"args\":{\"unit\":2,\"chunk\":7,\"bytes\":4096,\"step\":4}},\n"
               "{\"name\":\"b\",\"ph\":\"X\",\"ts\":1250000.000,\"dur\":500000.000,\"pid\":0,"
-              "\"tid\":6001,\"args\":{\"unit\":2,\"chunk\":7,\"bytes\":4096,\"step\":4}},\n"
-              "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":6000,\"args\":{\"name\":"
+              "\"tid\":12001,\"args\":{\"unit\":2,\"chunk\":7,\"bytes\":4096,\"step\":4}},\n"
+              "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":12000,\"args\":{\"name\":"
               "\"state-disk 1\"}},\n"
-              "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":6001,\"args\":{\"name\":"
+              "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":12001,\"args\":{\"name\":"
               "\"state-disk 2\"}},\n"
-              "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":1000,\"args\":{\"name\":"
+              "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":2000,\"args\":{\"name\":"
               "\"step 1\"}},\n"
               "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"rank 1\"}}\n"
               "]}\n");
@@ -91,7 +91,7 @@ START_TEST(lanes)
         ck_assert_int_eq(sscanf(at, "\"ph\":\"X\",\"ts\":%lf,\"dur\":%lf,\"pid\":0,\"tid\":%d",
                                 &begin, &size, &tid),
                          3);
-        int k = tid % 1000;
+        int k = tid % 2000;
         ck_assert_int_lt(k, WIDTH);
         ck_assert_double_ge(begin, free_at[k] - 1e-9);
         free_at[k] = begin + size;
@@ -108,11 +108,11 @@ END_TEST
 /* As many lanes as there are numbers for, and no more. */
 START_TEST(widest)
 {
-    struct trace *t = create(1001);
-    for (int i = 0; i < 1000; i++)
+    struct trace *t = create(2001);
+    for (int i = 0; i < 2000; i++)
         add(t, ZERO_LANE_COMM, "gather", 1, 2);
     char *text = written(&t, 1, 0);
-    ck_assert_ptr_nonnull(strstr(text, "\"tid\":4999,"));
+    ck_assert_ptr_nonnull(strstr(text, "\"tid\":9999,"));
     free(text);
     add(t, ZERO_LANE_COMM, "gather", 1, 2);
     FILE *f = fopen("/dev/null", "w");
@@ -146,8 +146,8 @@ START_TEST(together)
         add(t, TRACE_COMPUTE, "x", 1, order ? 2 : 3);
         add(t, TRACE_COMPUTE, "x", 1, order ? 3 : 2);
         char *text = written(&t, 1, 0);
-        ck_assert_ptr_nonnull(strstr(text, "\"dur\":2000000.000,\"pid\":0,\"tid\":3000,"));
-        ck_assert_ptr_nonnull(strstr(text, "\"dur\":1000000.000,\"pid\":0,\"tid\":3001,"));
+        ck_assert_ptr_nonnull(strstr(text, "\"dur\":2000000.000,\"pid\":0,\"tid\":6000,"));
+        ck_assert_ptr_nonnull(strstr(text, "\"dur\":1000000.000,\"pid\":0,\"tid\":6001,"));
         free(text);
         trace_destroy(t);
     }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIDS_PER_LANE 1000
+#define TIDS_PER_LANE 2000 /* more than transfers under way at once (RING_REQUESTS_MAX) */
 
 struct trace {
     pthread_mutex_t lock;

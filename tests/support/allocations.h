@@ -18,7 +18,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__has_feature) /* clang's way to say it */
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+#if defined(__GLIBC__) && !SANITIZED
 #define ALLOCATIONS_SEEN 1
 #else
 #define ALLOCATIONS_SEEN 0

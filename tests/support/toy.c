@@ -217,8 +217,9 @@ static int discarded(struct rank *r, struct zero *z)
 static int train(struct rank *r, struct zero *z)
 {
     bool l2 = r->toy->l2;
+    double lr = r->toy->lr > 0 ? r->toy->lr : 0.05;
     const struct zero_adam adam[] = {
-        {.lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1, .l2 = l2},
+        {.lr = lr, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1, .l2 = l2},
         {.lr = 0.02, .beta1 = .8, .beta2 = .99, .eps = 1e-6, .weight_decay = .01, .l2 = l2},
     };
     int status = 0;

@@ -29,6 +29,7 @@ struct toy {
     struct zero_config config; /* .comm and .accumulate are set by toy_run */
     bool rare;                 /* all tensors */
     bool l2;
+    double lr; /* 0: the usual */
     int ranks, accumulate, steps;
     const struct engine_seams *(*seams)(void *arg, int rank); /* may be NULL */
     void *seams_arg;
