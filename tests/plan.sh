@@ -31,7 +31,7 @@ run_case() { # ranks, options
     plan_of "$scratch/plan" >"$scratch/said"
     plan_of "$scratch/run" | diff "$scratch/said" - >"$scratch/diff" && [ -s "$scratch/said" ]
     verdict $? "of $name another plan was printed: $(cat "$scratch/diff")"
-    awk '/of it the program.s/ { seen++; wrong += $(NF - 3) $(NF - 2) != $(NF - 1) $NF }
+    awk '/the program allocated/ { seen++; wrong += $(NF - 3) $(NF - 2) != $(NF - 1) $NF }
          END { exit !(seen && !wrong) }' "$scratch/run"
     verdict $? "of $name the program took other bytes than planned"
 }

@@ -53,9 +53,10 @@ static int header_check(const char *path, const int32_t header[3], int64_t bytes
     int64_t expected = TOKENS_HEADER + 2 * (int64_t)header[2];
     if (header[2] < 0 || bytes != expected)
         return refuse(sink,
-                      "'%s' says that it holds %d tokens, which make %lld bytes, but it has "
-                      "%lld. It was cut or changed: write it anew.",
-                      path, (int)header[2], (long long)expected, (long long)bytes);
+                      "'%s' says that it holds %d tokens, but its %lld bytes have room for %lld. "
+                      "It was cut or changed: write it anew.",
+                      path, (int)header[2], (long long)bytes,
+                      (long long)(bytes > TOKENS_HEADER ? (bytes - TOKENS_HEADER) / 2 : 0));
     *tokens = header[2];
     return 0;
 }

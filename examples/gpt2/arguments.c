@@ -232,6 +232,11 @@ static int check_engine(const struct arguments *a, struct check *c)
                       "--accumulate-in local contradicts --stage %d, where no rank has room for "
                       "whole gradient sums. Give --stage 0 or 1, or leave --accumulate-in out.",
                       a->stage);
+    if (a->accumulate_in == ZERO_LOCAL && a->offload_grad == ZERO_HOST)
+        return refuse(c, "--accumulate-in local keeps whole gradient sums on the device, and "
+                         "--offload-grad is cpu. Leave one of them out.");
+    if (a->log && a->trace && !strcmp(a->log, a->trace))
+        return refuse(c, "--log and --trace are both %s. Give each a file of its own.", a->log);
     if (a->chunk % 64)
         return refuse(c, "--chunk %lld is not a multiple of 64. Give %lld.", (long long)a->chunk,
                       (long long)(a->chunk / 64 * 64));

@@ -237,7 +237,7 @@ static int report_memory(struct run *r, const struct zero_stats *s)
     }
     int64_t planned = p->device.total + p->host.total + r->own.total;
     if (report_ranks(r, "memory (VmHWM)", planned, peak_memory()) ||
-        report_ranks(r, "of it the program's", r->own.total, own.total))
+        report_ranks(r, "the program allocated", r->own.total, own.total))
         return -1;
     return report_ranks(r, "nvme", p->nvme.total, spilled_bytes(s->nvme_path));
 }

@@ -347,8 +347,9 @@ int run_train(struct run *r)
         if (skips == SKIPS_MAX && !adapts) {
             snprintf(r->error, sizeof(r->error),
                      "%d steps in a row were skipped, up to step %d, because gradients were not "
-                     "finite. Lower --lr%s, or give --dtype fp32.",
-                     skips, step, a->loss_scale > 1 ? " or --loss-scale" : "");
+                     "finite. Lower --lr%s%s.",
+                     skips, step, a->loss_scale > 0 ? ", leave --loss-scale out" : "",
+                     a->dtype == ZERO_FP32 ? "" : ", or give --dtype fp32");
             return -1;
         }
     }
