@@ -420,8 +420,12 @@ START_TEST(engine_warns_of_tmpfs)
         return;
     }
     struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
-    struct zero_config c = {
-        .size = sizeof(c), .offload = ZERO_NVME, .threads = 1, .nvme_path = tmpfs, .log = keep_log};
+    struct zero_config c = {.size = sizeof(c),
+                            .offload = ZERO_NVME,
+                            .threads = 1,
+                            .nvme_path = tmpfs,
+                            .log = keep_log,
+                            .ring = ZERO_RING_POSIX}; /* which has nothing to warn of */
     struct zero *z;
     ck_assert_int_eq(zero_create(&z, &param, 1, &c), ZERO_OK);
     has(logged, tmpfs);
