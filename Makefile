@@ -150,6 +150,9 @@ $(BUILD)/zero: $(call obj,$(TOOL) $(COMMON) examples/gpt2/tensors.c) $(BUILD)/li
 	$(call say,LD,$@)
 	$(Q)$(LINK) $(LIBS) -o $@
 
+# Suites note which errors the library has set: tests/support/errors_seen.c.
+WRAP := -Wl,--wrap=error_set,--wrap=error_comm,-u,__wrap_error_set
+
 # Backends and models for tests; each suite takes what it uses.
 $(BUILD)/libsupport.a: $(call obj,$(SUPPORT)) $(BUILD)/stamp/LINKED
 	$(call say,AR,$@)
@@ -159,7 +162,7 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 		$(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
 # These link the trainer as well, all of it but main.
 $(patsubst %,$(BUILD)/tests/%_test,model numeric options text tokens trace): \
@@ -213,7 +216,7 @@ bench: all
 # Suites named mpi* start MPI and run on 1 to 4 ranks, but not under a
 # sanitizer, which would report Open MPI.
 STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
-	$(foreach s,style layers,"tests/check_$s.sh --self-test" tests/check_$s.sh)
+	$(foreach s,style layers errors,"tests/check_$s.sh --self-test" tests/check_$s.sh)
 RANKS := 1 2 3 4
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 MPI_RUNS := $(foreach n,$(RANKS),$(patsubst %,$(n)@$(BUILD)/tests/%,$(filter mpi%,$(SUITES))))
@@ -230,6 +233,9 @@ GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
 
+# The last of all: which errors the suites have provoked. A sanitizer refuses no memory.
+ERRORS_SEEN := $(if $(SAN),,"tests/check_errors.sh --seen $(foreach p,MPI URING,$(if $(filter 1,$($p)),$p))")
+
 # The law under the sanitizers, a sample of it.
 SANITIZED := $(if $(SAN),,address thread)
 SAN_address := address,undefined
@@ -240,7 +246,7 @@ check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILD)-$b/tests/equal_test && )true
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(SAN_EQUAL) \
-		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) "$(MATRIX) check $(BUILD)/gpt2")
+		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 # Under a sanitizer a sample of the long products is enough.
 check-all-now: all tests
@@ -248,7 +254,8 @@ check-all-now: all tests
 	@$(MAKE) --no-print-directory SAN=thread BUILD=$(BUILD)-thread tests
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
 		$(GPT2_RUNS) $(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" \
-		$(foreach b,address thread,$(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$b)))
+		$(foreach b,address thread,$(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$b))) \
+		$(ERRORS_SEEN)
 
 check-scale-now: all tests $(BUILD)/tests/big_tensor
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/scale.sh $(BUILD)

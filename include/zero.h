@@ -140,7 +140,7 @@ struct zero_comm; /* how ranks reach each other: end of this file */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
 
 struct zero_param {
-    const char *name;             /* unique; copied */
+    const char *name;             /* unique, printable, 1 to 200 characters; copied */
     int unit;                     /* 0 .. units-1, in forward order, each used at least once */
     int ndim;                     /* 0 (a scalar) .. ZERO_MAX_DIMS */
     int64_t shape[ZERO_MAX_DIMS]; /* elements per dimension, >= 0 */
@@ -213,7 +213,8 @@ struct zero_config {
     int accumulate;    /* micro-steps per step until zero_set_accumulate. With .grad_dtype =
                           ZERO_BF16, 1 plans 2 bytes an element for gradients and more plans 4,
                           because sums are fp32 while they grow. Default 1 */
-    double loss_scale; /* a fixed loss scale, > 0. Default: dynamic with ZERO_FP16, else 1 */
+    double loss_scale; /* a fixed loss scale, 2^-64 to 2^64. Default: dynamic with ZERO_FP16,
+                          else 1 */
 
     const char *nvme_path; /* a folder, or several separated by ':', which share the bytes by
                               their bandwidth. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first
@@ -256,6 +257,7 @@ struct zero_config {
  * place. On failure *z is still set (NULL only when not even that could be
  * allocated): ask it zero_last_error, then destroy it.
  *   ZERO_ERR_ARGUMENT     a field or tensor is out of range
+ *   ZERO_ERR_STATE        another engine uses .comm
  *   ZERO_ERR_UNSUPPORTED  this build lacks what was asked for
  *   ZERO_ERR_MEMORY       device or host memory does not suffice
  *   ZERO_ERR_IO           .nvme_path cannot be used or has not enough space
@@ -361,11 +363,12 @@ ZERO_API int zero_discard(struct zero *z);
 ZERO_API int zero_vote(struct zero *z, int bit);
 
 /* AdamW as in Loshchilov and Hutter, arXiv 1711.05101: decoupled decay.
- * No field has a default. */
+ * No field has a default. Computed in fp32: values, and lr / (1 - beta1), beyond
+ * its range are refused. */
 struct zero_adam {
     double lr;           /* >= 0 */
     double beta1, beta2; /* in [0, 1) */
-    double eps;          /* > 0 */
+    double eps;          /* > 0, as fp32 too */
     double weight_decay; /* >= 0, per unit of lr; not for ZERO_NO_DECAY tensors */
     bool l2; /* Adam with L2 instead (Kingma and Ba, arXiv 1412.6980): decay joins the gradient */
 };
@@ -501,7 +504,8 @@ ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
  * communicator; write your own to run over something else.
  *
  * All calls come from one thread at a time: the engine's, or at creation and
- * destroy the caller's. One engine at a time uses a communicator. Collectives
+ * destroy the caller's. One engine at a time uses a communicator: zero_create
+ * of a second one is ZERO_ERR_STATE until the first is destroyed. Collectives
  * start in the same order on all ranks, with increasing sequence; up to
  * ZERO_COLLECTIVES are under way at once, and one that was started stays where
  * it is in memory until test reports it done. A backend compares header on all
@@ -563,6 +567,7 @@ struct zero_comm {
     int rank, size;
     int local_rank, local_size; /* among the ranks of this node */
     uint64_t sequence;          /* the engine's: of the last collective started */
+    bool taken;                 /* the engine's: one uses it */
     char error[256];            /* the sentence of the last failure */
 };
 

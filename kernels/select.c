@@ -64,13 +64,14 @@ const struct kernels *kernels_choose(const char *isa, unsigned cpu, struct error
     }
     assert(best); /* scalar needs nothing */
     if (!known)
-        error_set(error, ZERO_ERR_ARGUMENT,
-                  "There is no instruction set \"%s\". Set ZERO_ISA to " NAMES
-                  ", or unset it to get the best one.",
-                  isa);
+        error_set(
+            error, ZERO_ERR_ARGUMENT,
+            "There is no instruction set \"%.64s\". Set ZERO_ISA to %s, or unset it to get the "
+            "best one.",
+            isa, NAMES);
     else
         error_set(error, ZERO_ERR_UNSUPPORTED,
-                  "The kernels for %s do not run on this CPU; the best that do are %s. Unset "
+                  "The kernels for %s do not run on this CPU, whose best are %s. Unset "
                   "ZERO_ISA or set it to %s: the results are the same bits.",
                   isa, best->isa, best->isa);
     return NULL;

@@ -141,7 +141,7 @@ int ring_posix_create(struct ring **ring, const struct ring_options *options, st
     *ring = NULL;
     struct posix *posix = calloc(1, sizeof(*posix));
     if (posix == NULL)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring.");
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring." ERROR_FREE_MEMORY);
     ring_core_init(&posix->core, &posix_ops, options);
     posix->event_fd = options->event_fd;
     pthread_mutex_init(&posix->lock, NULL);

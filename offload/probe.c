@@ -198,7 +198,8 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
     }
     b.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (b.event_fd < 0)
-        error_set(error, ZERO_ERR_IO, "No eventfd: %s. Raise the limit on files (ulimit -n).",
+        error_set(error, ZERO_ERR_IO,
+                  "An eventfd could not be made: %s. Raise the limit on files (ulimit -n).",
                   strerror(errno));
     else
         measure(&b, probe, seconds > 0 ? seconds : SECONDS, error);

@@ -227,7 +227,7 @@ int ring_uring_create(struct ring **ring, const struct ring_options *options, st
     *ring = NULL;
     struct uring *uring = calloc(1, sizeof(*uring));
     if (uring == NULL)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring.");
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring." ERROR_FREE_MEMORY);
     ring_core_init(&uring->core, &uring_ops, options);
     uring->event_fd = options->event_fd;
     int rc = io_uring_queue_init((unsigned)uring->core.ring.depth, &uring->io, 0);

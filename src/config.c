@@ -106,9 +106,10 @@ static int take_formats(struct settings *s, const struct zero_config *c, struct 
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".accumulate_in is ZERO_LOCAL, which keeps whole gradients on the device, "
                          "and .offload_grad is ZERO_HOST. Leave one of them out.");
-    if (!isfinite(c->loss_scale) || c->loss_scale < 0)
+    /* Further out its inverse, which Adam multiplies by, would not be an fp32 number. */
+    if (c->loss_scale != 0 && !(c->loss_scale >= 0x1p-64 && c->loss_scale <= 0x1p64))
         return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".loss_scale is %g. Use a number above 0, or 0 for the default.",
+                         ".loss_scale is %g. Use 2^-64 to 2^64, or 0 for the default.",
                          c->loss_scale);
     s->split = c->state == ZERO_STATE_SPLIT;
     s->round_grads = c->grad_dtype == ZERO_BF16;
@@ -125,7 +126,8 @@ static int take_path(struct settings *s, const char *path, struct error *error)
     if (!(path && *path))
         path = "/var/tmp";
     if ((size_t)snprintf(s->nvme_path, sizeof(s->nvme_path), "%s", path) >= sizeof(s->nvme_path))
-        return error_set(error, ZERO_ERR_ARGUMENT, ".nvme_path is longer than %zu bytes.",
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".nvme_path is longer than %zu bytes. Use a shorter one.",
                          sizeof(s->nvme_path) - 1);
     return ZERO_OK;
 }

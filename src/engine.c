@@ -107,14 +107,14 @@ static void judge(struct zero *z, const struct hello *all)
     for (int r = 0; r < z->size && !z->error.status; r++) {
         if (all[r].model != me->model)
             error_set(&z->error, ZERO_ERR_MISMATCH,
-                      "Rank %d describes another model than rank %d. Names, shapes, units, groups "
-                      "and flags must be equal on all ranks.",
+                      "Rank %d describes another model than rank %d. Make names, shapes, units, "
+                      "groups and flags equal on all ranks.",
                       r, z->rank);
         else if (all[r].settings != me->settings)
             error_set(&z->error, ZERO_ERR_MISMATCH,
-                      "Rank %d has another configuration than rank %d. Stage, dtype, places, "
+                      "Rank %d has another configuration than rank %d. Make stage, dtype, places, "
                       ".state, .grad_dtype, .accumulate_in, .accumulate, .loss_scale, .host_bytes, "
-                      ".chunk and slots must be equal on all ranks.",
+                      ".chunk and slots equal on all ranks.",
                       r, z->rank);
     }
     const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
@@ -132,7 +132,8 @@ int engine_agree(struct zero *z, const char *what)
     struct hello *all = calloc((size_t)z->size, sizeof(*all));
     if (!all) {
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-        return error_set(&z->error, ZERO_ERR_MEMORY, "No memory to hear %d ranks.", z->size);
+        return error_set(&z->error, ZERO_ERR_MEMORY,
+                         "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
     }
     introduce(z, &all[z->rank]);
     struct command c = {.kind = COMMAND_EXCHANGE,
@@ -158,6 +159,26 @@ int engine_wait(struct zero *z, struct ref ref)
 
 /* -------------------------------------------------------------- the first door */
 
+static int take_comm(struct zero *z, struct zero_comm *comm)
+{
+    const struct zero_comm_ops *o = comm->ops;
+    bool whole = o && o->start && o->test && o->missing && o->abort && o->destroy;
+    if (!whole || comm->rank < 0 || comm->rank >= comm->size || comm->local_rank < 0 ||
+        comm->local_rank >= comm->local_size || comm->local_size > comm->size)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         ".comm is rank %d of %d, %d of %d on its node, %s all calls. Pass a "
+                         "communicator that is made as struct zero_comm says.",
+                         comm->rank, comm->size, comm->local_rank, comm->local_size,
+                         whole ? "with" : "without");
+    if (comm->taken)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         ".comm is used by another engine. Destroy that one first, or make a "
+                         "communicator for each.");
+    z->comm = comm;
+    comm->taken = true;
+    return ZERO_OK;
+}
+
 static int begin(struct zero *z, const struct zero_config *config)
 {
     /* Of a config that settings_resolve will refuse nothing is read. */
@@ -170,12 +191,9 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->trace = config->trace;
     z->trace_arg = config->trace_arg;
     z->size = 1;
-    if (config->comm)
-        z->comm = config->comm;
-    else if (comm_default_create(&z->comm, &z->error))
+    if (config->comm ? take_comm(z, config->comm) : comm_default_create(&z->comm, &z->error))
         return z->error.status;
-    else
-        z->owns_comm = true;
+    z->owns_comm = !config->comm;
     z->rank = z->comm->rank;
     z->size = z->comm->size;
     if (z->rank != 0 && z->log == log_to_stderr)
@@ -208,11 +226,9 @@ static void describe(struct zero *z, const struct zero_param *params, int count,
     if (settings_resolve(&z->set, config, &z->error) ||
         layout_create(&z->layout, params, count, z->size, &z->error) ||
         plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
+        plan_node(&z->plan.report, z->comm->local_size, &z->error) ||
         (z->plan.file.total > 0 && find_paths(z)))
         return;
-    z->plan.report.node_device = z->plan.report.device.total * z->comm->local_size;
-    z->plan.report.node_host = z->plan.report.host.total * z->comm->local_size;
-    z->plan.report.node_nvme = z->plan.report.nvme.total * z->comm->local_size;
     z->kernels = kernels_select(NULL, &z->error);
 }
 
@@ -222,8 +238,8 @@ static void *table(size_t n, size_t size, struct error *error)
 {
     void *memory = calloc(n ? n : 1, size);
     if (!memory)
-        error_set(error, ZERO_ERR_MEMORY, "No memory for a table of %zu entries of %zu bytes.", n,
-                  size);
+        error_set(error, ZERO_ERR_MEMORY,
+                  "No memory for a table of %zu entries of %zu bytes." ERROR_FREE_MEMORY, n, size);
     return memory;
 }
 
@@ -381,6 +397,8 @@ void zero_destroy(struct zero *z)
         z->device->ops->destroy(z->device);
     if (z->owns_comm)
         z->comm->ops->destroy(z->comm);
+    else if (z->comm)
+        z->comm->taken = false;
     schedule_destroy(&z->schedule);
     queues_destroy(z->queues);
     pipeline_destroy(&z->pipeline);

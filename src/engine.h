@@ -165,7 +165,9 @@ int engine_enter_between_steps(struct zero *z, const char *call);
 /* What a call that failed returns. */
 static inline int engine_status(const struct zero *z)
 {
-    return z ? z->error.status : ZERO_ERR_ARGUMENT;
+    if (!z)
+        return ZERO_ERR_ARGUMENT;
+    return z->created || z->error.status ? z->error.status : ZERO_ERR_STATE;
 }
 
 /* Waits for a command; the engine's first failure becomes z->error. */

@@ -1,19 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/error.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
-int error_set(struct error *error, int status, const char *format, ...)
+int error_setv(struct error *error, int status, const char *format, va_list args)
 {
     if (error->status == ZERO_OK) {
-        va_list args;
-        va_start(args, format);
         vsnprintf(error->text, sizeof(error->text), format, args);
-        va_end(args);
         error->status = status;
     }
     return error->status;
+}
+
+int error_set(struct error *error, int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_setv(error, status, format, args);
+    va_end(args);
+    return error->status;
+}
+
+int error_comm(struct zero_comm *comm, int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(comm->error, sizeof(comm->error), format, args);
+    va_end(args);
+    return status;
 }
 
 const char *zero_status_name(int status)

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first failure, kept: a category for code, a sentence for people. */
+/* The first failure, kept: a category for code, a sentence for people.
+ * tests/errors.txt lists all sentences; each has a test that provokes it. */
 #ifndef SRC_ERROR_H
 #define SRC_ERROR_H
+
+#include <stdarg.h>
 
 #include "include/zero.h"
 
@@ -10,9 +13,18 @@ struct error {
     char text[496];
 };
 
+/* What to do when an allocation fails. */
+#define ERROR_FREE_MEMORY " Free some, or raise the limit on memory (ulimit -v)."
+
 /* Records status and sentence unless one is recorded already. Returns the
  * recorded status, so that 'return error_set(...)' works. */
 int error_set(struct error *error, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int error_setv(struct error *error, int status, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+/* The same into a communicator's text, the last failure's. Returns status. */
+int error_comm(struct zero_comm *comm, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 #endif

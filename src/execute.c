@@ -78,11 +78,11 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                    struct error *error)
 {
     int missing = z->comm->ops->missing(z->comm, &o->collective);
-    char unit[32] = "", who[32] = "the other ranks";
+    char unit[32] = "", who[32] = "The other ranks";
     if (c->unit >= 0)
         snprintf(unit, sizeof(unit), " of unit %d", c->unit);
     if (missing >= 0)
-        snprintf(who, sizeof(who), "rank %d", missing);
+        snprintf(who, sizeof(who), "Rank %d", missing);
     return error_set(error, ZERO_ERR_DEADLINE,
                      "%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
                      "stopped it, or raise .deadline_seconds.",

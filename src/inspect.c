@@ -40,16 +40,17 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
     const struct tensor *t = &z->layout.tensors[param];
     if (!memory)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "%s of tensor %s with NULL. Pass %lld floats.", call, t->name,
+                         "%s of tensor %s with NULL. Pass memory of %lld floats.", call, t->name,
                          (long long)count);
     if (first < 0 || count < 0 || first > t->elements - count)
-        return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "%s of tensor %s, %lld elements from %lld on: it has %lld.", call, t->name,
-                         (long long)count, (long long)first, (long long)t->elements);
+        return error_set(
+            &z->error, ZERO_ERR_ARGUMENT,
+            "%s of tensor %s, %lld elements from %lld on, but it has %lld. Stay within it.", call,
+            t->name, (long long)count, (long long)first, (long long)t->elements);
     if ((int)what < ZERO_MASTER || what > ZERO_GRAD)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "%s of %d: use ZERO_MASTER, ZERO_MOMENT1 or ZERO_MOMENT2, to read also "
-                         "ZERO_GRAD.",
+                         "%s of %d, which is no enum zero_what. Use ZERO_MASTER, ZERO_MOMENT1 or "
+                         "ZERO_MOMENT2, to read also ZERO_GRAD.",
                          call, (int)what);
     if (t->frozen && what != ZERO_MASTER)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
@@ -146,7 +147,7 @@ static int check_values(struct zero *z, const struct tensor *t, enum zero_what w
         *mix = (*mix ^ bits) * 0x9E3779B97F4A7C15u;
         if (!(fabsf(in[i]) < limit))
             return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                             "zero_write of %g to element %lld of tensor %s: values must be "
+                             "zero_write of %g to element %lld of tensor %s. Write values that are "
                              "finite, masters also as parameters: below %g.",
                              (double)in[i], (long long)(first + i), t->name, (double)limit);
     }
@@ -161,7 +162,7 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
         return engine_status(z);
     if (what == ZERO_GRAD)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "zero_write of gradients: add them to "
+                         "zero_write of ZERO_GRAD, which is only read. Add gradients to "
                          "zero_grad_data instead.");
     if (enter_range(z, "zero_write", param, what, first, count, in))
         return engine_status(z);
@@ -192,7 +193,8 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
     if (engine_enter_between_steps(z, "zero_digest"))
         return engine_status(z);
     if (!digest)
-        return error_set(&z->error, ZERO_ERR_ARGUMENT, "zero_digest has no struct to fill.");
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_digest into NULL. Pass a struct zero_digest.");
     schedule_call(&z->schedule, "zero_digest", 0, 0);
     z->update.digest = (struct zero_digest){0};
     if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, 0, z->plan.chunks)))

@@ -8,6 +8,7 @@
 #include "src/random.h"
 
 #define ELEMENTS_MAX ((int64_t)1 << 48)
+#define LAYOUT_NAME  200 /* a sentence has room for it */
 
 static int64_t round_up(int64_t n, int64_t to)
 {
@@ -25,8 +26,8 @@ static int take_shape(const struct zero_param *p, int i, struct tensor *t, struc
         int64_t n = p->shape[d];
         if (n < 0 || (n > 0 && t->elements > ELEMENTS_MAX / n))
             return error_set(error, ZERO_ERR_ARGUMENT,
-                             "params[%d] (%s) has shape[%d] = %lld. Dimensions are 0 or more, and "
-                             "a tensor has at most 2^48 elements.",
+                             "params[%d] (%s) has shape[%d] = %lld. Use dimensions of 0 or more, "
+                             "and at most 2^48 elements in a tensor.",
                              i, p->name, d, (long long)n);
         t->elements *= n;
         t->shape = random_mix(t->shape ^ (uint64_t)n);
@@ -42,6 +43,10 @@ static int take_tensor(struct layout *l, const struct zero_param *p, int i, stru
                          "params[%d] has no name. Give each tensor a "
                          "unique one.",
                          i);
+    if (strlen(p->name) > LAYOUT_NAME)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "params[%d]'s name, %.32s..., has %zu characters. Use %d at most.", i,
+                         p->name, strlen(p->name), LAYOUT_NAME);
     for (const char *c = p->name; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
             return error_set(error, ZERO_ERR_ARGUMENT,
@@ -50,7 +55,7 @@ static int take_tensor(struct layout *l, const struct zero_param *p, int i, stru
                              i, (unsigned)(unsigned char)*c);
     if (p->unit < 0 || p->unit >= l->count)
         return error_set(error, ZERO_ERR_ARGUMENT,
-                         "params[%d] (%s) has unit %d. Units are numbered from 0 without holes.", i,
+                         "params[%d] (%s) has unit %d. Number units from 0 without holes.", i,
                          p->name, p->unit);
     if (p->flags & ~(ZERO_NO_DECAY | ZERO_FROZEN))
         return error_set(error, ZERO_ERR_ARGUMENT,
@@ -66,7 +71,8 @@ static int take_tensor(struct layout *l, const struct zero_param *p, int i, stru
         return error->status;
     t->name = strdup(p->name);
     if (!t->name)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for the name of tensor %d.", i);
+        return error_set(error, ZERO_ERR_MEMORY,
+                         "No memory for the name of tensor %d." ERROR_FREE_MEMORY, i);
     if (l->units <= p->unit)
         l->units = p->unit + 1;
     if (l->groups <= p->group)
@@ -75,7 +81,9 @@ static int take_tensor(struct layout *l, const struct zero_param *p, int i, stru
     l->params += t->elements;
     l->frozen += t->frozen ? t->elements : 0;
     if (l->params > ELEMENTS_MAX)
-        return error_set(error, ZERO_ERR_ARGUMENT, "The model has more than 2^48 elements.");
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "The model has more than 2^48 elements. Describe "
+                         "a smaller one.");
     return ZERO_OK;
 }
 
@@ -88,14 +96,15 @@ static int check_names(const struct layout *l, struct error *error)
 {
     char **names = malloc((size_t)l->count * sizeof(*names));
     if (!names)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d names.", l->count);
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d names." ERROR_FREE_MEMORY,
+                         l->count);
     for (int i = 0; i < l->count; i++)
         names[i] = l->tensors[i].name;
     qsort(names, (size_t)l->count, sizeof(*names), compare_names);
     for (int i = 1; i < l->count; i++)
         if (!strcmp(names[i - 1], names[i]))
-            error_set(error, ZERO_ERR_ARGUMENT, "Two tensors are named %s. Names must be unique.",
-                      names[i]);
+            error_set(error, ZERO_ERR_ARGUMENT,
+                      "Two tensors are named %s. Give each a name of its own.", names[i]);
     free(names);
     return error->status;
 }
@@ -129,9 +138,15 @@ static void place_parts(struct layout *l, enum part_kind kind)
 static int place_units(struct layout *l, struct error *error)
 {
     int64_t begin = 0;
+    if ((int64_t)LAYOUT_ALIGN * l->ranks > ELEMENTS_MAX / l->units)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "%d units in shards of %d ranks have more than 2^48 elements of padding. "
+                         "Use fewer units or ranks.",
+                         l->units, l->ranks);
     l->unit = calloc((size_t)l->units, sizeof(*l->unit));
     if (!l->unit)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d units.", l->units);
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d units." ERROR_FREE_MEMORY,
+                         l->units);
     place_parts(l, PART_LIVE);
     place_parts(l, PART_FROZEN);
     for (int u = 0; u < l->units; u++) {
@@ -162,7 +177,8 @@ int layout_create(struct layout *l, const struct zero_param *params, int count, 
                          "A model of %d tensors was given. Pass at least one.", count);
     l->tensors = calloc((size_t)count, sizeof(*l->tensors));
     if (!l->tensors)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d tensors.", count);
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d tensors." ERROR_FREE_MEMORY,
+                         count);
     for (int i = 0; i < count; i++)
         if (take_tensor(l, &params[i], i, error))
             return error->status;

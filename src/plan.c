@@ -318,7 +318,8 @@ static int place_host(struct plan *p, const struct layout *l, struct error *erro
     if (s->param == ZERO_NVME && p->gather_slots) {
         segments = malloc((size_t)plan_segments_max(p, l) * sizeof(*segments));
         if (!segments)
-            return error_set(error, ZERO_ERR_MEMORY, "No memory to plan %lld chunks.",
+            return error_set(error, ZERO_ERR_MEMORY,
+                             "No memory to plan %lld chunks." ERROR_FREE_MEMORY,
                              (long long)p->chunks);
     }
     for (int i = 0; segments && i < p->gather_slots; i++) {
@@ -383,6 +384,21 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
     return ZERO_OK;
 }
 
+int plan_node(struct zero_plan *report, int local_ranks, struct error *error)
+{
+    int64_t rank = report->device.total + report->host.total + report->nvme.total;
+    if (rank > INT64_MAX / local_ranks)
+        return error_set(
+            error, ZERO_ERR_ARGUMENT,
+            "%d ranks of %lld bytes each on a node are more than 2^63 bytes. Use fewer "
+            "ranks, or a smaller model.",
+            local_ranks, (long long)rank);
+    report->node_device = report->device.total * local_ranks;
+    report->node_host = report->host.total * local_ranks;
+    report->node_nvme = report->nvme.total * local_ranks;
+    return ZERO_OK;
+}
+
 int zero_plan_make(const struct zero_param *params, int count, const struct zero_config *config,
                    int ranks, int local_ranks, struct zero_plan *plan, char *text, size_t text_size)
 {
@@ -391,7 +407,7 @@ int zero_plan_make(const struct zero_param *params, int count, const struct zero
     struct layout layout = {0};
     struct plan p;
     if (!plan)
-        error_set(&error, ZERO_ERR_ARGUMENT, "zero_plan_make has no struct zero_plan to fill.");
+        error_set(&error, ZERO_ERR_ARGUMENT, "zero_plan_make into NULL. Pass a struct zero_plan.");
     if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
         error_set(&error, ZERO_ERR_ARGUMENT,
                   "A plan for %d ranks, %d of them on this node, was asked for. Use at least one "
@@ -399,12 +415,8 @@ int zero_plan_make(const struct zero_param *params, int count, const struct zero
                   ranks, local_ranks);
     if (!error.status && !settings_resolve(&set, config, &error) &&
         !layout_create(&layout, params, count, ranks, &error) &&
-        !plan_make(&p, &layout, &set, &error)) {
+        !plan_make(&p, &layout, &set, &error) && !plan_node(&p.report, local_ranks, &error))
         *plan = p.report;
-        plan->node_device = plan->device.total * local_ranks;
-        plan->node_host = plan->host.total * local_ranks;
-        plan->node_nvme = plan->nvme.total * local_ranks;
-    }
     layout_destroy(&layout);
     if (text && text_size)
         snprintf(text, text_size, "%s", error.text);

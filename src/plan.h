@@ -79,6 +79,9 @@ struct plan {
 int plan_make(struct plan *p, const struct layout *l, const struct settings *set,
               struct error *error);
 
+/* Adds the totals of a node; refuses what cannot be counted. */
+int plan_node(struct zero_plan *report, int local_ranks, struct error *error);
+
 /* Elements of chunk c. */
 int64_t plan_chunk_count(const struct plan *p, int64_t c);
 

@@ -87,7 +87,8 @@ int pool_create(struct pool **out, int threads, int event_fd, struct error *erro
     *out = NULL;
     struct pool *pool = calloc(1, sizeof(*pool) + (size_t)threads * sizeof(pool->thread[0]));
     if (pool == NULL)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for a pool of %d threads.", threads);
+        return error_set(error, ZERO_ERR_MEMORY,
+                         "No memory for a pool of %d threads." ERROR_FREE_MEMORY, threads);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->ended, NULL);

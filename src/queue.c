@@ -322,7 +322,7 @@ int queues_start(struct queues *s, const struct queue_ops *ops, void *arg, struc
     int rc = thread_start(&s->thread, engine_main, s);
     if (rc)
         return error_set(error, ZERO_ERR_MEMORY,
-                         "The engine's thread cannot be created: %s. "
+                         "The engine's thread could not be started: %s. "
                          "Raise the limit on processes or memory (ulimit -u, ulimit -v).",
                          strerror(rc));
     s->running = s->threaded = true;
@@ -353,20 +353,24 @@ int queues_create(struct queues **queues, int64_t chunks, struct error *error)
 {
     struct queues *s = *queues = calloc(1, sizeof(*s));
     if (!s)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for the engine's queues.");
+        return error_set(error, ZERO_ERR_MEMORY,
+                         "No memory for the engine's queues." ERROR_FREE_MEMORY);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     s->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (s->event < 0)
-        return error_set(error, ZERO_ERR_MEMORY, "The engine's eventfd cannot be made: %s.",
-                         strerror(errno));
+        return error_set(
+            error, ZERO_ERR_MEMORY,
+            "The engine's eventfd could not be made: %s. Raise the limit on files (ulimit -n).",
+            strerror(errno));
     uint64_t most = (uint64_t)(chunks < CHUNKS_MAX ? chunks : CHUNKS_MAX);
     for (int i = 0; i < QUEUES; i++) {
         uint64_t capacity = CAPACITY + per_chunk[i] * most;
         s->queue[i].capacity = capacity;
         s->queue[i].ring = calloc(capacity, sizeof(struct command));
         if (!s->queue[i].ring)
-            return error_set(error, ZERO_ERR_MEMORY, "No memory for queues of %llu commands.",
+            return error_set(error, ZERO_ERR_MEMORY,
+                             "No memory for queues of %llu commands." ERROR_FREE_MEMORY,
                              (unsigned long long)capacity);
     }
     return ZERO_OK;

@@ -52,7 +52,8 @@ int schedule_create(struct schedule *s, const struct plan *plan, const struct la
     s->recorded = calloc((size_t)s->order_max, sizeof(int));
     s->segments = calloc((size_t)plan_segments_max(plan, layout), sizeof(*s->segments));
     if (!s->units || !s->published || !s->predicted || !s->recorded || !s->segments)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for the schedule of %d units.",
+        return error_set(error, ZERO_ERR_MEMORY,
+                         "No memory for the schedule of %d units." ERROR_FREE_MEMORY,
                          layout->units);
     for (int u = 0; u < layout->units; u++)
         s->units[u].slot = s->units[u].grad = -1;

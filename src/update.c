@@ -165,13 +165,14 @@ static int fill_block(const struct tensor *t, float limit, int64_t first, int64_
     int rc = t->fill ? t->fill(t->fill_arg, first, n, out) : 0;
     if (rc)
         return error_set(error, ZERO_ERR_ARGUMENT,
-                         "The fill of tensor %s returned %d for elements %lld to %lld.", t->name,
-                         rc, (long long)first, (long long)(first + n - 1));
+                         "The fill of tensor %s returned %d for elements %lld to %lld. Make it "
+                         "return 0, or look for why it fails (ready-made fills need a fill_arg).",
+                         t->name, rc, (long long)first, (long long)(first + n - 1));
     for (int64_t i = 0; i < n; i++)
         if (!(fabsf(out[i]) < limit))
             return error_set(error, ZERO_ERR_ARGUMENT,
-                             "The fill of tensor %s wrote %g to element %lld. Initial values must "
-                             "be finite, also as parameters: below %g.",
+                             "The fill of tensor %s wrote %g to element %lld. Write values that "
+                             "are finite, also as parameters: below %g.",
                              t->name, (double)out[i], (long long)(first + i), (double)limit);
     return ZERO_OK;
 }

@@ -15,7 +15,9 @@ int zero_create(struct zero **z, const struct zero_param *params, int count,
 
 const char *zero_last_error(const struct zero *z)
 {
-    return z ? z->error.text : "No memory for an engine.";
+    return z ? z->error.text
+             : "There is no engine: NULL was passed, or zero_create had no memory for one."
+               " Pass an engine, or free some memory.";
 }
 
 int zero_rank(const struct zero *z)
@@ -34,8 +36,8 @@ int engine_enter(struct zero *z)
 {
     if (!z)
         return ZERO_ERR_ARGUMENT;
-    if (!z->created)
-        return error_set(&z->error, ZERO_ERR_STATE, "This engine was not created. Destroy it.");
+    if (!z->created) /* it has its sentence, unless a fill calls while it is being made */
+        return engine_status(z);
     z->error = z->failure;
     return z->error.status ? z->error.status : queues_status(z->queues, &z->error);
 }
@@ -46,8 +48,8 @@ static int enter_unit(struct zero *z, int unit, const char *call)
         return engine_status(z);
     if (unit < 0 || unit >= z->layout.units)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "%s of unit %d: the model has units 0 to %d.", call, unit,
-                         z->layout.units - 1);
+                         "%s of unit %d, but the model has units 0 to %d. Pass one of them.", call,
+                         unit, z->layout.units - 1);
     return ZERO_OK;
 }
 
@@ -57,8 +59,8 @@ int engine_enter_param(struct zero *z, int param, const char *call)
         return engine_status(z);
     if (param < 0 || param >= z->layout.count)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "%s of tensor %d: the model has tensors 0 to %d.", call, param,
-                         z->layout.count - 1);
+                         "%s of tensor %d, but the model has tensors 0 to %d. Pass one of them.",
+                         call, param, z->layout.count - 1);
     return ZERO_OK;
 }
 
@@ -90,8 +92,8 @@ int zero_phase(struct zero *z, enum zero_phase phase)
         held |= z->schedule.grad[i].held;
     if (z->schedule.reduces > 0 || held)
         return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_phase within a micro-step: %d of %d units are reduced. Reduce the "
-                         "others first.",
+                         "zero_phase within a micro-step with %d of %d units reduced. Reduce the "
+                         "others first, or call zero_discard.",
                          z->schedule.reduces, z->layout.units);
     schedule_call(&z->schedule, "zero_phase", (int64_t)phase, 0);
     schedule_phase(&z->schedule, phase);
@@ -116,10 +118,11 @@ int zero_release(struct zero *z, int unit)
     if (enter_unit(z, unit, "zero_release"))
         return engine_status(z);
     if (!z->schedule.units[unit].acquired)
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_release of unit %d, which is not "
-                         "acquired.",
-                         unit);
+        return error_set(
+            &z->error, ZERO_ERR_STATE,
+            "zero_release of unit %d, which is not acquired. Release a unit as often as "
+            "it was acquired.",
+            unit);
     schedule_call(&z->schedule, "zero_release", unit, 0);
     schedule_release(&z->schedule, unit);
     return ZERO_OK;
@@ -132,8 +135,7 @@ const void *zero_param_data(struct zero *z, int param)
     const struct tensor *t = &z->layout.tensors[param];
     if (!z->schedule.units[t->unit].acquired) {
         error_set(&z->error, ZERO_ERR_STATE,
-                  "zero_param_data of tensor %s: its unit %d is not "
-                  "acquired.",
+                  "zero_param_data of tensor %s, whose unit %d is not acquired. Acquire it first.",
                   t->name, t->unit);
         return NULL;
     }
@@ -153,12 +155,12 @@ static int check_micro_step(struct zero *z, int unit, const char *call)
     if (schedule_step_complete(s))
         return error_set(&z->error, ZERO_ERR_STATE,
                          "%s of unit %d: all %d micro-steps of this step "
-                         "are reduced. Call zero_step.",
+                         "are reduced. Call zero_step first.",
                          call, unit, s->accumulate);
     if (s->units[unit].reduced)
         return error_set(&z->error, ZERO_ERR_STATE,
                          "%s of unit %d, which is reduced already in "
-                         "this micro-step (%d of %d units are).",
+                         "this micro-step (%d of %d units are). Reduce each unit once.",
                          call, unit, s->reduces, z->layout.units);
     return ZERO_OK;
 }
@@ -190,8 +192,11 @@ void *zero_grad_data(struct zero *z, int param)
         return NULL;
     const struct tensor *t = &z->layout.tensors[param];
     if (t->frozen) {
-        error_set(&z->error, ZERO_ERR_ARGUMENT,
-                  "zero_grad_data of tensor %s, which is frozen and has no gradient.", t->name);
+        error_set(
+            &z->error, ZERO_ERR_ARGUMENT,
+            "zero_grad_data of tensor %s, which is frozen and has no gradient. Leave it out, or "
+            "create it without ZERO_FROZEN.",
+            t->name);
         return NULL;
     }
     if (check_micro_step(z, t->unit, "zero_grad_data") || hold_grads(z, t->unit))
@@ -233,7 +238,7 @@ int zero_step(struct zero *z, struct zero_step_info *info)
     for (int i = 0; i < z->layout.count; i++)
         if (!z->layout.tensors[i].frozen && !z->adam_set[z->layout.tensors[i].group])
             return error_set(&z->error, ZERO_ERR_STATE,
-                             "zero_step: group %d (tensor %s) has no hyper-parameters. Call "
+                             "zero_step while group %d (tensor %s) has no hyper-parameters. Call "
                              "zero_set_adam first.",
                              z->layout.tensors[i].group, z->layout.tensors[i].name);
     schedule_call(&z->schedule, "zero_step", 0, 0);
@@ -260,24 +265,35 @@ int engine_enter_between_steps(struct zero *z, const char *call)
     return ZERO_OK;
 }
 
-static int check_adam(struct zero *z, int group, const struct zero_adam *a)
+/* As the kernels use them: none overflows, and eps keeps 0 / 0 away. */
+static bool adam_fits(const struct zero_adam *a)
 {
-    if (group < 0 || group >= z->layout.groups)
-        return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "zero_set_adam of group %d: the model has groups 0 to %d.", group,
-                         z->layout.groups - 1);
-    if (!a)
-        return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "zero_set_adam of group %d with NULL. Pass a struct zero_adam.", group);
     bool good = isfinite(a->lr) && a->lr >= 0 && a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 &&
                 a->beta2 < 1 && isfinite(a->eps) && a->eps > 0 && isfinite(a->weight_decay) &&
                 a->weight_decay >= 0;
-    if (good)
+    return good && (float)a->eps > 0 && isfinite((float)a->eps) &&
+           isfinite((float)a->weight_decay) && isfinite((float)(a->lr / (1 - a->beta1))) &&
+           isfinite((float)(a->lr * a->weight_decay));
+}
+
+static int check_adam(struct zero *z, int group, const struct zero_adam *a)
+{
+    if (group < 0 || group >= z->layout.groups)
+        return error_set(
+            &z->error, ZERO_ERR_ARGUMENT,
+            "zero_set_adam of group %d, but the model has groups 0 to %d. Pass one of them.", group,
+            z->layout.groups - 1);
+    if (!a)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_set_adam of group %d with NULL. Pass a struct zero_adam.", group);
+    if (adam_fits(a))
         return ZERO_OK;
-    return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                     "zero_set_adam: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g. lr and "
-                     "weight_decay are 0 or more, betas in [0, 1), eps above 0.",
-                     a->lr, a->beta1, a->beta2, a->eps, a->weight_decay);
+    return error_set(
+        &z->error, ZERO_ERR_ARGUMENT,
+        "zero_set_adam to lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g. Use lr and "
+        "weight_decay of 0 or more, betas in [0, 1), eps above 0, all of them and lr / "
+        "(1 - beta1) within fp32.",
+        a->lr, a->beta1, a->beta2, a->eps, a->weight_decay);
 }
 
 int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
@@ -330,7 +346,7 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
 
 double zero_loss_scale(const struct zero *z)
 {
-    return z ? z->scaler.scale : 1;
+    return z && z->created ? z->scaler.scale : 1;
 }
 
 int zero_vote(struct zero *z, int bit)

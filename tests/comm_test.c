@@ -49,8 +49,10 @@ static void run_threads(const struct comm_scenario *scenario, int ranks, uint64_
     for (int r = 0; r < ranks; r++) {
         struct worker *w = &workers[r];
         w->scenario = scenario;
-        w->world = (struct comm_world){.comm = comm_threads_rank(t, r), .barrier = barrier,
-                                       .barrier_arg = &all, .seed = seed,
+        w->world = (struct comm_world){.comm = comm_threads_rank(t, r),
+                                       .barrier = barrier,
+                                       .barrier_arg = &all,
+                                       .seed = seed,
                                        .operations = operations};
         ck_assert_int_eq(pthread_create(&w->thread, NULL, worker_main, w), 0);
     }
@@ -100,8 +102,8 @@ END_TEST
 
 START_TEST(default_is_self_without_a_launcher)
 {
-    static const char *const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE",
-                                        "PMI_RANK", "MV2_COMM_WORLD_SIZE"};
+    static const char *const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "PMI_RANK",
+                                        "MV2_COMM_WORLD_SIZE"};
     struct zero_comm *comm;
     struct error error = {0};
     for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
@@ -117,9 +119,12 @@ END_TEST
 
 /* --------------------------------------------------------------- sentences */
 
-static const struct zero_collective_header base = {
-    .sequence = 17, .kind = ZERO_COLLECTIVE_REDUCE, .unit = 2, .bytes = 4096, .arguments = 9,
-    .name = "reduce"};
+static const struct zero_collective_header base = {.sequence = 17,
+                                                   .kind = ZERO_COLLECTIVE_REDUCE,
+                                                   .unit = 2,
+                                                   .bytes = 4096,
+                                                   .arguments = 9,
+                                                   .name = "reduce"};
 
 static void expect_sentence(struct zero_collective_header theirs, int status, const char *sentence)
 {
@@ -142,37 +147,37 @@ START_TEST(differing_headers_name_both_calls)
     h.unit = 3;
     strcpy(h.name, "gather");
     expect_sentence(h, ZERO_ERR_MISMATCH,
-                    "rank 1 called gather of unit 3 where this rank (0) called reduce of unit 2 "
-                    "(message 17). All ranks must make the same calls in the same order.");
+                    "Rank 1 called gather of unit 3 where this rank (0) called reduce of unit 2 "
+                    "(message 17). Make the same calls in the same order on all ranks.");
     h = base;
     h.kind = ZERO_COLLECTIVE_SUM;
     h.unit = -1;
     strcpy(h.name, "zero_mean");
     expect_sentence(h, ZERO_ERR_MISMATCH,
-                    "rank 1 called zero_mean where this rank (0) called reduce of unit 2 "
-                    "(message 17). All ranks must make the same calls in the same order.");
+                    "Rank 1 called zero_mean where this rank (0) called reduce of unit 2 "
+                    "(message 17). Make the same calls in the same order on all ranks.");
     h.name[0] = 0;
     expect_sentence(h, ZERO_ERR_MISMATCH,
-                    "rank 1 called sum where this rank (0) called reduce of unit 2 "
-                    "(message 17). All ranks must make the same calls in the same order.");
+                    "Rank 1 called sum where this rank (0) called reduce of unit 2 "
+                    "(message 17). Make the same calls in the same order on all ranks.");
     h = base;
     h.bytes = 2048;
     expect_sentence(h, ZERO_ERR_MISMATCH,
-                    "rank 1 called reduce of unit 2 with 2048 bytes where this rank (0) called it "
-                    "with 4096 (message 17). All ranks must make the same calls in the same "
-                    "order.");
+                    "Rank 1 called reduce of unit 2 with 2048 bytes where this rank (0) called it "
+                    "with 4096 (message 17). Make the same calls in the same order on all "
+                    "ranks.");
     h = base;
     h.arguments++;
     expect_sentence(h, ZERO_ERR_MISMATCH,
-                    "rank 1 called reduce of unit 2 with other arguments than this rank (0), or "
-                    "made other calls before it (message 17). All ranks must make the same "
-                    "calls in the same order.");
+                    "Rank 1 called reduce of unit 2 with other arguments than this rank (0), or "
+                    "made other calls before it (message 17). Make the same calls with equal "
+                    "arguments on all ranks.");
     h = base;
     h.sequence++;
     expect_sentence(h, ZERO_ERR_MISMATCH,
-                    "rank 1 called reduce of unit 2 as message 18 where this rank (0) called "
-                    "reduce of unit 2 as message 17. All ranks must make the same calls in the "
-                    "same order.");
+                    "Rank 1 called reduce of unit 2 as message 18 where this rank (0) called "
+                    "reduce of unit 2 as message 17. Make the same calls in the same order on "
+                    "all ranks.");
 }
 END_TEST
 
@@ -180,7 +185,7 @@ START_TEST(failed_header_is_a_peers_failure)
 {
     struct zero_collective_header h = {.kind = ZERO_COLLECTIVE_FAILED, .sequence = 17};
     expect_sentence(h, ZERO_ERR_COMM,
-                    "rank 1 gave up before message 17. Its own error says why.");
+                    "Rank 1 gave up before message 17. Look for its own error, which says why.");
 }
 END_TEST
 
@@ -248,7 +253,10 @@ static void *reader_main(void *arg)
     static unsigned char data[512];
     struct zero_collective c = {
         .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_REDUCE, .bytes = 256},
-        .data = data, .sum = slow_sum, .sum_arg = r, .piece_bytes = 256};
+        .data = data,
+        .sum = slow_sum,
+        .sum_arg = r,
+        .piece_bytes = 256};
     bool done = false;
     r->comm->ops->start(r->comm, &c);
     while (!done && r->comm->ops->test(r->comm, &c, &done) == ZERO_OK)
@@ -268,7 +276,8 @@ START_TEST(threads_abort_waits_for_readers)
     memset(data, 7, sizeof(data));
     struct zero_collective c = {
         .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_REDUCE, .bytes = 256},
-        .data = data, .piece_bytes = 256};
+        .data = data,
+        .piece_bytes = 256};
     ck_assert_int_eq(comm->ops->start(comm, &c), ZERO_OK);
     ck_assert_int_eq(pthread_create(&thread, NULL, reader_main, &r), 0);
     pthread_barrier_wait(&r.reading);

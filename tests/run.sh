@@ -21,6 +21,9 @@ trap 'rm -rf "$scratch"' EXIT
 # A job that is killed leaves its shared memory behind: then it is ours to remove.
 export OMPI_MCA_btl_vader_backing_directory=$scratch
 log=$scratch/log
+# What tests/check_errors.sh looks at when all suites have run.
+export ZERO_ERRORS_SEEN=${only:+/dev/null}
+: "${ZERO_ERRORS_SEEN:=$scratch/errors}"
 
 checks=0 failures=0 errors=0
 bad=() skips=()

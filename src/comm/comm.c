@@ -40,50 +40,51 @@ static bool same_call(const struct zero_collective_header *a,
     return a->kind == b->kind && a->unit == b->unit && !strncmp(a->name, b->name, sizeof(a->name));
 }
 
-static void mismatch_print(struct zero_comm *comm, const struct zero_collective *mine, int peer,
-                           const struct zero_collective_header *theirs)
+static int mismatch(struct zero_comm *comm, const struct zero_collective *mine, int peer,
+                    const struct zero_collective_header *theirs)
 {
-    static const char advice[] = "All ranks must make the same calls in the same order.";
     const struct zero_collective_header *h = &mine->header;
     unsigned long long message = h->sequence, other = theirs->sequence;
-    bool same = same_call(h, theirs);
     char here[64], there[64];
     call_print(here, call_name(h), h->unit);
     call_print(there, call_name(theirs), theirs->unit);
     if (message != other)
-        snprintf(comm->error, sizeof(comm->error),
-                 "rank %d called %s as message %llu where this rank (%d) called %s as message "
-                 "%llu. %s", peer, there, other, comm->rank, here, message, advice);
-    else if (!same)
-        snprintf(comm->error, sizeof(comm->error),
-                 "rank %d called %s where this rank (%d) called %s (message %llu). %s", peer,
-                 there, comm->rank, here, message, advice);
-    else if (h->bytes != theirs->bytes)
-        snprintf(comm->error, sizeof(comm->error),
-                 "rank %d called %s with %lld bytes where this rank (%d) called it with %lld "
-                 "(message %llu). %s", peer, here, (long long)theirs->bytes, comm->rank,
-                 (long long)h->bytes, message, advice);
-    else
-        snprintf(comm->error, sizeof(comm->error),
-                 "rank %d called %s with other arguments than this rank (%d), or made other calls "
-                 "before it (message %llu). %s", peer, here, comm->rank, message, advice);
+        return error_comm(comm, ZERO_ERR_MISMATCH,
+                          "Rank %d called %s as message %llu where this rank (%d) called %s as "
+                          "message %llu. Make the same calls in the same order on all ranks.",
+                          peer, there, other, comm->rank, here, message);
+    if (!same_call(h, theirs))
+        return error_comm(comm, ZERO_ERR_MISMATCH,
+                          "Rank %d called %s where this rank (%d) called %s (message %llu). Make "
+                          "the same calls in the same order on all ranks.",
+                          peer, there, comm->rank, here, message);
+    if (h->bytes != theirs->bytes)
+        return error_comm(comm, ZERO_ERR_MISMATCH,
+                          "Rank %d called %s with %lld bytes where this rank (%d) called it with "
+                          "%lld (message %llu). Make the same calls in the same order on all "
+                          "ranks.",
+                          peer, here, (long long)theirs->bytes, comm->rank, (long long)h->bytes,
+                          message);
+    return error_comm(comm, ZERO_ERR_MISMATCH,
+                      "Rank %d called %s with other arguments than this rank (%d), or made other "
+                      "calls before it (message %llu). Make the same calls with equal arguments "
+                      "on all ranks.",
+                      peer, here, comm->rank, message);
 }
 
 int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mine, int peer,
                         const struct zero_collective_header *theirs)
 {
     const struct zero_collective_header *h = &mine->header;
-    if (theirs->kind == ZERO_COLLECTIVE_FAILED) {
-        snprintf(comm->error, sizeof(comm->error),
-                 "rank %d gave up before message %llu. Its own error says why.", peer,
-                 (unsigned long long)theirs->sequence);
-        return ZERO_ERR_COMM;
-    }
-    if (h->sequence == theirs->sequence && same_call(h, theirs) &&
-        h->bytes == theirs->bytes && h->arguments == theirs->arguments)
+    if (theirs->kind == ZERO_COLLECTIVE_FAILED)
+        return error_comm(comm, ZERO_ERR_COMM,
+                          "Rank %d gave up before message %llu. Look for its own error, which says "
+                          "why.",
+                          peer, (unsigned long long)theirs->sequence);
+    if (h->sequence == theirs->sequence && same_call(h, theirs) && h->bytes == theirs->bytes &&
+        h->arguments == theirs->arguments)
         return ZERO_OK;
-    mismatch_print(comm, mine, peer, theirs);
-    return ZERO_ERR_MISMATCH;
+    return mismatch(comm, mine, peer, theirs);
 }
 
 /* ------------------------------------------------------ choice of backend */

@@ -31,7 +31,7 @@
 #include "src/comm/comm.h"
 
 #define TRANSFER_BYTES_MAX ((int64_t)1 << 30) /* MPI counts in int */
-#define QUIESCE_SECONDS 1.0
+#define QUIESCE_SECONDS    1.0
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
@@ -48,8 +48,8 @@ void mpi_fail(struct mpi *m, int status)
 
 static int notice_listen(struct mpi *m)
 {
-    return MPI_Irecv(&m->notice_in, (int)sizeof(m->notice_in), MPI_BYTE, MPI_ANY_SOURCE,
-                     TAG_FAILED, m->world, &m->notice_receive);
+    return MPI_Irecv(&m->notice_in, (int)sizeof(m->notice_in), MPI_BYTE, MPI_ANY_SOURCE, TAG_FAILED,
+                     m->world, &m->notice_receive);
 }
 
 static void notice_take(struct mpi *m)
@@ -179,9 +179,10 @@ static void mpi_abort(struct zero_comm *comm, uint64_t sequence)
     m->notice_out = (struct zero_collective_header){
         .sequence = first_unfinished(m, sequence), .kind = ZERO_COLLECTIVE_FAILED, .unit = -1};
     if (!m->status)
-        snprintf(comm->error, sizeof(comm->error),
-                 "this rank (%d) gave up before message %llu. Its first error says why.",
-                 comm->rank, (unsigned long long)m->notice_out.sequence);
+        error_comm(comm, ZERO_ERR_COMM,
+                   "This rank (%d) gave up before message %llu. Look for its first error, which "
+                   "says why.",
+                   comm->rank, (unsigned long long)m->notice_out.sequence);
     mpi_fail(m, ZERO_ERR_COMM);
     for (int i = 0; i < m->peers; i++) {
         int rc = MPI_Isend(&m->notice_out, (int)sizeof(m->notice_out), MPI_BYTE,
@@ -285,8 +286,10 @@ static int mpi_error(struct error *error, const char *what, int rc)
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
     int length;
     MPI_Error_string(rc, text, &length);
-    return error_set(error, ZERO_ERR_COMM, "%s failed: %.200s. Check the MPI installation and "
-                     "the job's network.", what, text);
+    return error_set(error, ZERO_ERR_COMM,
+                     "%s failed: %.200s. Check the MPI installation and "
+                     "the job's network.",
+                     what, text);
 }
 
 static int level_check(struct error *error)
@@ -298,7 +301,8 @@ static int level_check(struct error *error)
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     if (!initialized || finalized)
-        return error_set(error, ZERO_ERR_UNSUPPORTED, "MPI %s. Make the communicator between "
+        return error_set(error, ZERO_ERR_UNSUPPORTED,
+                         "MPI %s. Make the communicator between "
                          "MPI_Init_thread and MPI_Finalize.",
                          finalized ? "was finalized already" : "was not started");
     MPI_Query_thread(&level);
@@ -308,16 +312,28 @@ static int level_check(struct error *error)
                              "MPI was started with %s and libzero needs MPI_THREAD_MULTIPLE, "
                              "because its engine communicates from a thread of its own. Call "
                              "MPI_Init_thread with MPI_THREAD_MULTIPLE, or let zero_create start "
-                             "MPI.", names[i]);
+                             "MPI.",
+                             names[i]);
     return ZERO_OK;
 }
 
 static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *error)
 {
-    int size = 0;
+    int size = 0, between = 0;
+    if (!comm)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "zero_comm_mpi into NULL. Pass where the "
+                         "communicator goes.");
     *comm = NULL;
     if (level_check(error))
         return error->status;
+    if (parent != MPI_COMM_NULL)
+        MPI_Comm_test_inter(parent, &between);
+    if (parent == MPI_COMM_NULL || between)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "zero_comm_mpi of %s. Pass a communicator of "
+                         "the ranks that train.",
+                         between ? "an intercommunicator" : "MPI_COMM_NULL");
     int rc = MPI_Comm_size(parent, &size);
     if (rc)
         return mpi_error(error, "MPI_Comm_size", rc);
@@ -332,7 +348,8 @@ static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *er
     /* One rank without memory must not leave the others waiting for it. */
     rc = MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_MIN, world);
     if (!rc && !all)
-        error_set(error, ZERO_ERR_MEMORY, "%s has no memory for a communicator of %d ranks.",
+        error_set(error, ZERO_ERR_MEMORY,
+                  "%s has no memory for a communicator of %d ranks." ERROR_FREE_MEMORY,
                   here ? "Another rank" : "This rank", size);
     if (!rc && all)
         rc = join(m, world);

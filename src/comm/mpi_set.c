@@ -19,10 +19,10 @@ static int check(struct mpi *m, int rc, const char *what, int peer, const struct
     int length;
     MPI_Error_string(rc, text, &length);
     if (!m->status)
-        snprintf(m->comm.error, sizeof(m->comm.error),
-                 "MPI failed to %s rank %d (message %llu of rank %d): %.120s. Look for what "
-                 "happened to that rank.", what, peer, (unsigned long long)s->mine.sequence,
-                 m->comm.rank, text);
+        error_comm(&m->comm, ZERO_ERR_COMM,
+                   "MPI failed to %s rank %d (message %llu of rank %d): %.120s. Look for what "
+                   "happened to that rank.",
+                   what, peer, (unsigned long long)s->mine.sequence, m->comm.rank, text);
     mpi_fail(m, ZERO_ERR_COMM);
     return m->status;
 }
@@ -75,8 +75,8 @@ static int send(struct mpi *m, struct set *s, enum lane lane, int i, const void 
     return posted(m, s, rc, r, "send to", peer);
 }
 
-static int receive(struct mpi *m, struct set *s, enum lane lane, int i, void *data,
-                   int64_t bytes, int tag)
+static int receive(struct mpi *m, struct set *s, enum lane lane, int i, void *data, int64_t bytes,
+                   int tag)
 {
     int peer = mpi_other_end(m, lane, i);
     MPI_Request *r = request(m, s, lane, i);
@@ -94,9 +94,7 @@ static char *piece_data(const struct mpi *m, const struct set *s, enum lane lane
     int64_t peer = mpi_other_end(m, lane, i), bytes = c->header.bytes;
     char *data = c->data;
     switch (c->header.kind) {
-    case ZERO_COLLECTIVE_GATHER:
-        data += (outward(lane) ? m->comm.rank : peer) * bytes;
-        break;
+    case ZERO_COLLECTIVE_GATHER: data += (outward(lane) ? m->comm.rank : peer) * bytes; break;
     case ZERO_COLLECTIVE_REDUCE:
         if (!outward(lane))
             return (char *)c->scratch + ((k & 1) * m->peers + i) * s->piece_bytes;
@@ -217,8 +215,8 @@ static void request_done(struct mpi *m, struct set *s, int index)
     if (lane == LANE_HEADER_IN) {
         s->headers_missing--;
         int peer = mpi_other_end(m, LANE_HEADER_IN, i);
-        int status = m->status ? m->status
-                               : comm_header_compare(&m->comm, s->c, peer, &s->theirs[i]);
+        int status =
+            m->status ? m->status : comm_header_compare(&m->comm, s->c, peer, &s->theirs[i]);
         if (status)
             mpi_fail(m, status);
     } else if (lane == LANE_IN_0 || lane == LANE_IN_1) {

@@ -75,7 +75,8 @@ int comm_self_create(struct zero_comm **comm, struct error *error)
 {
     struct zero_comm *self = *comm = calloc(1, sizeof(*self));
     if (!self)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for %zu bytes of communicator.",
+        return error_set(error, ZERO_ERR_MEMORY,
+                         "No memory for %zu bytes of communicator." ERROR_FREE_MEMORY,
                          sizeof(*self));
     self->ops = &self_ops;
     self->size = self->local_size = 1;

@@ -75,7 +75,8 @@ static void *cpu_alloc(struct device *device, int64_t bytes, struct error *error
     }
     struct allocation *allocation = calloc(1, sizeof(*allocation));
     if (allocation == NULL) {
-        error_set(error, ZERO_ERR_MEMORY, "No memory for an allocation's record.");
+        error_set(error, ZERO_ERR_MEMORY,
+                  "No memory for an allocation's record." ERROR_FREE_MEMORY);
         return NULL;
     }
     if (arena_create(&allocation->arena, bytes, error) != ZERO_OK) {
@@ -198,7 +199,7 @@ int device_cpu_create(struct device **device, int event_fd, struct error *error)
         return error->status;
     struct device_cpu *cpu = calloc(1, sizeof(*cpu));
     if (cpu == NULL)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for a device.");
+        return error_set(error, ZERO_ERR_MEMORY, "No memory for a device." ERROR_FREE_MEMORY);
     cpu->device.ops = &cpu_ops;
     cpu->cap = cap;
     for (int i = 0; i < DEVICE_STREAMS; i++) {

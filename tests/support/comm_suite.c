@@ -8,12 +8,12 @@
 #include <string.h>
 #include <time.h>
 
-#define PIECE 512
-#define GUARD 64
+#define PIECE      512
+#define GUARD      64
 #define GUARD_BYTE 0xA5
-#define UNTOUCHED 0xEE
-#define PATIENCE 60 /* seconds until a scenario is taken to hang */
-#define NO_RANK 1000000
+#define UNTOUCHED  0xEE
+#define PATIENCE   60 /* seconds until a scenario is taken to hang */
+#define NO_RANK    1000000
 
 static void wrong(struct comm_world *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -155,8 +155,8 @@ static void op_fill(struct op *op, bool own_apart)
 }
 
 /* choice: the root, and whether own is apart. */
-static void op_make(struct op *op, struct comm_world *w, uint64_t sequence, int kind,
-                    int64_t bytes, int64_t piece, uint64_t choice)
+static void op_make(struct op *op, struct comm_world *w, uint64_t sequence, int kind, int64_t bytes,
+                    int64_t piece, uint64_t choice)
 {
     int size = w->comm->size;
     bool parts = kind == ZERO_COLLECTIVE_GATHER || kind == ZERO_COLLECTIVE_REDUCE;
@@ -164,8 +164,11 @@ static void op_make(struct op *op, struct comm_world *w, uint64_t sequence, int 
     op->data_bytes = parts ? size * bytes : bytes;
     op->scratch_bytes = 2 * (size - 1) * piece;
     op->c = (struct zero_collective){
-        .header = {.sequence = sequence, .kind = kind, .unit = (int32_t)(sequence % 7) - 1,
-                   .bytes = bytes, .arguments = mix(sequence)},
+        .header = {.sequence = sequence,
+                   .kind = kind,
+                   .unit = (int32_t)(sequence % 7) - 1,
+                   .bytes = bytes,
+                   .arguments = mix(sequence)},
         .root = kind == ZERO_COLLECTIVE_BROADCAST ? (int)(choice % (uint64_t)size) : 0,
         .data = guarded(op->data_bytes, &op->block),
         .sum = sum_callback,
@@ -286,13 +289,13 @@ static void op_run(struct op *op)
 
 /* --------------------------------------------------------------- scenarios */
 
-static const int all_kinds[] = {ZERO_COLLECTIVE_GATHER, ZERO_COLLECTIVE_REDUCE,
-                                ZERO_COLLECTIVE_SUM, ZERO_COLLECTIVE_BROADCAST};
+static const int all_kinds[] = {ZERO_COLLECTIVE_GATHER, ZERO_COLLECTIVE_REDUCE, ZERO_COLLECTIVE_SUM,
+                                ZERO_COLLECTIVE_BROADCAST};
 
 static void run_sizes(struct comm_world *w)
 {
-    static const int64_t sizes[] = {0, 1, 4, 8, 100, 256, 512, 516, 1024, 1280, 5 * 512 + 12,
-                                    9 * 512, 16384, 40000};
+    static const int64_t sizes[] = {
+        0, 1, 4, 8, 100, 256, 512, 516, 1024, 1280, 5 * 512 + 12, 9 * 512, 16384, 40000};
     uint64_t sequence = 0;
     for (size_t k = 0; k < sizeof(all_kinds) / sizeof(all_kinds[0]); k++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -415,7 +418,7 @@ static void mismatch(struct comm_world *w, void (*alter)(struct zero_collective 
     if (status != ZERO_ERR_MISMATCH)
         wrong(w, "%s where ranks differ", zero_status_name(status));
     char who[32];
-    snprintf(who, sizeof(who), "rank %d called", odd);
+    snprintf(who, sizeof(who), "Rank %d called", odd);
     if (me != odd)
         expect_text(w, who);
     expect_text(w, me == odd ? here : there);
@@ -497,7 +500,7 @@ static void run_mismatch_sequence(struct comm_world *w)
 static void expect_given_up(struct comm_world *w, struct op *op, int odd, int message)
 {
     char sentence[64];
-    snprintf(sentence, sizeof(sentence), "rank %d gave up before message %d", odd, message);
+    snprintf(sentence, sizeof(sentence), "Rank %d gave up before message %d", odd, message);
     int status = op_start(op);
     if (!status)
         status = op_finish(op);
