@@ -234,7 +234,8 @@ GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
 
 # The last of all: which errors the suites have provoked. A sanitizer refuses no memory.
-ERRORS_SEEN := $(if $(SAN),,"tests/check_errors.sh --seen $(foreach p,MPI URING,$(if $(filter 1,$($p)),$p))")
+BUILT_WITH := $(foreach p,MPI URING,$(if $(filter 1,$($p)),$p))
+ERRORS_SEEN := $(if $(SAN),,"tests/check_errors.sh --seen $(BUILT_WITH)")
 
 # The law under the sanitizers, a sample of it.
 SANITIZED := $(if $(SAN),,address thread)

@@ -72,7 +72,8 @@ function call(text, first,    i, c, depth, arg, n, quoted, format) {
 # Calls in the source that was read; its lines are counted on the way.
 function calls(    rest, at) {
     line = 1
-    for (rest = file ~ /\.c$/ ? source : ""; match(rest, /error_(set|comm)\(|return ZERO_ERR_[A-Z]+;|\n/);) {
+    rest = file ~ /\.c$/ ? source : ""
+    while (match(rest, /error_(set|comm)\(|return ZERO_ERR_[A-Z]+;|\n/)) {
         at = substr(rest, RSTART, RLENGTH)
         rest = substr(rest, RSTART + RLENGTH)
         if (at == "\n") line++

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Sees every allocation of the program: malloc and its kin, and mmap, are
- * replaced by functions that count and then do the same. A header, because an
+ * replaced by functions that count and then do the same, or refuse. A header, because an
  * archive's member that defines malloc would come into every suite. One file of
  * a program includes it; a build under a sanitizer, which replaces them itself,
  * sees nothing (ALLOCATIONS_SEEN is 0). glibc alone.
@@ -39,6 +39,9 @@ static struct allocations {
     atomic_int_least64_t blocks, bytes; /* allocated and not freed, since the start */
 } allocations;
 
+/* This thread's allocation (not by mmap) that finds no memory, 1 being the next; 0: none. */
+static _Thread_local int64_t allocation_refused;
+
 #if ALLOCATIONS_SEEN
 
 extern void *__libc_malloc(size_t size);
@@ -64,6 +67,14 @@ static void allocations_call(void *caller)
     atomic_fetch_add(&allocations.calls, 1);
 }
 
+static bool allocations_refuse(void)
+{
+    if (allocation_refused <= 0 || --allocation_refused > 0)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
 static void *allocations_add(void *p)
 {
     if (p) {
@@ -84,18 +95,20 @@ static void allocations_remove(void *p)
 void *malloc(size_t size)
 {
     allocations_call(__builtin_return_address(0));
-    return allocations_add(__libc_malloc(size));
+    return allocations_refuse() ? NULL : allocations_add(__libc_malloc(size));
 }
 
 void *calloc(size_t n, size_t size)
 {
     allocations_call(__builtin_return_address(0));
-    return allocations_add(__libc_calloc(n, size));
+    return allocations_refuse() ? NULL : allocations_add(__libc_calloc(n, size));
 }
 
 void *realloc(void *p, size_t size)
 {
     allocations_call(__builtin_return_address(0));
+    if (allocations_refuse())
+        return NULL;
     size_t before = p ? malloc_usable_size(p) : 0;
     void *q = __libc_realloc(p, size);
     if (p && (q || size == 0)) {
@@ -109,19 +122,19 @@ void *memalign(size_t alignment, size_t size);
 void *memalign(size_t alignment, size_t size)
 {
     allocations_call(__builtin_return_address(0));
-    return allocations_add(__libc_memalign(alignment, size));
+    return allocations_refuse() ? NULL : allocations_add(__libc_memalign(alignment, size));
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
 {
     allocations_call(__builtin_return_address(0));
-    return allocations_add(__libc_memalign(alignment, size));
+    return allocations_refuse() ? NULL : allocations_add(__libc_memalign(alignment, size));
 }
 
 int posix_memalign(void **p, size_t alignment, size_t size)
 {
     allocations_call(__builtin_return_address(0));
-    *p = allocations_add(__libc_memalign(alignment, size));
+    *p = allocations_refuse() ? NULL : allocations_add(__libc_memalign(alignment, size));
     return *p ? 0 : ENOMEM;
 }
 
