@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Wrong use under real MPI, under mpirun with any number of ranks: ranks that
+ * differ, parents that are none, calls of MPI that fail, MPI that is not there.
+ * Functions of MPI are replaced here by ones that fail when a test says so.
+ */
+#include <check.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "include/zero_mpi.h"
+#include "src/comm/comm.h"
+#include "tests/support/differ.h"
+
+static bool dup_fails, nobody_has_memory, send_fails;
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *copy)
+{
+    return dup_fails ? MPI_ERR_INTERN : PMPI_Comm_dup(comm, copy);
+}
+
+int MPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    int rc = PMPI_Allreduce(in, out, count, type, op, comm);
+    if (nobody_has_memory)
+        *(int *)out = 0;
+    return rc;
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    return send_fails ? MPI_ERR_INTERN : PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+static int world_rank(void)
+{
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+static int world_size(void)
+{
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return size;
+}
+
+/* Whether all ranks, or any, find something true. */
+static bool vote(bool here, MPI_Op op)
+{
+    int mine = here, all = 0;
+    PMPI_Allreduce(&mine, &all, 1, MPI_INT, op, MPI_COMM_WORLD);
+    return all;
+}
+
+static bool all_agree(bool good, const char *text)
+{
+    if (!good)
+        fprintf(stderr, "rank %d: %s\n", world_rank(), text);
+    return vote(good, MPI_MIN);
+}
+
+static struct zero_comm *communicator(void)
+{
+    struct zero_comm *comm;
+    char text[512] = "";
+    int status = zero_comm_mpi(MPI_COMM_WORLD, &comm, text, sizeof(text));
+    ck_assert(all_agree(status == ZERO_OK, text));
+    return comm;
+}
+
+/* ----------------------------------------------------------- ranks that differ */
+
+/* The last rank is the odd one. A communicator that failed is not used again. */
+static void expect_found(const char *(*differ)(struct zero_comm *, int, int, bool, bool *), int i)
+{
+    if (world_size() == 1)
+        return;
+    struct zero_comm *comm = communicator();
+    bool named = false;
+    const char *bad = differ(comm, 3 * (i % 2), i, world_rank() == world_size() - 1, &named);
+    MPI_Barrier(MPI_COMM_WORLD);
+    comm->ops->destroy(comm);
+    ck_assert(all_agree(!bad, bad ? bad : ""));
+    ck_assert_msg(vote(named, MPI_MAX), "case %d: no rank was told what differs", i);
+}
+
+static const char *create_of(struct zero_comm *comm, int stage, int i, bool odd, bool *named)
+{
+    (void)stage;
+    return differ_create(comm, i, odd, named);
+}
+
+START_TEST(creation_differs)
+{
+    expect_found(create_of, _i);
+}
+END_TEST
+
+START_TEST(calls_differ)
+{
+    expect_found(differ_call, _i);
+}
+END_TEST
+
+/* -------------------------------------------------------------- communicators */
+
+static void expect_refused(MPI_Comm parent, int expected, const char *says)
+{
+    struct zero_comm *comm = NULL;
+    char text[512] = "";
+    int status = zero_comm_mpi(parent, &comm, text, sizeof(text));
+    bool good = status == expected && strstr(text, says) && !comm;
+    ck_assert(all_agree(good, text));
+}
+
+START_TEST(parents_that_are_none)
+{
+    char text[512] = "";
+    ck_assert_int_eq(zero_comm_mpi(MPI_COMM_WORLD, NULL, text, sizeof(text)), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(text, "into NULL"));
+    ck_assert_int_eq(zero_comm_mpi(MPI_COMM_WORLD, NULL, NULL, 0), ZERO_ERR_ARGUMENT);
+    expect_refused(MPI_COMM_NULL, ZERO_ERR_ARGUMENT, "MPI_COMM_NULL");
+    if (world_size() == 1)
+        return;
+    MPI_Comm half, between;
+    int second = world_rank() > 0;
+    MPI_Comm_split(MPI_COMM_WORLD, second, world_rank(), &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, second ? 0 : 1, 3, &between);
+    expect_refused(between, ZERO_ERR_ARGUMENT, "an intercommunicator");
+    MPI_Comm_free(&between);
+    MPI_Comm_free(&half);
+}
+END_TEST
+
+START_TEST(mpi_fails)
+{
+    if (world_size() == 1)
+        return;
+    dup_fails = true;
+    expect_refused(MPI_COMM_WORLD, ZERO_ERR_COMM, "MPI_Comm_dup failed: ");
+    dup_fails = false;
+    nobody_has_memory = true;
+    expect_refused(MPI_COMM_WORLD, ZERO_ERR_MEMORY, "has no memory for a communicator");
+    nobody_has_memory = false;
+
+    struct zero_comm *comm = communicator();
+    uint64_t word = 1;
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_SUM, .unit = -1, .bytes = 8},
+        .data = &word};
+    send_fails = true;
+    int status = comm->ops->start(comm, &c);
+    ck_assert(all_agree(status == ZERO_ERR_COMM && strstr(comm->error, "MPI failed to send"),
+                        comm->error));
+    send_fails = false;
+    MPI_Barrier(MPI_COMM_WORLD);
+    comm->ops->destroy(comm);
+}
+END_TEST
+
+/* A communicator that was told to give up says so ever after. */
+START_TEST(given_up)
+{
+    if (world_size() == 1)
+        return;
+    struct zero_comm *comm = communicator();
+    uint64_t word = 1;
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_SUM, .unit = -1, .bytes = 8},
+        .data = &word};
+    comm->ops->abort(comm, 1);
+    int status = comm->ops->start(comm, &c);
+    ck_assert(all_agree(status == ZERO_ERR_COMM && strstr(comm->error, "gave up before message 1"),
+                        comm->error));
+    MPI_Barrier(MPI_COMM_WORLD);
+    comm->ops->destroy(comm);
+}
+END_TEST
+
+/* ------------------------------------------------------------------- the suite */
+
+/* Before MPI_Init_thread and after MPI_Finalize there is a sentence. */
+static bool refused_without_mpi(const char *says)
+{
+    struct zero_comm *comm;
+    char text[512] = "";
+    int status = zero_comm_mpi(MPI_COMM_WORLD, &comm, text, sizeof(text));
+    if (status == ZERO_ERR_UNSUPPORTED && strstr(text, says))
+        return true;
+    fprintf(stderr, "without MPI: %s: '%s', not '%s'\n", zero_status_name(status), text, says);
+    return false;
+}
+
+int main(void)
+{
+    int level;
+    bool good = refused_without_mpi("MPI was not started");
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    Suite *suite = suite_create("mpi wrong use");
+    TCase *ranks = tcase_create("ranks"), *calls = tcase_create("calls");
+    tcase_add_loop_test(ranks, creation_differs, 0, differ_creations);
+    tcase_add_loop_test(ranks, calls_differ, 0, differ_calls);
+    tcase_add_test(calls, parents_that_are_none);
+    tcase_add_test(calls, mpi_fails);
+    tcase_add_test(calls, given_up);
+    suite_add_tcase(suite, ranks);
+    suite_add_tcase(suite, calls);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, world_rank() == 0 ? CK_ENV : CK_SILENT);
+    bool failed = vote(srunner_ntests_failed(runner) > 0, MPI_MAX);
+    srunner_free(runner);
+    MPI_Finalize();
+    return !refused_without_mpi("MPI was finalized") || failed || !good;
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/differ.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/toy.h"
+
+#define DEADLINE 60 /* seconds: a case that ends so has hung */
+
+static const struct zero_adam adam = {.lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
+
+static const char *wrong(const char *format, ...)
+{
+    static _Thread_local char text[768];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return text;
+}
+
+/* ------------------------------------------------------------ at creation */
+
+struct model {
+    struct zero_param params[TOY_TENSORS];
+    int count;
+    struct zero_config config;
+};
+
+static void fewer(struct model *m)
+{
+    m->count--;
+}
+
+static void shape(struct model *m) /* as many elements */
+{
+    m->params[0].shape[0] = 40;
+    m->params[0].shape[1] = 37;
+}
+
+static void dimensions(struct model *m) /* as many elements */
+{
+    m->params[1].ndim = 2;
+    m->params[1].shape[1] = 1;
+}
+
+static void larger(struct model *m)
+{
+    m->params[3].shape[0]++;
+}
+
+static void order(struct model *m)
+{
+    struct zero_param p = m->params[1];
+    m->params[1] = m->params[7];
+    m->params[7] = p;
+}
+
+static void name(struct model *m)
+{
+    m->params[2].name = "block.weights";
+}
+
+static void unit(struct model *m)
+{
+    m->params[7].unit = 1;
+}
+
+static void group(struct model *m)
+{
+    m->params[2].group = 1;
+}
+
+static void decay(struct model *m)
+{
+    m->params[2].flags = ZERO_NO_DECAY;
+}
+
+static void frozen(struct model *m)
+{
+    m->params[2].flags = ZERO_FROZEN;
+}
+
+static void dtype(struct model *m)
+{
+    m->config.dtype = ZERO_FP32;
+}
+
+static void stage(struct model *m)
+{
+    m->config.stage = 2;
+}
+
+static void place(struct model *m)
+{
+    m->config.offload = ZERO_HOST;
+}
+
+static void place_of_params(struct model *m)
+{
+    m->config.offload_param = ZERO_DEVICE;
+}
+
+static void place_of_grads(struct model *m)
+{
+    m->config.offload_grad = ZERO_DEVICE;
+}
+
+static void host_bytes(struct model *m)
+{
+    m->config.host_bytes = 1 << 20;
+}
+
+static void chunk(struct model *m)
+{
+    m->config.chunk = 64;
+}
+
+static void chunk_slots(struct model *m)
+{
+    m->config.chunk_slots = 5;
+}
+
+static void gather_slots(struct model *m)
+{
+    m->config.gather_slots = 2;
+}
+
+static void grad_slots(struct model *m)
+{
+    m->config.grad_slots = 2;
+}
+
+static const struct creation {
+    const char *says;
+    void (*differ)(struct model *m);
+} creations[] = {
+    {"another model", fewer},
+    {"another model", shape},
+    {"another model", dimensions},
+    {"another model", larger},
+    {"another model", order},
+    {"another model", name},
+    {"another model", unit},
+    {"another model", group},
+    {"another model", decay},
+    {"another model", frozen},
+    {"another configuration", dtype},
+    {"another configuration", stage},
+    {"another configuration", place},
+    {"another configuration", place_of_params},
+    {"another configuration", chunk},
+    {"another configuration", place_of_grads},
+    {"another configuration", chunk_slots},
+    {"another configuration", host_bytes},
+    {"another configuration", gather_slots},
+    {"another configuration", grad_slots},
+};
+const int differ_creations = sizeof(creations) / sizeof(*creations);
+
+const char *differ_create(struct zero_comm *comm, int i, bool odd, bool *named)
+{
+    const struct creation *c = &creations[i];
+    struct model m = {.count = TOY_TENSORS,
+                      .config = {.size = sizeof(m.config),
+                                 .stage = 3,
+                                 .offload = ZERO_NVME,
+                                 .dtype = ZERO_BF16,
+                                 .chunk = 128,
+                                 .threads = 1,
+                                 .comm = comm,
+                                 .deadline_seconds = DEADLINE}};
+    struct zero *z;
+    const char *bad = NULL;
+    toy_describe(m.params);
+    if (odd)
+        c->differ(&m);
+    int status = zero_create(&z, m.params, m.count, &m.config);
+    *named = strstr(zero_last_error(z), c->says);
+    if (status != ZERO_ERR_MISMATCH || !*named)
+        bad = wrong("creation %d: %s: '%s', not '%s'", i, zero_status_name(status),
+                    zero_last_error(z), c->says);
+    zero_destroy(z);
+    return bad;
+}
+
+/* ------------------------------------------------------------- in the calls */
+
+static int reduce_all(struct zero *z)
+{
+    int status = ZERO_OK;
+    for (int u = TOY_UNITS - 1; !status && u >= 0; u--)
+        status = zero_reduce(z, u);
+    return status;
+}
+
+static int unit_acquired(struct zero *z, bool odd)
+{
+    int u = odd ? 1 : 0, status = zero_acquire(z, u);
+    return status ? status : zero_release(z, u);
+}
+
+static int release_left_out(struct zero *z, bool odd)
+{
+    int status = zero_acquire(z, 0);
+    if (!status)
+        status = zero_acquire(z, 0);
+    if (!status)
+        status = zero_release(z, 0);
+    return status || odd ? status : zero_release(z, 0);
+}
+
+static int reduced_unit(struct zero *z, bool odd)
+{
+    return zero_reduce(z, odd ? 2 : 1);
+}
+
+static int one_more_reduce(struct zero *z, bool odd)
+{
+    int status = reduce_all(z);
+    return status || !odd ? status : zero_reduce(z, 2);
+}
+
+static int step_or_digest(struct zero *z, bool odd)
+{
+    struct zero_digest digest;
+    int status = zero_set_accumulate(z, 1);
+    if (!status && !odd)
+        status = reduce_all(z);
+    if (!status)
+        status = odd ? zero_digest(z, &digest) : zero_step(z, NULL);
+    return status;
+}
+
+static int step_or_read(struct zero *z, bool odd)
+{
+    float x;
+    int status = zero_set_accumulate(z, 1);
+    if (!status)
+        status = reduce_all(z);
+    if (!status)
+        status = odd ? zero_read(z, 0, ZERO_GRAD, 0, 1, &x) : zero_step(z, NULL);
+    return status;
+}
+
+static int set_adam(struct zero *z, int g, bool odd, struct zero_adam other)
+{
+    return zero_set_adam(z, g, odd ? &other : &adam);
+}
+
+static int lr(struct zero *z, bool odd)
+{
+    struct zero_adam other = adam;
+    other.lr = 0.06;
+    return set_adam(z, 0, odd, other);
+}
+
+static int beta1(struct zero *z, bool odd)
+{
+    struct zero_adam other = adam;
+    other.beta1 = 0.8;
+    return set_adam(z, 1, odd, other);
+}
+
+static int beta2(struct zero *z, bool odd)
+{
+    struct zero_adam other = adam;
+    other.beta2 = 0.8;
+    return set_adam(z, 1, odd, other);
+}
+
+static int eps(struct zero *z, bool odd)
+{
+    struct zero_adam other = adam;
+    other.eps = 1e-9;
+    return set_adam(z, 0, odd, other);
+}
+
+static int weight_decay(struct zero *z, bool odd)
+{
+    struct zero_adam other = adam;
+    other.weight_decay = 0.1;
+    return set_adam(z, 0, odd, other);
+}
+
+static int l2(struct zero *z, bool odd)
+{
+    struct zero_adam other = adam;
+    other.l2 = true;
+    return set_adam(z, 0, odd, other);
+}
+
+static int adam_group(struct zero *z, bool odd)
+{
+    return zero_set_adam(z, odd ? 1 : 0, &adam);
+}
+
+static int adam_not_set(struct zero *z, bool odd)
+{
+    return odd ? ZERO_OK : zero_set_adam(z, 0, &adam);
+}
+
+static int clip(struct zero *z, bool odd)
+{
+    return zero_set_clip(z, odd ? 1 : 2);
+}
+
+static int accumulate(struct zero *z, bool odd)
+{
+    return zero_set_accumulate(z, odd ? 3 : 2);
+}
+
+static int phase(struct zero *z, bool odd)
+{
+    return odd ? zero_phase(z, ZERO_EVAL) : ZERO_OK;
+}
+
+static int discard(struct zero *z, bool odd)
+{
+    int status = zero_reduce(z, 2);
+    return status || !odd ? status : zero_discard(z);
+}
+
+static int read_tensor(struct zero *z, bool odd)
+{
+    float x[4];
+    return zero_read(z, odd ? 1 : 0, ZERO_MASTER, 0, 4, x);
+}
+
+static int read_what(struct zero *z, bool odd)
+{
+    float x[4];
+    return zero_read(z, 0, odd ? ZERO_MOMENT1 : ZERO_MASTER, 0, 4, x);
+}
+
+static int read_first(struct zero *z, bool odd)
+{
+    float x[4];
+    return zero_read(z, 0, ZERO_MASTER, odd ? 700 : 0, 4, x);
+}
+
+static int read_count(struct zero *z, bool odd)
+{
+    float x[1000];
+    return zero_read(z, 0, ZERO_MASTER, 0, odd ? 1000 : 4, x);
+}
+
+static int written_value(struct zero *z, bool odd)
+{
+    return zero_write(z, 0, ZERO_MOMENT2, 0, 1, &(float){odd ? 1 : 2});
+}
+
+static int write_or_read(struct zero *z, bool odd)
+{
+    float x = 1;
+    return odd ? zero_write(z, 0, ZERO_MASTER, 0, 1, &x) : zero_read(z, 0, ZERO_MASTER, 0, 1, &x);
+}
+
+static int (*const calls[])(struct zero *z, bool odd) = {
+    unit_acquired,
+    release_left_out,
+    reduced_unit,
+    one_more_reduce,
+    step_or_digest,
+    step_or_read,
+    lr,
+    beta1,
+    beta2,
+    eps,
+    weight_decay,
+    l2,
+    adam_group,
+    adam_not_set,
+    clip,
+    accumulate,
+    phase,
+    discard,
+    read_tensor,
+    read_what,
+    read_first,
+    read_count,
+    written_value,
+    write_or_read,
+};
+const int differ_calls = sizeof(calls) / sizeof(*calls);
+
+const char *differ_call(struct zero_comm *comm, int stage_, int i, bool odd, bool *named)
+{
+    struct zero_param params[TOY_TENSORS];
+    struct zero_config c = {.size = sizeof(c),
+                            .stage = stage_,
+                            .offload = ZERO_HOST,
+                            .accumulate = 2,
+                            .chunk = 128,
+                            .threads = 1,
+                            .comm = comm,
+                            .deadline_seconds = DEADLINE};
+    struct zero *z;
+    const char *bad = NULL;
+    char first[512];
+    double mean;
+    toy_describe(params);
+    int status = zero_create(&z, params, TOY_TENSORS, &c);
+    for (int g = 0; !status && g < 2; g++)
+        status = zero_set_adam(z, g, &adam);
+    if (!status)
+        status = calls[i](z, odd);
+    if (!status) /* the next message */
+        status = zero_mean(z, &(double){1}, 1, &mean);
+    snprintf(first, sizeof(first), "%s", zero_last_error(z));
+    *named = status == ZERO_ERR_MISMATCH;
+    if (!*named && !(status == ZERO_ERR_COMM && strstr(first, "gave up before message")))
+        bad = wrong("call %d at stage %d: %s: '%s'", i, stage_, zero_status_name(status), first);
+    else if (zero_acquire(z, 0) != status || strcmp(zero_last_error(z), first) != 0)
+        bad = wrong("call %d: '%s' does not last", i, first);
+    zero_destroy(z);
+    return bad;
+}

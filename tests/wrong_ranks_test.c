@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ranks that differ, as threads: in the model, the configuration, the calls and
+ * their arguments. All of them fail, none hangs, and one at least is told what
+ * differs; what does not count may differ. tests/mpi_wrong_test.c is the same
+ * over MPI.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/differ.h"
+#include "tests/support/ranks.h"
+#include "tests/support/suite.h"
+#include "tests/support/toy.h"
+
+#define RANKS_MAX 4
+
+struct job {
+    int ranks, stage, i;
+    bool create;
+    char text[RANKS_MAX][768];
+    bool named[RANKS_MAX];
+};
+
+static void body(int rank, struct zero_comm *comm, void *arg)
+{
+    struct job *j = arg;
+    bool odd = rank == j->ranks - 1;
+    const char *bad = j->create ? differ_create(comm, j->i, odd, &j->named[rank])
+                                : differ_call(comm, j->stage, j->i, odd, &j->named[rank]);
+    if (bad)
+        snprintf(j->text[rank], sizeof(j->text[rank]), "%s", bad);
+}
+
+static void expect_found(struct job j)
+{
+    bool named = false;
+    ranks_run(j.ranks, body, &j);
+    for (int r = 0; r < j.ranks; r++) {
+        ck_assert_msg(!j.text[r][0], "rank %d of %d: %s", r, j.ranks, j.text[r]);
+        named |= j.named[r];
+    }
+    ck_assert_msg(named, "case %d: no rank was told what differs", j.i);
+}
+
+START_TEST(creation_differs)
+{
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++)
+        expect_found((struct job){.ranks = ranks, .i = _i, .create = true});
+}
+END_TEST
+
+START_TEST(calls_differ)
+{
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks += 2)
+        for (int stage = 0; stage <= 3; stage++)
+            expect_found((struct job){.ranks = ranks, .stage = stage, .i = _i});
+}
+END_TEST
+
+/* What each rank may choose: rings, threads, the deadline, folders, logs; how many
+ * values it brings to a mean; which gradients it asks for. */
+static void choose(int rank, struct zero_comm *comm, void *arg)
+{
+    struct zero_digest *digest = (struct zero_digest *)arg + rank;
+    const struct zero_adam adam = {.lr = .01, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
+    struct zero_param params[TOY_TENSORS];
+    struct zero *z;
+    double mean;
+    toy_describe(params);
+    struct zero_config c = {.size = sizeof(c), .stage = 3, .offload = ZERO_NVME, .comm = comm};
+    c.ring = rank ? ZERO_RING_POSIX : ZERO_RING_AUTO;
+    c.threads = 1 + rank;
+    c.deadline_seconds = 60 + rank;
+    c.nvme_path = rank ? "/var/tmp" : "/tmp";
+    c.log_level = rank ? ZERO_LOG_SILENT : ZERO_LOG_WARNING;
+    int status = zero_create(&z, params, TOY_TENSORS, &c);
+    for (int g = 0; !status && g < 2; g++)
+        status = zero_set_adam(z, g, &adam);
+    if (!status)
+        status = zero_mean(z, (const double[]){1, 2, 3}, rank, &mean);
+    for (int u = TOY_UNITS - 1; !status && u >= 0; u--) {
+        float *g = u == rank ? zero_grad_data(z, u == 0 ? 0 : u == 1 ? 2 : 5) : NULL;
+        if (g)
+            g[0] = 1;
+        status = zero_reduce(z, u);
+    }
+    if (!status)
+        status = zero_step(z, NULL);
+    if (!status)
+        status = zero_digest(z, digest);
+    if (status)
+        fprintf(stderr, "rank %d: %s\n", rank, zero_last_error(z));
+    zero_destroy(z);
+}
+
+START_TEST(choices_are_free)
+{
+    struct zero_digest digest[3] = {{0}};
+    ranks_run(3, choose, digest);
+    ck_assert(digest[0].master != 0);
+    ck_assert(!memcmp(&digest[0], &digest[1], sizeof(digest[0])));
+    ck_assert(!memcmp(&digest[0], &digest[2], sizeof(digest[0])));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("wrong ranks");
+    TCase *tests = tcase_create("ranks");
+    tcase_add_loop_test(tests, creation_differs, 0, differ_creations);
+    tcase_add_loop_test(tests, calls_differ, 0, differ_calls);
+    tcase_add_test(tests, choices_are_free);
+    suite_add_tcase(suite, tests);
+    return suite_run_all(suite);
+}
