@@ -14,7 +14,7 @@
 #
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
 # SAN=address,undefined or SAN=thread (built in a folder of its own),
-# MPI=0 URING=0 DNNL=0 CHECK=0 (build without that package),
+# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 (build without that package),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
 # DEMO='options' (demo: of build/gpt2).
@@ -43,8 +43,8 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion
 EXACT := -ffp-contract=off -fno-math-errno
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
-DEFS := $(foreach p,MPI URING DNNL,$(if $(filter 1,$($p)),-DHAVE_$p))
-INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS)
+DEFS := $(foreach p,MPI URING DNNL XXHASH,$(if $(filter 1,$($p)),-DHAVE_$p))
+INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -pthread

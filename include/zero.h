@@ -79,7 +79,7 @@ enum zero_status {
     ZERO_ERR_STATE,       /* the right call at the wrong time */
     ZERO_ERR_UNSUPPORTED, /* this build or machine cannot do it */
     ZERO_ERR_MEMORY,      /* device or host memory does not suffice */
-    ZERO_ERR_IO,          /* a file could not be made, read or written */
+    ZERO_ERR_IO,          /* a file could not be made, read or written, or held other bytes */
     ZERO_ERR_COMM,        /* the communication layer failed, or a peer did */
     ZERO_ERR_MISMATCH,    /* ranks made different calls */
     ZERO_ERR_DEADLINE,    /* a peer did not answer within .deadline_seconds */
@@ -231,6 +231,10 @@ struct zero_config {
     int gather_slots;      /* stage 3: units whose parameters are whole at once. Default 3 */
     int grad_slots;        /* units whose gradients are whole at once. Default 3 */
     enum zero_ring ring;
+    bool verify_spill; /* every page of 4 KiB that is read from files is compared with a checksum
+                          taken when it was written: 0.2 % of the files' bytes more in host
+                          memory. A page that differs (flipped bits, a lost or misplaced write) is
+                          ZERO_ERR_IO and nothing computed from it is used. Default false */
 
     int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
                              by the ranks of the node that share them, at least 1 */
@@ -241,7 +245,8 @@ struct zero_config {
     zero_trace_fn *trace; /* default: none */
     void *trace_arg;
 
-    zero_log_fn *log; /* default: rank 0 prints to standard error */
+    zero_log_fn *log; /* called by the thread that calls the engine. Default: standard error, by
+                         rank 0 what all ranks have in common, by each what it alone has met */
     void *log_arg;
     enum zero_log_level log_level; /* default ZERO_LOG_WARNING */
 };
@@ -427,6 +432,7 @@ struct zero_bytes {
     int64_t params; /* the model's own weights at rest */
     int64_t grads;  /* gradient sums at rest */
     int64_t state;  /* optimizer state: master or its remainder, first and second moment */
+    int64_t checks; /* .verify_spill: checksums of the files' pages */
     int64_t slots;  /* reusable buffers */
     int64_t total;
 };
@@ -470,7 +476,9 @@ struct zero_stats {
     int64_t acquires, gathers; /* of units */
     int64_t served, missed;    /* acquires served from a slot; prefetched in vain */
     int64_t sent_bytes;        /* to other ranks */
-    struct zero_io io;         /* counted at the ring */
+    struct zero_io io;         /* counted at the ring, what succeeded */
+    int64_t io_retried; /* transfers that failed and were tried again, up to three times in all; the
+                           log has a warning of each */
     /* What one step asked for, from the end of the zero_step before it to its own: [0] of the
      * last step but one, complete to its last write; [1] of the last step, complete once the
      * engine has waited for its update (zero_digest does). */

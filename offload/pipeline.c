@@ -29,6 +29,16 @@ bool pipeline_room(const struct pipeline *p)
     return p->outstanding < RING_REQUESTS_MAX;
 }
 
+/* Hands a transfer to the ring. */
+static int put(struct pipeline *p, struct transfer *t, struct error *error)
+{
+    t->done = false;
+    t->tries++;
+    p->outstanding++;
+    p->ring->ops->queue(p->ring, &t->request);
+    return p->ring->ops->submit(p->ring, error);
+}
+
 int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_request *request,
                       struct error *error)
 {
@@ -38,9 +48,9 @@ int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_
     assert(request->offset + request->bytes <= p->spill->bytes);
     *t = (struct transfer){.request = *request};
     t->request.files = &p->spill->stripes;
-    p->outstanding++;
-    p->ring->ops->queue(p->ring, &t->request);
-    return p->ring->ops->submit(p->ring, error);
+    if (p->sums && request->write)
+        verify_take(p->sums, request->buffer, request->offset, request->bytes);
+    return put(p, t, error);
 }
 
 void pipeline_poll(struct pipeline *p)
@@ -55,15 +65,59 @@ void pipeline_poll(struct pipeline *p)
     }
 }
 
-int pipeline_done(struct pipeline *p, const struct transfer *t, bool *done, const char *what,
+/* The ring has failed: another attempt, or the error. */
+static int try_again(struct pipeline *p, struct transfer *t, const char *what, int64_t number,
+                     struct error *error)
+{
+    const struct ring_request *r = &t->request;
+    const struct spill_file *file = &p->spill->file[r->error_file];
+    if (t->tries == PIPELINE_TRIES)
+        return error_set(error, r->error.status,
+                         "%s %lld: %s File in %s (%s). It was tried %d times.", what,
+                         (long long)number, r->error.text, file->path, file->type, t->tries);
+    if (!pipeline_room(p)) /* it will be asked for when others are done */
+        return ZERO_OK;
+    struct error note = {0};
+    error_set(&note, r->error.status,
+              "%s %lld failed, trying again (%d of %d): %s File in %s (%s).", what,
+              (long long)number, t->tries + 1, PIPELINE_TRIES, r->error.text, file->path,
+              file->type);
+    if (p->again)
+        p->again(p->again_arg, note.text);
+    return put(p, t, error);
+}
+
+/* Whether a read brought what was written. */
+static int compare(const struct pipeline *p, const struct transfer *t, const char *what,
+                   int64_t number, struct error *error)
+{
+    const struct ring_request *r = &t->request;
+    int64_t first, wrong = verify_compare(p->sums, r->buffer, r->offset, r->bytes, &first);
+    if (wrong == 0)
+        return ZERO_OK;
+    struct stripes_place place = stripes_find(&p->spill->stripes, first);
+    const struct spill_file *file = &p->spill->file[place.file];
+    return error_set(error, ZERO_ERR_IO,
+                     "%s %lld: the page at offset %lld of the file in %s (%s) is not what was "
+                     "written there, as are %lld of the %lld pages read. The drive, or what lies "
+                     "between it and memory, has changed or lost data: look into the kernel's log "
+                     "(dmesg), and use another folder.",
+                     what, (long long)number, (long long)place.offset, file->path, file->type,
+                     (long long)wrong, (long long)(r->bytes / SPILL_ALIGN));
+}
+
+int pipeline_done(struct pipeline *p, struct transfer *t, bool *done, const char *what,
                   int64_t number, struct error *error)
 {
-    *done = t->done;
-    if (!t->done || !t->request.error.status)
+    *done = false;
+    if (!t->done)
         return ZERO_OK;
-    const struct spill_file *file = &p->spill->file[t->request.error_file];
-    return error_set(error, t->request.error.status, "%s %lld: %s File in %s (%s).", what,
-                     (long long)number, t->request.error.text, file->path, file->type);
+    if (t->request.error.status)
+        return try_again(p, t, what, number, error);
+    if (p->sums && !t->request.write && compare(p, t, what, number, error))
+        return error->status;
+    *done = true;
+    return ZERO_OK;
 }
 
 static bool edge(enum pipeline_state from, enum pipeline_state to)

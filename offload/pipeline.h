@@ -8,6 +8,9 @@
  * transfer, keeps the state of each slot, and asserts that it only ever moves
  * along free -> reading -> read -> stepping -> stepped -> writing -> free
  * (what is not read starts at stepping, what is not written ends at stepped).
+ * A transfer that the ring reports failed is put to it again, as its memory is
+ * its own until it is done; one that brought other bytes than were written
+ * never is: who has lost data once is not asked a second time.
  * Shutdown: the ring's destroy waits for what is under way.
  */
 #ifndef OFFLOAD_PIPELINE_H
@@ -15,6 +18,9 @@
 
 #include "offload/ring.h"
 #include "offload/spill.h"
+#include "offload/verify.h"
+
+#define PIPELINE_TRIES 3 /* of one transfer, before it has failed */
 
 enum pipeline_state {
     PIPELINE_FREE,
@@ -25,10 +31,11 @@ enum pipeline_state {
     PIPELINE_WRITING,
 };
 
-/* One request and whether it is done. */
+/* One request, whether the ring has ended it, and how often it was put there. */
 struct transfer {
     struct ring_request request;
     bool done;
+    int tries;
 };
 
 struct pipeline_slot {
@@ -43,6 +50,10 @@ struct pipeline {
     const struct spill *spill;
     int outstanding; /* requests handed to the ring and not yet reaped */
     struct pipeline_slot *slots;
+    uint64_t *sums; /* of the spill's pages (offload/verify.h); NULL: they are not checked */
+    /* Called when a transfer is tried again; may be NULL. */
+    void (*again)(void *arg, const char *sentence);
+    void *again_arg;
 };
 
 int pipeline_create(struct pipeline *p, int slots, struct error *error);
@@ -59,8 +70,10 @@ int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_
 /* Reaps what is finished. */
 void pipeline_poll(struct pipeline *p);
 
-/* Whether the transfer is done; an error names what (e.g. "chunk 3") and path. */
-int pipeline_done(struct pipeline *p, const struct transfer *t, bool *done, const char *what,
+/* Whether the transfer is done, and a read what was written; an error names what
+ * (e.g. "chunk 3") and path. Where the ring failed it is tried again first. Once
+ * it is done, not to be asked again. */
+int pipeline_done(struct pipeline *p, struct transfer *t, bool *done, const char *what,
                   int64_t number, struct error *error);
 
 /* The edges that are no transfer, and those that are. */

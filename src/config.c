@@ -160,6 +160,7 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
     s->stage = c->stage;
     s->dtype = c->dtype;
     s->ring = c->ring;
+    s->verify = c->verify_spill;
     s->chunk = c->chunk ? c->chunk : ZERO_CHUNK;
     if (s->chunk < 64 || s->chunk % 64 || s->chunk > (int64_t)1 << 30)
         return error_set(error, ZERO_ERR_ARGUMENT,
@@ -184,7 +185,7 @@ uint64_t settings_hash(const struct settings *s)
     const int64_t fields[] = {s->stage,       s->dtype,        s->state,      s->param,
                               s->grad,        s->split,        s->local,      s->round_grads,
                               s->accumulate,  scale,           s->host_bytes, s->chunk,
-                              s->chunk_slots, s->gather_slots, s->grad_slots};
+                              s->chunk_slots, s->gather_slots, s->grad_slots, s->verify};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         hash = random_mix(hash + (uint64_t)fields[i] + 0x9E3779B97F4A7C15u);

@@ -21,6 +21,7 @@ struct settings {
     int64_t chunk;
     int chunk_slots, gather_slots, grad_slots;
     enum zero_ring ring;
+    bool verify; /* pages of files have checksums */
     int threads; /* 0: to be chosen from the affinity masks of the node's ranks */
     int deadline_seconds;
 };

@@ -28,7 +28,7 @@ static void log_to_stderr(void *arg, enum zero_log_level level, const char *line
 
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
 {
-    if (z->log_level == ZERO_LOG_SILENT || level > z->log_level)
+    if (z->log_level == ZERO_LOG_SILENT || level > z->log_level || z->muted)
         return;
     char line[512];
     va_list args;
@@ -36,6 +36,37 @@ void engine_log(const struct zero *z, enum zero_log_level level, const char *for
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     z->log(z->log_arg, level, line);
+}
+
+/* A transfer is tried again. The log is the caller's thread's, so this one
+ * leaves a note, or where the caller has not read those before, counts. */
+static void note_retry(void *arg, const char *sentence)
+{
+    struct zero *z = arg;
+    struct retries *r = &z->retries;
+    if (r->noted - __atomic_load_n(&r->told, __ATOMIC_ACQUIRE) < RETRIES_NOTED) {
+        snprintf(r->text[r->noted % RETRIES_NOTED], sizeof(*r->text), "%s", sentence);
+        __atomic_store_n(&r->noted, r->noted + 1, __ATOMIC_RELEASE);
+    } else {
+        count(&r->lost, 1);
+    }
+    count(&r->count, 1);
+}
+
+/* Tells the log what the engine thread has noted: every rank's own affair. */
+static void tell_retries(struct zero *z)
+{
+    struct retries *r = &z->retries;
+    int64_t noted = __atomic_load_n(&r->noted, __ATOMIC_ACQUIRE), lost = counted(&r->lost);
+    bool muted = z->muted;
+    z->muted = false;
+    for (; r->told < noted; __atomic_store_n(&r->told, r->told + 1, __ATOMIC_RELEASE))
+        engine_log(z, ZERO_LOG_WARNING, "rank %d: %s", z->rank, r->text[r->told % RETRIES_NOTED]);
+    if (lost > r->lost_told)
+        engine_log(z, ZERO_LOG_WARNING, "rank %d: %lld more transfers failed and were tried again.",
+                   z->rank, (long long)(lost - r->lost_told));
+    r->lost_told = lost;
+    z->muted = muted;
 }
 
 /* ------------------------------------------------------------ all ranks agree */
@@ -114,7 +145,7 @@ static void judge(struct zero *z, const struct hello *all)
             error_set(&z->error, ZERO_ERR_MISMATCH,
                       "Rank %d has another configuration than rank %d. Make stage, dtype, places, "
                       ".state, .grad_dtype, .accumulate_in, .accumulate, .loss_scale, .host_bytes, "
-                      ".chunk and slots equal on all ranks.",
+                      ".verify_spill, .chunk and slots equal on all ranks.",
                       r, z->rank);
     }
     const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
@@ -154,7 +185,9 @@ int engine_agree(struct zero *z, const char *what)
 
 int engine_wait(struct zero *z, struct ref ref)
 {
-    return queues_wait(z->queues, ref, &z->error);
+    int status = queues_wait(z->queues, ref, &z->error);
+    tell_retries(z);
+    return status;
 }
 
 /* -------------------------------------------------------------- the first door */
@@ -196,8 +229,7 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->owns_comm = !config->comm;
     z->rank = z->comm->rank;
     z->size = z->comm->size;
-    if (z->rank != 0 && z->log == log_to_stderr)
-        z->log_level = ZERO_LOG_SILENT;
+    z->muted = z->rank != 0 && z->log == log_to_stderr;
     return ZERO_OK;
 }
 
@@ -224,6 +256,7 @@ static void describe(struct zero *z, const struct zero_param *params, int count,
                      const struct zero_config *config)
 {
     if (settings_resolve(&z->set, config, &z->error) ||
+        (z->set.verify && verify_supported(&z->error)) ||
         layout_create(&z->layout, params, count, z->size, &z->error) ||
         plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
         plan_node(&z->plan.report, z->comm->local_size, &z->error) ||
@@ -324,11 +357,15 @@ static int make_places(struct zero *z)
         if (spill_create(&z->spill, &z->paths, stripe_bytes(z), p->file.total, e) || make_ring(z))
             return e->status;
         z->pipeline.spill = &z->spill;
+        z->pipeline.sums = p->set.verify ? (void *)(z->arena.base + p->host.checks) : NULL;
+        z->pipeline.again = note_retry;
+        z->pipeline.again_arg = z;
         engine_log(z, ZERO_LOG_INFO,
-                   "%lld bytes in %s (%s%s) by %s, %d blocks of %d KiB at once%s.",
+                   "%lld bytes in %s (%s%s) by %s, %d blocks of %d KiB at once%s%s.",
                    (long long)z->spill.bytes, z->spill.path, z->spill.type,
                    z->spill.direct ? ", O_DIRECT" : "", z->pipeline.ring->ops->name, z->probe.depth,
-                   z->probe.block >> 10, z->probe.read > 0 ? ", as measured on these drives" : "");
+                   z->probe.block >> 10, z->probe.read > 0 ? ", as measured on these drives" : "",
+                   p->set.verify ? "; every page that is read is checked" : "");
         if (!z->spill.direct)
             engine_log(z, ZERO_LOG_WARNING,
                        "%s (%s) refuses O_DIRECT: its page cache takes "
@@ -384,6 +421,7 @@ void zero_destroy(struct zero *z)
     if (!z)
         return;
     queues_stop(z->queues, z->created, z->set.deadline_seconds);
+    tell_retries(z);
     bool busy = false;
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
         busy |= z->operations[i].busy;

@@ -57,6 +57,15 @@ struct update {
     double started;
 };
 
+#define RETRIES_NOTED 16 /* sentences that wait for the caller's next wait */
+
+/* Transfers that were tried again: the engine thread's notes for the caller's log. */
+struct retries {
+    int64_t count, noted, lost; /* the engine thread's */
+    int64_t told, lost_told;    /* the caller's */
+    char text[RETRIES_NOTED][sizeof(((struct error *)0)->text)];
+};
+
 #define STEPS_KEPT 4 /* steps whose bytes are told apart: three are asked for or under way */
 
 /* What a queue has done. */
@@ -114,6 +123,7 @@ struct zero {
     /* counters, read by zero_stats at any time */
     int64_t sent_bytes, to_device_bytes, to_host_bytes, update_ns;
     struct zero_io io, step_io[STEPS_KEPT]; /* the latter by step */
+    struct retries retries;
     struct lane lanes[QUEUES];
     zero_trace_fn *trace;
     void *trace_arg;
@@ -122,6 +132,7 @@ struct zero {
     zero_log_fn *log;
     void *log_arg;
     enum zero_log_level log_level;
+    bool muted;             /* by default rank 0 speaks for all */
     struct zero_adam *adam; /* per group */
     bool *adam_set;
     double clip;
@@ -170,7 +181,8 @@ static inline int engine_status(const struct zero *z)
     return z->created || z->error.status ? z->error.status : ZERO_ERR_STATE;
 }
 
-/* Waits for a command; the engine's first failure becomes z->error. */
+/* Waits for a command; the engine's first failure becomes z->error. The log hears
+ * what was tried again meanwhile. */
 int engine_wait(struct zero *z, struct ref ref);
 
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)

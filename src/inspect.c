@@ -236,6 +236,7 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
                     io_counted(&z->step_io[(s->step + STEPS_KEPT - 1) % STEPS_KEPT])},
         .to_device_bytes = counted(&z->to_device_bytes),
         .to_host_bytes = counted(&z->to_host_bytes),
+        .io_retried = counted(&z->retries.count),
         .wait_seconds = queues_waited(z->queues),
         .update_seconds = 1e-9 * (double)counted(&z->update_ns),
         .threads = z->threads,

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "offload/spill.h"
+#include "offload/verify.h"
 
 #define PIECE_BYTES_MAX   ((int64_t)1 << 20)
 #define SCRATCH_BYTES_MAX ((int64_t)64 << 20)
@@ -304,6 +304,9 @@ static int place_host(struct plan *p, const struct layout *l, struct error *erro
     if (s->state != ZERO_DEVICE)
         p->host.state = take(total, min64(p->resident * p->chunk, p->state) * (p->master + 8));
     r->state = *total - mark, mark = *total;
+    if (s->verify)
+        p->host.checks = take(total, verify_bytes(p->file.total));
+    r->checks = *total - mark, mark = *total;
 
     bool host = p->compute == ZERO_HOST;
     for (int i = 0; i < p->chunk_slots; i++) {

@@ -65,7 +65,7 @@ struct plan {
         int64_t chunk_grad[PLAN_SLOTS_MAX], chunk_param[PLAN_SLOTS_MAX];
     } device; /* byte offsets */
     struct {
-        int64_t params, grads, state, total;
+        int64_t params, grads, state, checks, total;
         int64_t staging[PLAN_SLOTS_MAX];
         int64_t record[PLAN_SLOTS_MAX], chunk_grad[PLAN_SLOTS_MAX], chunk_param[PLAN_SLOTS_MAX];
     } host;

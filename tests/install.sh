@@ -16,6 +16,7 @@ mpi|Open MPI|several ranks; without it, one|libopenmpi-dev openmpi-bin|openmpi-d
 mpirun|mpirun|starts several ranks|openmpi-bin|openmpi|openmpi
 uring|liburing|file I/O by io_uring; without it, by threads|liburing-dev|liburing-devel|liburing
 dnnl|oneDNN|fast matrix products in the examples|libdnnl-dev|onednn-devel|onednn
+xxhash|xxHash|checksums of what is read from files|libxxhash-dev|xxhash-devel|xxhash
 cxx|C++ compiler|tests the headers in C++|g++|gcc-c++|gcc
 pkgconfig|pkg-config|tests zero.pc|pkg-config|pkgconf-pkg-config|pkgconf
 check|Check|runs the tests|check|check-devel pkgconf|check
@@ -120,7 +121,8 @@ main() {
     if [ $# = 0 ]; then
         echo "Nothing to install: compiler, packages and tests' tools are here."
     elif ! provide "$found" "${needed[@]}"; then
-        echo "To build without a package, say so: make MPI=0, URING=0, DNNL=0, CHECK=0." >&2
+        echo "To build without a package, say so:" \
+            "make MPI=0, URING=0, DNNL=0, XXHASH=0, CHECK=0." >&2
         return 1
     fi
     provide "$found" "${extra[@]}" || echo "Without it these tests are skipped."
@@ -139,6 +141,7 @@ apt-get|7|0|cxx|0|Without it these tests are skipped
 apt-get|0|1|cxx pkgconfig|0|run: apt-get .*install --no-install-recommends g++ pkg-config$
 apt-get|7|0|mpi cxx|1|sudo apt-get install --no-install-recommends libopenmpi-dev openmpi-bin$
 dnf|0|0|cc mpi dnnl|0|run: dnf .*install gcc glibc-devel openmpi-devel onednn-devel$
+dnf|0|0|xxhash|0|run: dnf .*install xxhash-devel$
 dnf|0|1|check|1|dnf could not install: check-devel pkgconf\.
 dnf|7|0|mpi mpirun check|1|sudo dnf install openmpi-devel openmpi check-devel pkgconf$
 dnf|7|0|mpi mpirun check|1|spack install openmpi check$

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this machine has: CC_WORKS, MPI, URING, DNNL and CHECK are 1 or 0, with
+# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH and CHECK are 1 or 0, with
 # the flags of what is there. MISSING names for tests/install.sh what is not,
 # OPTIONAL what only some tests would use, ABSENT both, and what the caller has
 # switched off (MPI=0). Every package is tried once.
@@ -12,14 +12,16 @@ mpi_program = $(or $(shell command -v $(1)),$(wildcard /usr/lib64/openmpi/bin/$(
 MPIRUN ?= $(or $(call mpi_program,mpirun),mpirun)
 MPICC ?= $(or $(call mpi_program,mpicc),mpicc)
 
-# A package is there when a program with its header compiles and links.
-probe = $(shell printf '%s\n' '$(hash)include <$(1)>' 'int main(void) { return 0; }' \
+# A package is there when a program with its header compiles and links; the third
+# word is what the header must declare, where older ones did not.
+probe = $(shell printf '%s\n' '$(hash)include <$(1)>' \
+	'int main(void) { return !sizeof(&$(or $(3),main)); }' \
 	| $(CC) -x c - $(2) -o /dev/null 2>/dev/null && echo 1 || echo 0)
 
-# $(call find,VARIABLE,header,package)
+# $(call find,VARIABLE,header,package[,declares])
 define find
 ifndef $(1)
-$(1) := $$(call probe,$(2),$$($(1)_CFLAGS) $$($(1)_LIBS))
+$(1) := $$(call probe,$(2),$$($(1)_CFLAGS) $$($(1)_LIBS),$(4))
 MISSING += $$(if $$(filter 0,$$($(1))),$(3))
 endif
 ABSENT += $$(if $$(filter 0,$$($(1))),$(3))
@@ -50,6 +52,9 @@ $(eval $(call find,URING,liburing.h,uring))
 
 DNNL_LIBS := -ldnnl
 $(eval $(call find,DNNL,oneapi/dnnl/dnnl.h,dnnl))
+
+# Of xxHash the header is all: no library is linked.
+$(eval $(call find,XXHASH,xxhash.h,xxhash,XXH3_64bits))
 
 # Check is a static library in Debian, so what it needs is named as well.
 CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)

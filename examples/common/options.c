@@ -99,7 +99,7 @@ static int refuse_name(const struct option *table, int count, const char *argume
     int best = -1, best_distance = length < 6 ? (int)length / 2 + 1 : 4; /* further: no hint */
     for (int i = 0; i < count; i++) {
         int d = distance(argument + 2, length, table[i].name);
-        if (d < best_distance) {
+        if (d < best_distance && table[i].help) {
             best = i;
             best_distance = d;
         }
@@ -284,6 +284,8 @@ void options_help(const struct option *table, int count, FILE *out)
     for (int i = 0; i < count; i++) {
         const struct option *o = &table[i];
         char value[160] = "", line[1024];
+        if (!o->help)
+            continue;
         if (o->kind == OPTION_CHOICE)
             choices_join(o->choices, "|", "|", value, sizeof(value));
         else if (o->value)

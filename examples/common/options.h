@@ -44,7 +44,7 @@ struct option {
     const char *range;   /* the range of an OPTION_REAL in words */
     const struct option_choice *choices;
     const char *value; /* name of the value in --help; NULL for flags and choices */
-    const char *help;
+    const char *help;  /* NULL: this build cannot do it, and --help does not show it */
 };
 
 /* Writes every default into *into; then the arguments argv[1 .. argc - 1] over

@@ -43,6 +43,13 @@ static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING
                                              {.name = "posix", .value = ZERO_RING_POSIX},
                                              {.name = NULL}};
 
+/* What the library refuses in a build without it. */
+#ifdef HAVE_XXHASH
+#define WITH_XXHASH(text) text
+#else
+#define WITH_XXHASH(text) NULL
+#endif
+
 #define NEARLY_ONE                0x1.fffffffffffffp-1
 #define FIELD(field)              .offset = offsetof(struct arguments, field)
 #define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
@@ -87,6 +94,9 @@ static const struct option table[] = {
      .help = "chunks under way at once"},
     {"ring", CHOICE(ring, rings), .initial = "auto",
      .help = "engine for files: io_uring, or pread and pwrite; auto: io_uring where it works"},
+    {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
+     .help = WITH_XXHASH("check every page that is read from files against a checksum of what was "
+                         "written; takes memory of 0.2 % of the files")},
     {"data", .kind = OPTION_LIST, FIELD(data), .value = "PATH...", .initial = "/usr/include",
      .help = "files and folders of text, or token files of llm.c (then the vocabulary is GPT-2's), "
              "up to the next option; every 20th file is held out"},
@@ -324,6 +334,7 @@ struct zero_config arguments_config(const struct arguments *a)
         .chunk = a->chunk,
         .chunk_slots = a->slots,
         .ring = (enum zero_ring)a->ring,
+        .verify_spill = a->verify_spill,
         .threads = a->threads,
         .deadline_seconds = a->deadline,
     };

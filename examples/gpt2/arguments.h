@@ -24,7 +24,7 @@ struct arguments {
     int64_t seed, host_bytes, chunk;
     int threads, slots, deadline, eval_every, sample;
     const char *nvme_path, *log, *trace, *tokenizer;
-    bool l2, recompute, plan, quiet, help;
+    bool verify_spill, l2, recompute, plan, quiet, help;
 };
 
 /* Returns 0, or -1 with a sentence in error. With --help nothing else is

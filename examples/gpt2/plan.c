@@ -68,6 +68,9 @@ void plan_print(const struct zero_plan *p, const struct own_bytes *own)
     print_place("device", &p->device);
     print_place("host", &p->host);
     print_place("nvme", &p->nvme);
+    if (p->host.checks > 0)
+        printf("  of the host's total %s are checksums of the files' pages\n",
+               in_bytes(p->host.checks).text);
     printf("  the program's own: activations and scratch %s, data %s, buffers %s, total %s\n",
            in_bytes(own->model).text, in_bytes(own->data).text, in_bytes(own->buffers).text,
            in_bytes(own->total).text);

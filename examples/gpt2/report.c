@@ -41,10 +41,11 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
            ZERO_VERSION, zero_size(r->z), zero_size(r->z) > 1 ? "s" : "", s->threads,
            s->threads > 1 ? "s" : "", launch_cpus(), s->isa);
     if (s->nvme_path[0])
-        printf("files: %s (%s), %s, %s, %s x %d%s\n", s->nvme_path, s->nvme_type,
+        printf("files: %s (%s), %s, %s, %s x %d%s%s\n", s->nvme_path, s->nvme_type,
                s->nvme_direct ? "O_DIRECT" : "through the page cache", s->ring,
                in_bytes(s->ring_block).text, s->ring_depth,
-               s->ring_registered ? ", registered buffers" : "");
+               s->ring_registered ? ", registered buffers" : "",
+               r->a->verify_spill ? ", pages checked" : "");
     if (s->huge_bytes)
         printf("host memory: %s in huge pages", in_bytes(s->huge_bytes).text);
     if (s->huge_bytes && s->numa_nodes > 1)
@@ -290,6 +291,18 @@ static void print_lanes(const struct zero_stats *s)
     }
 }
 
+static int report_retries(struct run *r, const struct zero_stats *s)
+{
+    int64_t sum;
+    if (run_sum(r, s->io_retried, &sum))
+        return -1;
+    if (zero_rank(r->z) == 0 && sum > 0)
+        printf("%lld transfers failed and were tried again: look into the kernel's log (dmesg) of "
+               "the ranks that warned\n",
+               (long long)sum);
+    return 0;
+}
+
 /* The engine has written its state once before the first step, and read it
  * once more for the digest: one walk over it more than there were updates. */
 static int report_io(struct run *r, const struct zero_stats *s)
@@ -319,7 +332,7 @@ static int report_io(struct run *r, const struct zero_stats *s)
                (long long)s->missed);
     if (zero_rank(r->z) == 0)
         print_lanes(s);
-    return 0;
+    return report_retries(r, s);
 }
 
 static void print_result(const struct run *r, const struct zero_stats *s)

@@ -15,6 +15,9 @@
 #ifdef HAVE_DNNL
 #include <oneapi/dnnl/dnnl_version.h>
 #endif
+#ifdef HAVE_XXHASH
+#include <xxhash.h>
+#endif
 
 #include "examples/zero/info.h"
 #include "include/zero.h"
@@ -61,6 +64,16 @@ static void dnnl_print(void)
 #endif
 }
 
+static void xxhash_print(void)
+{
+#ifdef HAVE_XXHASH
+    info_fact("xxHash", "%d.%d.%d", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE);
+#else
+    info_fact("xxHash", "not in this build: what is read from files is not checked "
+                        "(libxxhash-dev)");
+#endif
+}
+
 static void io_uring_print(void)
 {
     static const char *const meanings[] = {"allowed to all", "refused to unprivileged processes",
@@ -95,6 +108,7 @@ void info_versions(void)
     mpi_print();
     liburing_print();
     dnnl_print();
+    xxhash_print();
     info_section("kernel");
     if (uname(&name) == 0) {
         info_fact("host", "%s", name.nodename);

@@ -252,7 +252,8 @@ const char *toy_check_memory(const struct zero *z)
         return "the file is not what the plan says";
     const struct zero_bytes *places[] = {&p->device, &p->host, &p->nvme};
     for (int i = 0; i < 3; i++)
-        if (places[i]->params + places[i]->grads + places[i]->state + places[i]->slots !=
+        if (places[i]->params + places[i]->grads + places[i]->state + places[i]->checks +
+                places[i]->slots !=
             places[i]->total)
             return "the plan's parts are not its total";
     return NULL;

@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * No wrong number comes silently from the disk. With .verify_spill a read that
+ * brings other bytes than were written is an error in the step that reads them,
+ * whatever happened to them; a transfer that fails is tried again, and the run
+ * ends as if it had not.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/ranks.h"
+#include "tests/support/spoil.h"
+#include "tests/support/suite.h"
+#include "tests/support/toy.h"
+#include "tests/support/tree.h"
+
+#define RANKS     2
+#define STEPS     3
+#define BY_CHANCE 40 /* warnings that a rank's log keeps */
+
+/* What became of a rank. */
+struct outcome {
+    int status, warnings, others;
+    int64_t retried;
+    char text[512], warning[BY_CHANCE][512];
+    struct zero_digest digest;
+    struct zero_stats stats;
+};
+
+struct job {
+    struct zero_config config;
+    bool rare;
+    int ranks, steps;
+    struct spoil spoil[RANKS];
+    void (*between)(struct zero *z, int step, void *arg); /* may be NULL */
+    void *arg;
+    struct outcome out[RANKS];
+};
+
+static void keep(void *arg, enum zero_log_level level, const char *line)
+{
+    struct outcome *o = arg;
+    if (level != ZERO_LOG_WARNING || !strstr(line, "tr"))
+        o->others++;
+    else if (o->warnings < BY_CHANCE)
+        snprintf(o->warning[o->warnings++], sizeof(o->warning[0]), "%s", line);
+}
+
+static int train(struct zero *z, const struct job *j, int rank)
+{
+    const struct zero_adam adam = {.lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
+    double loss = 0;
+    int status = zero_set_adam(z, 0, &adam);
+    if (!status)
+        status = zero_set_adam(z, 1, &adam);
+    for (int step = 0; !status && step < j->steps; step++) {
+        if (j->between)
+            j->between(z, step, j->arg);
+        status = toy_micro_step(z, step * j->ranks + rank, false, &loss);
+        if (!status)
+            status = zero_step(z, NULL);
+    }
+    return status;
+}
+
+static void body(int rank, struct zero_comm *comm, void *arg)
+{
+    struct job *j = arg;
+    struct outcome *o = &j->out[rank];
+    struct zero_param params[TOY_TENSORS_ALL];
+    struct zero_config config = j->config;
+    struct zero *z;
+    config.size = sizeof(config);
+    config.comm = comm;
+    config.threads = 1;
+    config.chunk = config.chunk ? config.chunk : 256;
+    if (config.log_level == ZERO_LOG_WARNING && !config.log_arg) {
+        config.log = keep;
+        config.log_arg = o;
+    }
+    toy_describe_all(params);
+    o->status = engine_create(&z, params, j->rare ? TOY_TENSORS_ALL : TOY_TENSORS, &config,
+                              spoil_seams(&j->spoil[rank]));
+    if (!o->status)
+        o->status = train(z, j, rank);
+    if (!o->status)
+        o->status = zero_digest(z, &o->digest);
+    snprintf(o->text, sizeof(o->text), "%s", zero_last_error(z));
+    zero_stats(z, &o->stats);
+    o->retried = counted(&z->retries.count);
+    if (o->status) /* and it stays so */
+        ck_assert(zero_step(z, NULL) != ZERO_OK);
+    zero_destroy(z);
+}
+
+static struct job run(const struct job *like, enum spoil_kind kind, int rank, int at, int times)
+{
+    struct job j = *like;
+    memset(j.out, 0, sizeof(j.out));
+    memset(j.spoil, 0, sizeof(j.spoil));
+    j.spoil[rank].kind = kind;
+    j.spoil[rank].at = at;
+    j.spoil[rank].times = times;
+    ranks_run(j.ranks, body, &j);
+    return j;
+}
+
+static bool same(const struct job *a, const struct job *b, int rank)
+{
+    return !memcmp(&a->out[rank].digest, &b->out[rank].digest, sizeof(a->out[rank].digest));
+}
+
+/* ------------------------------------------------------------- what is spoiled */
+
+static char folders[2 * TREE_ROOT + 1];
+
+static struct job setting(int row)
+{
+    struct job j = {.ranks = RANKS,
+                    .steps = STEPS,
+                    .config = {.stage = 3, .offload = ZERO_NVME, .verify_spill = true}};
+    struct zero_config *c = &j.config;
+    switch (row) {
+    case 0: break; /* the fp32 master in the file is the parameter */
+    case 1: c->dtype = ZERO_BF16; break;
+    case 2:
+        c->dtype = ZERO_BF16;
+        c->state = ZERO_STATE_SPLIT;
+        break;
+    case 3: /* two folders, in stripes of 1 MiB: of these small chunks each array takes 4 KiB */
+        c->dtype = ZERO_BF16;
+        c->nvme_path = folders;
+        c->chunk = 64;
+        j.ranks = 1;
+        j.rare = true;
+        break;
+    case 4: /* parameters alone */
+        c->offload = ZERO_AUTO;
+        c->offload_param = ZERO_NVME;
+        break;
+    case 5: /* state alone, some of it in memory */
+        c->stage = 1;
+        c->host_bytes = 15000;
+        break;
+    case 6:
+        c->dtype = ZERO_BF16;
+        j.rare = true;
+        break;
+    }
+    return j;
+}
+#define SETTINGS 7
+
+static struct {
+    int found, gather, update, state;
+} seen;
+
+/* One rank's transfer was spoiled: it says so, and the others end too. Damage that
+ * nobody looked at any more has done nothing. */
+static void expect_found(const struct job *j, const struct job *good, int rank, bool early)
+{
+    const struct outcome *o = &j->out[rank];
+    const struct spoil *s = &j->spoil[rank];
+    if ((s->hits == 0 || !early) && o->status == ZERO_OK) {
+        ck_assert_msg(same(j, good, 0), "kind %d at %d: other bits", (int)s->kind, s->at);
+        return;
+    }
+    ck_assert_msg(s->hits > 0 || s->kind == SPOIL_ASIDE, "nothing was spoiled: %s", o->text);
+    ck_assert_msg(o->status == ZERO_ERR_IO, "kind %d at %d of rank %d: status %d, %s", (int)s->kind,
+                  s->at, rank, o->status, o->text);
+    ck_assert_msg(strstr(o->text, " is not what was written there") &&
+                      strstr(o->text, "Reading ") && strstr(o->text, " of the file in /") &&
+                      strstr(o->text, "the page at offset "),
+                  "%s", o->text);
+    for (int r = 0; r < j->ranks; r++)
+        ck_assert_msg(j->out[r].status == ZERO_ERR_IO || j->out[r].status == ZERO_ERR_COMM,
+                      "rank %d: %d", r, j->out[r].status);
+    ck_assert_int_eq(o->stats.io_retried, 0);
+    seen.found++;
+    seen.gather += strstr(o->text, "Reading parameters, chunk ") != NULL;
+    seen.update += strstr(o->text, "Reading parameters for an update, chunk ") != NULL;
+    seen.state += strstr(o->text, "Reading optimizer state, chunk ") != NULL;
+}
+
+static bool unsupported(void)
+{
+    struct error error = {0};
+    if (!verify_supported(&error))
+        return false;
+    printf("skipped: %s\n", error.text);
+    return true;
+}
+
+/* Each kind of damage at several transfers of either rank. */
+START_TEST(damage_is_found)
+{
+    if (unsupported())
+        return;
+    struct job like = setting(_i);
+    struct job good = run(&like, SPOIL_NOTHING, 0, 0, 0);
+    ck_assert_msg(!good.out[0].status, "%s", good.out[0].text);
+    memset(&seen, 0, sizeof(seen));
+    for (int kind = SPOIL_BIT; kind <= SPOIL_ASIDE; kind++)
+        for (int part = 0; part <= 5; part++) {
+            int rank = part % like.ranks;
+            const struct spoil *s = &good.spoil[rank];
+            int all = kind <= SPOIL_SWAP ? s->reads : s->writes, at = 1 + (all - 1) * part / 5;
+            struct job j = run(&like, (enum spoil_kind)kind, rank, at, 0);
+            expect_found(&j, &good, rank, part <= 2);
+        }
+    ck_assert_int_ge(seen.found, 15);
+    ck_assert(_i == 4 || seen.state > 0);
+    ck_assert(_i == 5 || seen.gather > 0);
+    ck_assert(_i != 2 || seen.update > 0);
+}
+END_TEST
+
+/* Without it nothing is noticed but by who knows the digest; and it changes none. */
+START_TEST(damage_is_silent_unasked)
+{
+    struct job like = setting(1);
+    like.config.verify_spill = false;
+    struct job good = run(&like, SPOIL_NOTHING, 0, 0, 0);
+    ck_assert_int_eq(good.out[0].stats.plan.host.checks, 0);
+    for (int kind = SPOIL_BIT; kind <= SPOIL_ASIDE; kind++) {
+        int other = 0;
+        for (int at = 15; at < 20; at++) {
+            struct job j = run(&like, (enum spoil_kind)kind, 0, at, 0);
+            ck_assert_msg(j.out[0].status == ZERO_OK, "%s", j.out[0].text);
+            other += j.spoil[0].hits == 1 && !same(&j, &good, 0);
+        }
+        ck_assert_msg(other > 0, "kind %d", kind);
+    }
+    if (unsupported())
+        return;
+    like.config.verify_spill = true;
+    struct job checked = run(&like, SPOIL_NOTHING, 0, 0, 0);
+    ck_assert_msg(!checked.out[0].status && same(&checked, &good, 0), "%s", checked.out[0].text);
+    const struct zero_plan *with = &checked.out[0].stats.plan, *without = &good.out[0].stats.plan;
+    ck_assert_int_eq(with->host.checks, (with->nvme.total / 512 + 4095) / 4096 * 4096);
+    ck_assert_int_eq(with->host.total - without->host.total, with->host.checks);
+}
+END_TEST
+
+/* Each file's pages are told by their offset in it, and the folder is the file's. */
+START_TEST(the_page_is_named)
+{
+    if (unsupported())
+        return;
+    struct job like = setting(3);
+    int second = 0;
+    const char *colon = strchr(folders, ':');
+    struct job good = run(&like, SPOIL_NOTHING, 0, 0, 0);
+    for (int at = 1; at <= good.spoil[0].reads / 2; at += good.spoil[0].reads / 40) {
+        struct job j = run(&like, SPOIL_BIT, 0, at, 0);
+        char *in = strstr(j.out[0].text, "the file in ");
+        ck_assert_msg(in, "read %d: %s", at, j.out[0].text);
+        in += strlen("the file in ");
+        bool other = !strncmp(in, colon + 1, strlen(colon + 1));
+        ck_assert_msg(other || !strncmp(in, folders, (size_t)(colon - folders)), "%s", in);
+        long long offset = atoll(strstr(j.out[0].text, "at offset ") + strlen("at offset "));
+        ck_assert_msg(offset >= 0 && offset % SPILL_ALIGN == 0, "%s", j.out[0].text);
+        ck_assert_ptr_nonnull(strstr(j.out[0].text, ", as are 1 of the "));
+        second += other;
+    }
+    ck_assert_int_gt(second, 3);
+}
+END_TEST
+
+START_TEST(no_checksums_in_this_build)
+{
+    struct error error = {0};
+    if (!verify_supported(&error)) {
+        printf("skipped: this build has checksums\n");
+        return;
+    }
+    struct job like = setting(1), j = run(&like, SPOIL_NOTHING, 0, 0, 0);
+    for (int r = 0; r < RANKS; r++)
+        ck_assert_msg(j.out[r].status == ZERO_ERR_UNSUPPORTED &&
+                          strstr(j.out[r].text, ".verify_spill"),
+                      "%d: %s", j.out[r].status, j.out[r].text);
+}
+END_TEST
+
+/* ------------------------------------------------------- the files themselves */
+
+/* Overwrites a byte of each page, or cuts, every file without a name that this
+ * process holds open and that is as long as the engine's. */
+struct vandal {
+    pthread_barrier_t barrier;
+    bool cut;
+    int files;
+};
+
+static void vandalise_file(struct vandal *v, int fd, int64_t bytes)
+{
+    v->files++;
+    if (v->cut) {
+        ck_assert_int_eq(ftruncate(fd, 0), 0);
+        return;
+    }
+    for (int64_t at = 0; at < bytes; at += SPILL_ALIGN) {
+        unsigned char byte;
+        ck_assert_int_eq(pread(fd, &byte, 1, at + 77), 1);
+        byte ^= 1;
+        ck_assert_int_eq(pwrite(fd, &byte, 1, at + 77), 1);
+    }
+    ck_assert_int_eq(fsync(fd), 0);
+}
+
+static void vandalise(struct zero *z, int step, void *arg)
+{
+    struct vandal *v = arg;
+    struct zero_digest digest;
+    struct zero_stats stats;
+    if (step != 1)
+        return;
+    ck_assert_msg(!zero_digest(z, &digest), "%s", zero_last_error(z)); /* all is written */
+    zero_stats(z, &stats);
+    pthread_barrier_wait(&v->barrier);
+    DIR *d = zero_rank(z) == 0 ? opendir("/proc/self/fd") : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char name[300];
+        struct stat st;
+        snprintf(name, sizeof(name), "/proc/self/fd/%s", e->d_name);
+        if (stat(name, &st) || !S_ISREG(st.st_mode) || st.st_nlink ||
+            st.st_size != stats.plan.nvme.total)
+            continue;
+        int fd = open(name, O_RDWR | O_CLOEXEC); /* not directly */
+        ck_assert_int_ge(fd, 0);
+        vandalise_file(v, fd, st.st_size);
+        close(fd);
+    }
+    if (d)
+        closedir(d);
+    pthread_barrier_wait(&v->barrier);
+}
+
+static struct job vandalised(const struct job *like, bool cut)
+{
+    struct vandal v = {.cut = cut};
+    struct job j = *like;
+    pthread_barrier_init(&v.barrier, NULL, (unsigned)j.ranks);
+    j.between = vandalise;
+    j.arg = &v;
+    ranks_run(j.ranks, body, &j);
+    pthread_barrier_destroy(&v.barrier);
+    ck_assert_int_eq(v.files, j.ranks);
+    return j;
+}
+
+START_TEST(files_of_a_live_engine)
+{
+    if (unsupported())
+        return;
+    for (int ranks = 1; ranks <= RANKS; ranks++)
+        for (int row = 0; row < 3; row++) {
+            struct job like = setting(row);
+            int told = 0;
+            like.ranks = ranks;
+            struct job j = vandalised(&like, false);
+            for (int r = 0; r < ranks; r++) {
+                const char *text = j.out[r].text;
+                bool own = strstr(text, " is not what was written there") != NULL;
+                ck_assert_msg(own ? j.out[r].status == ZERO_ERR_IO
+                                  : j.out[r].status == ZERO_ERR_COMM && strstr(text, "gave up"),
+                              "rank %d: %s", r, text);
+                told += own;
+            }
+            ck_assert_int_ge(told, 1);
+        }
+}
+END_TEST
+
+/* Gone for good: the sentence says how often it was tried. */
+START_TEST(files_that_are_cut)
+{
+    struct job like = setting(1);
+    like.ranks = 1;
+    like.config.verify_spill = false;
+    struct job j = vandalised(&like, true);
+    ck_assert_int_eq(j.out[0].status, ZERO_ERR_IO);
+    ck_assert_msg(strstr(j.out[0].text, "Something has truncated it") &&
+                      strstr(j.out[0].text, " It was tried 3 times."),
+                  "%s", j.out[0].text);
+    ck_assert_int_ge(j.out[0].stats.io_retried, 2);
+}
+END_TEST
+
+/* ------------------------------------------------------------- once more */
+
+static void expect_recovered(const struct job *j, const struct job *good, int rank, int times)
+{
+    for (int r = 0; r < j->ranks; r++) {
+        const struct outcome *o = &j->out[r];
+        int expected = r == rank ? times : 0;
+        ck_assert_msg(!o->status && same(j, good, r), "transfer %d: %s", j->spoil[rank].at,
+                      o->text);
+        ck_assert_int_eq(o->stats.io_retried, expected);
+        ck_assert_int_eq(o->warnings, expected);
+        ck_assert_int_eq(o->others, 0);
+        ck_assert_int_eq(o->stats.io.state_written, good->out[r].stats.io.state_written);
+        ck_assert_int_eq(o->stats.io.param_written, good->out[r].stats.io.param_written);
+        ck_assert_int_eq(o->stats.io.state_read, good->out[r].stats.io.state_read);
+        ck_assert_int_eq(o->stats.io.param_read, good->out[r].stats.io.param_read);
+    }
+    for (int i = 0; i < times; i++) {
+        char again[32], who[32];
+        snprintf(again, sizeof(again), "trying again (%d of 3): ", i + 2);
+        snprintf(who, sizeof(who), "rank %d: ", rank);
+        const char *warning = j->out[rank].warning[i];
+        ck_assert_msg(!strncmp(warning, who, strlen(who)) && strstr(warning, again) &&
+                          strstr(warning, "spoiled. File in /") && strstr(warning, ", chunk "),
+                      "%s", warning);
+    }
+}
+
+/* Whichever transfer fails once or twice, the run is what it would have been. */
+START_TEST(each_transfer_fails)
+{
+    struct job like = setting(_i ? 2 : 0);
+    like.config.verify_spill = false;
+    like.config.chunk = 512;
+    like.steps = 2;
+    struct job good = run(&like, SPOIL_NOTHING, 0, 0, 0);
+    ck_assert_msg(!good.out[0].status, "%s", good.out[0].text);
+    int rank = 1 - _i, all = good.spoil[rank].reads + good.spoil[rank].writes;
+    ck_assert_int_gt(all, 40);
+    for (int at = 1; at <= all; at++) {
+        int times = 1 + at % 5 / 4;
+        struct job j = run(&like, SPOIL_FAIL, rank, at, times);
+        ck_assert_int_eq(j.spoil[rank].hits, times);
+        expect_recovered(&j, &good, rank, times);
+    }
+    printf("%d transfers of rank %d, each failed\n", all, rank);
+}
+END_TEST
+
+/* All of them, with checksums: the log is not flooded between two calls. */
+START_TEST(every_transfer_fails)
+{
+    struct job like = setting(1);
+    like.config.verify_spill = !unsupported();
+    struct job good = run(&like, SPOIL_NOTHING, 0, 0, 0);
+    struct job j = run(&like, SPOIL_FAIL, 1, 0, 1);
+    const struct outcome *o = &j.out[1];
+    ck_assert_msg(!o->status && same(&j, &good, 1), "%s", o->text);
+    ck_assert_int_eq(o->stats.io_retried, j.spoil[1].hits);
+    ck_assert_int_eq(j.spoil[1].hits, good.spoil[1].reads + good.spoil[1].writes);
+    int64_t more = 0, one = 0;
+    for (int i = 0; i < o->warnings; i++) {
+        const char *at = strstr(o->warning[i], " more transfers failed and were tried again.");
+        one += at == NULL;
+        more += at ? atoll(o->warning[i] + strlen("rank 1: ")) : 0;
+    }
+    ck_assert(one > 0);
+    ck_assert(o->warnings == BY_CHANCE || one + more == o->stats.io_retried);
+}
+END_TEST
+
+/* Three times in a row: that is the end, on all ranks. */
+START_TEST(a_transfer_fails_for_good)
+{
+    struct job like = setting(_i % 2 ? 2 : 0);
+    like.config.verify_spill = false;
+    struct job good = run(&like, SPOIL_NOTHING, 0, 0, 0);
+    int all = good.spoil[1].reads + good.spoil[1].writes, step = all / 16;
+    for (int at = 1; at <= all / 2; at += step) {
+        struct job j = run(&like, SPOIL_FAIL, 1, at, 3);
+        const struct outcome *o = &j.out[1];
+        ck_assert_int_eq(j.spoil[1].hits, 3);
+        ck_assert_msg(o->status == ZERO_ERR_IO && strstr(o->text, " stopped: spoiled. File in /") &&
+                          strstr(o->text, "). It was tried 3 times."),
+                      "transfer %d: %d, %s", at, o->status, o->text);
+        ck_assert_int_eq(o->retried, 2);
+        ck_assert_int_eq(o->warnings, 2);
+        ck_assert_msg(j.out[0].status == ZERO_ERR_COMM || j.out[0].status == ZERO_ERR_IO, "%s",
+                      j.out[0].text);
+    }
+}
+END_TEST
+
+/* By default each rank warns of its own transfers, and only rank 0 of the rest. */
+START_TEST(the_rank_speaks)
+{
+    char line[600] = "";
+    FILE *log = tmpfile();
+    ck_assert_ptr_nonnull(log);
+    int before = dup(2);
+    struct job like = setting(1);
+    like.config.verify_spill = false;
+    like.config.log_arg = &like; /* not the test's log */
+    dup2(fileno(log), 2);
+    struct job j = run(&like, SPOIL_FAIL, 1, 30, 1);
+    dup2(before, 2);
+    close(before);
+    rewind(log);
+    ck_assert_int_eq(j.out[1].stats.io_retried, 1);
+    ck_assert_ptr_nonnull(fgets(line, sizeof(line), log));
+    ck_assert_msg(!strncmp(line, "libzero: warning: rank 1: ", 26), "%s", line);
+    ck_assert_ptr_null(fgets(line, sizeof(line), log));
+    fclose(log);
+}
+END_TEST
+
+static void make_folders(void)
+{
+    char first[TREE_ROOT], second[TREE_ROOT];
+    tree_make(first);
+    tree_make(second);
+    snprintf(folders, sizeof(folders), "%s:%s", first, second);
+}
+
+static void remove_folders(void)
+{
+    char *colon = strchr(folders, ':');
+    *colon = '\0';
+    tree_remove(folders);
+    tree_remove(colon + 1);
+}
+
+int main(void)
+{
+    Suite *s = suite_create("verify");
+    TCase *c = tcase_create("pages");
+    tcase_set_timeout(c, 120);
+    tcase_add_checked_fixture(c, make_folders, remove_folders);
+    tcase_add_loop_test(c, damage_is_found, 0, SETTINGS);
+    tcase_add_test(c, damage_is_silent_unasked);
+    tcase_add_test(c, the_page_is_named);
+    tcase_add_test(c, no_checksums_in_this_build);
+    tcase_add_test(c, files_of_a_live_engine);
+    suite_add_tcase(s, c);
+    c = tcase_create("tries");
+    tcase_set_timeout(c, 120);
+    tcase_add_checked_fixture(c, make_folders, remove_folders);
+    tcase_add_test(c, files_that_are_cut);
+    tcase_add_loop_test(c, each_transfer_fails, 0, 2);
+    tcase_add_test(c, every_transfer_fails);
+    tcase_add_loop_test(c, a_transfer_fails_for_good, 0, 2);
+    tcase_add_test(c, the_rank_speaks);
+    suite_add_tcase(s, c);
+    return suite_run_all(s);
+}
