@@ -83,7 +83,7 @@ TESTS := $(SUITES:%=$(BUILD)/tests/%)
 # -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
 ifeq ($(CHECK),1)
-tests: $(TESTS)
+tests: $(TESTS) $(HELPERS)
 else
 tests: report
 	@echo "The tests need Check: make deps installs it." >&2; exit 1
@@ -174,6 +174,13 @@ $(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(B
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(LIBS) -o $@
+
+# What shell suites put between gpt2 and the machine.
+HELPERS := $(BUILD)/tests/bad_disk $(BUILD)/tests/without
+$(HELPERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libsupport.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 

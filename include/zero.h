@@ -113,7 +113,8 @@ enum zero_place {
 enum zero_phase { ZERO_TRAIN = 0, ZERO_EVAL };
 
 /* The I/O engine for files. AUTO: io_uring, or pread/pwrite (logged) where
- * the site has disabled io_uring. */
+ * the site has disabled io_uring or files are on FUSE, where Linux continues a
+ * transfer that ended short at the wrong place. */
 enum zero_ring { ZERO_RING_AUTO = 0, ZERO_RING_URING, ZERO_RING_POSIX };
 
 enum zero_log_level { ZERO_LOG_WARNING = 0, ZERO_LOG_INFO, ZERO_LOG_SILENT };

@@ -305,6 +305,17 @@ static int make_tables(struct zero *z)
     return schedule_create(&z->schedule, p, l, z->queues, e);
 }
 
+/* Whether some of the files are on FUSE: what io_uring makes of its short
+ * transfers is wrong data. Linux (6.18 and before) goes on with the rest by
+ * itself, but from where the transfer began. */
+static bool on_fuse(const struct spill *spill)
+{
+    for (int i = 0; i < spill->stripes.files; i++)
+        if (strcmp(spill->file[i].type, "fuse") == 0)
+            return true;
+    return false;
+}
+
 static int make_ring(struct zero *z)
 {
     int64_t slots = z->plan.report.host.slots; /* the arena's end: all that is read and written */
@@ -318,6 +329,12 @@ static int make_ring(struct zero *z)
     struct error refused = {0};
     if (z->seams && z->seams->ring)
         return z->seams->ring(ring, &options, &z->error);
+    if (z->set.ring == ZERO_RING_AUTO && on_fuse(&z->spill)) {
+        engine_log(z, ZERO_LOG_WARNING,
+                   "%s (%s): io_uring may corrupt files on FUSE. Using pread and pwrite instead.",
+                   z->spill.path, z->spill.type);
+        return ring_posix_create(ring, &options, &z->error);
+    }
     if (z->set.ring == ZERO_RING_POSIX)
         return ring_posix_create(ring, &options, &z->error);
     if (!ring_uring_create(ring, &options, &refused)) {
