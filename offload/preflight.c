@@ -225,6 +225,15 @@ int preflight_judge(const struct preflight_ranks *ranks, struct error *error)
     return worst != NULL ? refuse(worst, worst_limit, &worst_sum, error) : ZERO_OK;
 }
 
+/* Limits are in the order of the folders, so the first is the first such folder's. */
+static const char *memory_type(const struct preflight_facts *facts)
+{
+    for (int i = 0; i < facts->limits; i++)
+        if (type_is_memory(facts->limit[i].type))
+            return facts->limit[i].type;
+    return "tmpfs";
+}
+
 bool preflight_warning(const struct preflight_facts *facts, const struct spill_paths *paths,
                        char text[PREFLIGHT_TEXT])
 {
@@ -232,9 +241,9 @@ bool preflight_warning(const struct preflight_facts *facts, const struct spill_p
         if ((facts->memory_paths >> i & 1) == 0)
             continue;
         snprintf(text, PREFLIGHT_TEXT,
-                 "%.200s is memory (tmpfs), not a disk: %s of files take as much host memory. "
-                 "Name a folder on a disk (--nvme-path, .nvme_path).",
-                 paths->path[i], amount(facts->memory_files).text);
+                 "%.200s is memory (%s), not a disk: %s of files take as much host memory. Name a "
+                 "folder on a disk (--nvme-path, .nvme_path).",
+                 paths->path[i], memory_type(facts), amount(facts->memory_files).text);
         return true;
     }
     return false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The gpt2 program: trains a GPT on text with its state sharded and offloaded.
  * Exit status: 0 all went well, 1 the run failed, 2 the command line is wrong. */
+#include <signal.h>
 #include <stdio.h>
 
 #include "examples/common/launch.h"
@@ -42,6 +43,7 @@ int main(int argc, char **argv)
     struct arguments a;
     char error[512] = "";
     int rank = launch_find().rank;
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and is told */
     if (arguments_parse(&a, argc, argv, error, sizeof(error))) {
         fprintf(stderr, "rank %d: %s\n", rank, error);
         return 2;

@@ -1,0 +1,651 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Machines that fail or that offer little, and what gpt2 makes of them:
+#     tests/machine.sh check|all BUILD | --self-test
+# Where a run cannot go on, every rank says so in one sentence "rank r: ...", the
+# status is 1 and the end comes by itself; where it can, the digest is that of an
+# undisturbed run, and what was given up is a warning. Either way no process, file
+# or shared memory is left. check, of make check, has each kind of trouble once;
+# all, of make check-all, adds the sweeps: every place of a failing disk by both
+# rings, limits from too small to enough, and the sysctl that forbids io_uring
+# (which other jobs of this machine see for the second that it lasts).
+# Mounts are made in a mount namespace of our own, so they go with it. Root is
+# needed for most; the rest is listed as skipped.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+if [ "$(id -u)" = 0 ] && [ -z "${MACHINE_INSIDE-}" ] && unshare -m true 2>/dev/null; then
+    MACHINE_INSIDE=1 exec unshare -m --propagation private "$0" "$@"
+fi
+. tests/support/verdicts.sh
+trap 'clean_up' EXIT
+limit=60 # seconds for a run: a hang is longer
+user=64731 # nobody's: its processes are ours
+own=${scratch##*/}
+folder=$scratch/files
+mkdir "$scratch/tmp" "$scratch/files" "$scratch/shared" "$scratch/disk" "$scratch/space"
+chmod 711 "$scratch" && chmod 1777 "$scratch/tmp" "$scratch/shared"
+export TMPDIR=$scratch/tmp OMPI_MCA_btl_vader_backing_directory=$scratch/shared
+unset ZERO_PROBE ZERO_DEVICE_MEMORY
+mounts=() disk=0 groups=() sysctl=
+
+clean_up() {
+    local i
+    [ -z "$sysctl" ] || echo "$sysctl" >/proc/sys/kernel/io_uring_disabled
+    for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do
+        umount -l "${mounts[i]}"
+    done
+    [ "$disk" = 0 ] || kill "$disk" 2>/dev/null
+    [ ${#groups[@]} = 0 ] || rmdir "${groups[@]}"
+    rm -rf "$scratch"
+}
+
+skip() {
+    echo "skipped: $1"
+}
+
+# ------------------------------------------------------------------------ runs
+
+model=(--layers 2 --channels 32 --seq 16 --batch 1 --chunk 4096 --quiet)
+model+=(--stage 3 --offload nvme)
+front=() with=() # what stands before mpirun, and before the ranks' program
+
+# Ranks, steps, options. The program is a copy, for users who may not read the tree.
+start() {
+    local launch=()
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    exec "${front[@]}" timeout -k 5 "$limit" "${launch[@]}" "${with[@]}" "$scratch/gpt2" "${model[@]}" \
+        --data "$scratch/LICENSE" --nvme-path "$folder" --steps "$2" "${@:3}" \
+        >"$scratch/out" 2>"$scratch/err" </dev/null
+}
+
+run() {
+    (start "$@")
+    status=$?
+}
+
+# Runs, and once some steps are made does what "hit" is, with the ranks under way.
+hit_while_running() { # ranks, steps, options
+    local job tries
+    rm -f "$scratch/log.csv"
+    (start "$@" --log "$scratch/log.csv") &
+    job=$!
+    for ((tries = 0; tries < 600; tries++)); do
+        [ "$(wc -l 2>/dev/null <"$scratch/log.csv")" -ge 3 ] 2>/dev/null && break
+        kill -0 "$job" 2>/dev/null || break
+        sleep 0.05
+    done
+    hit
+    wait "$job"
+    status=$?
+}
+
+declare -A digests
+# The digest of an undisturbed run, made once. Sets "digest".
+undisturbed() { # ranks, steps
+    local was=("${with[@]}") before=("${front[@]}") place=$folder
+    if [ -z "${digests[$1.$2]-}" ]; then
+        front=() with=() folder=$scratch/files
+        run "$1" "$2" --offload cpu
+        digests[$1.$2]=$(grep ^digest "$scratch/out")
+        front=("${before[@]}") with=("${was[@]}") folder=$place
+    fi
+    digest=${digests[$1.$2]}
+}
+
+# -------------------------------------------------------------------- verdicts
+
+# The ids of processes that we started and that are still there.
+left_running() {
+    # shellcheck disable=SC2062 # these are files
+    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$scratch/gpt2" | sed 's/[^0-9]//g'
+}
+
+left_behind() {
+    find "$scratch/files" "$scratch/tmp" "$scratch/shared" -mindepth 1 | sed 's/^/left: /'
+    left_running | sed 's/^/still running: process /'
+}
+
+# Whether every rank has said one sentence, which fits the pattern or points at
+# another rank's that does. Warnings are no sentences.
+sentences() { # ranks, pattern
+    local rank said
+    said=$(grep -v '^libzero: warning: ' "$scratch/err")
+    grep -qE "^rank [0-9]+: .*($2)" <<<"$said" || echo "no sentence with: $2"
+    grep -vE "^rank [0-9]+: (.*($2)|rank [0-9]+ gave up before message )" <<<"$said" |
+        sed '/^$/d; s/^/not the sentence: /'
+    for ((rank = 0; rank < $1; rank++)); do
+        [ "$(grep -c "^rank $rank: " <<<"$said")" = 1 ] || echo "rank $rank has not one sentence"
+    done
+}
+
+# Whether standard error is the warning, and nothing else.
+warnings() { # pattern; empty: none
+    [ -z "$1" ] || grep -qE "^libzero: warning: .*($1)" "$scratch/err" || echo "no warning: $1"
+    grep -vE "^libzero: warning: .*(${1:-^})" "$scratch/err" | sed 's/^/not the warning: /'
+}
+
+judge() { # what is wrong, in lines; name
+    checks=$((checks + 1))
+    [ -n "$1" ] || { echo "ok: $2" && return; }
+    failures=$((failures + 1))
+    printf 'WRONG: %s\n%s\n' "$2" "$1"
+    sed 's/^/  /' "$scratch/err"
+    find "$scratch/files" "$scratch/tmp" "$scratch/shared" -mindepth 1 -delete
+}
+
+# How the run has ended: it failed.
+failed() { # name, ranks, pattern
+    judge "$(
+        [ "$status" = 1 ] || echo "exit status $status, expected 1"
+        sentences "$2" "$3"
+        grep '^digest' "$scratch/out"
+        left_behind
+    )" "$1"
+}
+
+# It went on as if nothing were.
+went_on() { # name, ranks, steps, pattern of the warning
+    cp "$scratch/out" "$scratch/was.out" && cp "$scratch/err" "$scratch/was.err"
+    local ended_with=$status
+    undisturbed "$2" "$3"
+    mv "$scratch/was.out" "$scratch/out" && mv "$scratch/was.err" "$scratch/err"
+    judge "$(
+        [ "$ended_with" = 0 ] || echo "exit status $ended_with, expected 0"
+        [ -n "$digest" ] || echo "there is no digest to compare with"
+        [ "$(grep ^digest "$scratch/out")" = "$digest" ] || echo "another digest than $digest"
+        warnings "$4"
+        left_behind
+    )" "$1"
+}
+
+# Either, where only the machine knows how much is too little.
+ended_well() { # name, pattern of sentences, pattern of warnings
+    if grep -q ^digest "$scratch/out"; then
+        ended=well
+        went_on "$1" 1 3 "$(grep -q '^libzero: warning: ' "$scratch/err" && echo "$3")"
+    else
+        ended=refused
+        failed "$1" 1 "$2"
+    fi
+}
+
+# ---------------------------------------------------------------------- folders
+
+can_mount() { # what is skipped without
+    [ -n "${MACHINE_INSIDE-}" ] || { skip "$1: needs root and a mount namespace" && false; }
+}
+
+# Mounts at "folder", which is $scratch/disk from then on.
+attach() { # arguments of mount
+    mount "$@" "$scratch/disk" 2>"$scratch/why" || return
+    mounts+=("$scratch/disk")
+    folder=$scratch/disk
+}
+
+detach() { # options of umount
+    local tries
+    folder=$scratch/files
+    [ ${#mounts[@]} != 0 ] || return
+    for ((tries = 0; tries < 100; tries++)); do
+        umount "$@" "${mounts[-1]}" 2>/dev/null && unset 'mounts[-1]' && return
+        sleep 0.1
+    done
+    echo "${mounts[-1]} is still in use"
+    return 1
+}
+
+read_only_folder() {
+    can_mount "a read-only file system" || return
+    attach -t tmpfs -o ro tmpfs
+    run 2 3
+    failed "a read-only file system" 2 "Cannot create a file in .*: Read-only file system\."
+    detach
+}
+
+folder_in_memory() { # type, pattern of warnings
+    can_mount "a folder on $1" || return
+    attach -t "$1" "$1"
+    run 2 3
+    went_on "a folder on $1" 2 3 "$2"
+    detach
+}
+
+# The tree may be where others have no entry: what they run and read is copied.
+as_user() { # what is skipped without
+    [ "$(id -u)" = 0 ] || { skip "$1: needs root, to become another user" && return 1; }
+    front=(setpriv --reuid "$user" --regid "$user" --clear-groups)
+    "${front[@]}" test -x "$scratch/gpt2" 2>/dev/null && return
+    front=()
+    skip "$1: a user cannot run what is in $scratch"
+    return 1
+}
+
+foreign_folder() {
+    as_user "another user's folder" || return
+    run 2 3
+    failed "another user's folder" 2 "Cannot create a file in .*: Permission denied\."
+    front=()
+}
+
+# ---------------------------------------------------------------- loop devices
+
+# An ext4 file system in a file of so much, of which its own disk has so much.
+attach_image() { # size, size of the disk below
+    mount -t tmpfs -o size="$2" tmpfs "$scratch/space" || return
+    mounts+=("$scratch/space")
+    truncate -s "$1" "$scratch/space/image"
+    mkfs.ext4 -q -O ^has_journal -m 0 "$scratch/space/image" >"$scratch/why" 2>&1 &&
+        attach -o loop "$scratch/space/image" && return
+    detach
+    return 1
+}
+
+with_image() { # what is skipped without, then as above
+    can_mount "$1" || return
+    attach_image "$2" "$3" && return
+    skip "$1: no loop device with ext4 ($(tail -n 1 "$scratch/why"))"
+    return 1
+}
+
+detach_image() {
+    detach && detach -l
+}
+
+small_image() {
+    with_image "a disk that is too small" 256k 8M || return
+    run 2 3
+    failed "a disk that is too small" 2 "need .* in .*/disk \(ext4\), .* are free"
+    detach_image
+}
+
+# Space is promised that the disk below does not have.
+hollow_image() {
+    with_image "a thin disk that fills" 16M 400k || return
+    run 2 3
+    failed "a thin disk that fills" 2 "No space left|Input/output error|Read-only file system"
+    detach_image
+}
+
+shrunk_image() { # ring
+    with_image "a disk that shrinks under a run, by $1" 16M 20M || return
+    hit() { truncate -s 64k "$scratch/space/image"; }
+    hit_while_running 2 1000000 --ring "$1"
+    failed "a disk that shrinks under a run, by $1" 2 \
+        "Input/output error|Read-only file system|No space left"
+    detach_image
+}
+
+# Open files keep what is detached.
+detached_image() {
+    with_image "a disk that is unmounted under a run" 16M 20M || return
+    hit() { umount -l "$scratch/disk" && unset 'mounts[-1]'; }
+    hit_while_running 2 300
+    went_on "a disk that is unmounted under a run" 2 300 ""
+    detach -l
+}
+
+# ----------------------------------------------------------------- a bad disk
+
+# The disk of tests/bad_disk.c, at "folder".
+attach_bad() { # rules
+    local tries
+    "$build/tests/bad_disk" "$scratch/disk" "$@" >"$scratch/bad" 2>&1 &
+    disk=$!
+    for ((tries = 0; tries < 200; tries++)); do
+        mountpoint -q "$scratch/disk" && break
+        kill -0 "$disk" 2>/dev/null || return
+        sleep 0.05
+    done
+    mounts+=("$scratch/disk")
+    folder=$scratch/disk
+}
+
+# It tells, by its status, whether it was left empty.
+detach_bad() { # name
+    detach
+    wait "$disk" || judge "left on the disk, or its end: $(<"$scratch/bad")" "$1, the disk"
+    disk=0
+}
+
+with_bad() { # what is skipped without, rules
+    can_mount "$1" || return
+    attach_bad "${@:2}" && return
+    wait "$disk"
+    disk=0
+    skip "$1: no FUSE ($(<"$scratch/bad"))"
+    return 1
+}
+
+fuse="\(fuse\): io_uring may corrupt files on FUSE\. Using pread and pwrite"
+
+bad_disk() { # ranks, pattern, options, rules
+    local options name="$1 ranks, a disk with ${*:4}${3:+, $3}"
+    with_bad "$name" "${@:4}" || return
+    read -ra options <<<"$3"
+    run "$1" 3 "${options[@]}"
+    failed "$name" "$1" "$2"
+    detach_bad "$name"
+}
+
+short_disk() { # rules
+    local name="a disk with $*"
+    with_bad "$name" "$@" || return
+    run 2 3
+    went_on "$name" 2 3 "$fuse"
+    detach_bad "$name"
+}
+
+vanished_disk() { # ring
+    local name="a disk that vanishes under a run, by $1"
+    with_bad "$name" || return
+    hit() { kill "$disk"; }
+    hit_while_running 2 1000000 --ring "$1"
+    failed "$name" 2 "not connected|connection abort|Input/output error"
+    detach
+    wait "$disk" 2>/dev/null
+    disk=0
+}
+
+io="Input/output error"
+every_bad_place() {
+    local ring where when
+    for ring in posix uring; do
+        for where in first middle last; do
+            for when in 0 5; do
+                bad_disk 2 "$io" "--ring $ring" "eio-read:$where:$when"
+                bad_disk 2 "$io" "--ring $ring" "eio-write:$where:$((when + 1))"
+            done
+            bad_disk 1 "No space left" "--ring $ring" "full-write:$where:4"
+            bad_disk 1 "the file ends there" "--ring $ring" "end-read:$where:1"
+        done
+    done
+    for where in first middle last; do
+        short_disk "short-read:$where" "short-write:$where"
+    done
+    short_disk short-read:any:40 short-write:any:60
+}
+
+# ---------------------------------------------------------------------- io_uring
+
+no_uring="Using pread and pwrite instead\."
+without_uring() {
+    with=("$build/tests/without" io_uring)
+    run 2 3
+    went_on "io_uring is forbidden" 2 3 "$no_uring"
+    run 2 3 --ring uring
+    failed "io_uring is forbidden and asked for" 2 "This system refuses io_uring: Operation not"
+    with=()
+}
+
+uring_sysctl() {
+    local file=/proc/sys/kernel/io_uring_disabled name="sysctl kernel.io_uring_disabled=2"
+    if ! [ -w $file ] || ! [ -d /run/lock ] || [ "$(<$file)" != 0 ]; then
+        skip "$name: cannot be set here"
+        return
+    fi
+    exec 9>/run/lock/libzero-io-uring && flock 9
+    undisturbed 1 3
+    sysctl=0
+    echo 2 >$file
+    run 1 3
+    echo 0 >$file
+    sysctl=
+    exec 9>&-
+    went_on "$name" 1 3 "$no_uring"
+}
+
+little_locked_memory() {
+    local name="64 KiB of locked memory"
+    local bound=()
+    [ "$(id -u)" != 0 ] || bound=(setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock)
+    with=("${bound[@]}" prlimit --memlock=65536)
+    "${with[@]}" true 2>/dev/null || { skip "$name: no prlimit or setpriv" && with=() && return; }
+    run 2 3
+    went_on "$name" 2 3 "could not register [0-9]* bytes of buffers: .* 64 KiB"
+    with=()
+}
+
+# ------------------------------------------------------------------------ limits
+
+# Every program of ours: its processes alone, not those of mpirun.
+limited() { # options of ulimit, in words
+    # shellcheck disable=SC2016 # the shell's words
+    with+=(bash -c 'ulimit $0 && exec "$@"' "$1")
+}
+
+small_files() {
+    limited "-f 64"
+    run 1 3 # Open MPI has files of its own
+    failed "files of 64 KiB at most" 1 "limit on file sizes is 65536\. Raise it \(ulimit -f\)\."
+    with=()
+}
+
+file_limit_later() { # ring
+    local pid
+    hit() {
+        for pid in $(left_running); do
+            grep -qs OMPI_COMM_WORLD_RANK= "/proc/$pid/environ" && prlimit --pid "$pid" --fsize=4096
+        done
+    }
+    hit_while_running 2 1000000 --ring "$1"
+    failed "the limit on files is lowered under a run, by $1" 2 \
+        "File too large. Raise the limit on file sizes|could not be written"
+}
+
+thread_words="thread could not be started|threads could be started|thread cannot be created|may not start I/O workers"
+little="Too many open files|eventfd|were refused|No memory|Cannot allocate|$thread_words"
+little+="|cannot be read|could not be"
+
+few_descriptors() { # limit
+    limited "-n $1"
+    run 1 3
+    ended_well "$1 descriptors" "$little" "Too many open files"
+    with=()
+}
+
+little_address_space() { # KiB
+    limited "-v $1"
+    run 1 3
+    ended_well "$1 KiB of address space" "$little" "io_uring"
+    with=()
+}
+
+few_threads() { # limit
+    as_user "$1 threads" || return
+    chown "$user" "$scratch/files"
+    limited "-u $1"
+    run 1 3
+    front=() with=()
+    chown 0 "$scratch/files"
+    ended_well "$1 threads" "$thread_words" ""
+}
+
+# Limits from too small to enough, both of which have to be seen.
+sweep() { # case, limits
+    local one seen=""
+    for one in "${@:2}"; do
+        ended=
+        "$1" "$one"
+        seen+=" $ended"
+    done
+    [ -z "${seen// /}" ] && return
+    [[ $seen == *refused*well* ]]
+    verdict $? "$1 from $2 to ${*: -1}: expected too little, then enough, and had:$seen"
+}
+
+# ------------------------------------------------------------------------ cgroups
+
+# A control group of ours, in "with". Version 1, or 2 where it has the controller.
+in_group() { # controller, file of version 1, file of version 2, limit, what is skipped without
+    local base=/sys/fs/cgroup/$1 file=$2
+    if ! [ -d "$base" ]; then
+        base=/sys/fs/cgroup file=$3
+        grep -qsw "$1" $base/cgroup.subtree_control || base=
+    fi
+    if [ -z "$base" ] || ! mkdir "$base/zero-$own" 2>/dev/null; then
+        skip "$5: needs root and a $1 control group"
+        return 1
+    fi
+    groups+=("$base/zero-$own")
+    echo "$4" >"${groups[-1]}/$file"
+    # shellcheck disable=SC2016 # the shell's words
+    with+=(bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "${groups[-1]}")
+}
+
+leave_group() {
+    local tries
+    with=()
+    for ((tries = 0; tries < 100; tries++)); do
+        rmdir "${groups[-1]}" 2>/dev/null && unset 'groups[-1]' && return
+        sleep 0.05
+    done
+    verdict 1 "processes are left in ${groups[-1]}"
+}
+
+memory_group() {
+    local name="48 MiB of memory for two ranks"
+    in_group memory memory.limit_in_bytes memory.max 48M "$name" || return
+    local model=(--model d4 --batch 1 --quiet --stage 3 --offload nvme)
+    run 2 3
+    failed "$name" 2 "need [0-9.]* MB of host memory .* [0-9.]* MB are available \(.*zero-"
+    leave_group
+}
+
+thread_group() { # limit
+    local name="a control group of $1 threads"
+    in_group pids pids.max pids.max "$1" "$name" || return
+    run 1 3
+    failed "$name" 1 "$thread_words"
+    leave_group
+}
+
+# ---------------------------------------------------------------- logs and traces
+
+# What rank 0 alone writes: it alone has something to say.
+full_log() { # option, file's name, steps
+    can_mount "--$1 onto a disk that fills" || return
+    mount -t tmpfs -o size=16k tmpfs "$scratch/space" && mounts+=("$scratch/space")
+    run 2 "$3" "--$1" "$scratch/space/$2"
+    failed "--$1 onto a disk that fills" 1 "/space/$2' could not be written to its end"
+    detach
+}
+
+limited_log() {
+    folder=$scratch/files
+    limited "-f 512"
+    run 1 6000 --log "$scratch/log.csv"
+    failed "--log beyond the limit on files" 1 "log\.csv' could not be written to its end"
+    with=()
+}
+
+# ------------------------------------------------------------------------ the list
+
+run_check() {
+    without_uring
+    little_locked_memory
+    foreign_folder
+    read_only_folder
+    folder_in_memory tmpfs "is memory \(tmpfs\), not a disk"
+    small_image
+    hollow_image
+    shrunk_image uring
+    bad_disk 2 "$io" "" eio-read:first:3
+    bad_disk 2 "$io" "--ring uring" eio-write:middle:4
+    bad_disk 2 "No space left" "" full-write:last:3
+    bad_disk 1 "the file ends there" "" end-read:last:2
+    short_disk short-read:any short-write:any:1
+    vanished_disk posix
+    small_files
+    file_limit_later posix
+    memory_group
+    thread_group 3
+    few_descriptors 4
+    few_threads 4
+    little_address_space 90000
+    full_log log run.csv 400
+    full_log trace run.json 20
+}
+
+run_more() {
+    uring_sysctl
+    folder_in_memory ramfs "is memory \(ramfs\), not a disk|\(ramfs\) refuses O_DIRECT"
+    shrunk_image posix
+    detached_image
+    every_bad_place
+    vanished_disk uring
+    file_limit_later uring
+    limited_log
+    sweep few_descriptors {4..12}
+    sweep few_threads {1..24}
+    sweep little_address_space {60000..300000..15000}
+}
+
+check_all() { # check or all
+    if ! have_ranks 2 "all of it"; then
+        echo "100%: Checks: 1, Failures: 0, Errors: 0"
+        exit
+    fi
+    cp "$build/gpt2" LICENSE "$scratch" && chmod 755 "$scratch/gpt2" && chmod 644 "$scratch/LICENSE"
+    run_check
+    [ "$1" = check ] || run_more
+}
+
+# What stands in for gpt2, told in its first line whether its case fails or goes on.
+broken() {
+    cat <<'LIST'
+ok|failed|echo "rank 0: what, and why." >&2; exit 1
+ok|failed|echo "libzero: warning: other" >&2; echo "rank 0: what, and why." >&2; exit 1
+WRONG|failed|echo "rank 0: what, and why." >&2; exit 2
+WRONG|failed|echo "rank 0: what, and why." >&2
+WRONG|failed|exit 1
+WRONG|failed|exec sleep 99
+WRONG|failed|echo "what, and why." >&2; exit 1
+WRONG|failed|echo "rank 0: what, and why not" >&2; exit 1
+WRONG|failed|echo "rank 0: rank 1 gave up before message 3." >&2; exit 1
+WRONG|failed|echo "rank 0: what, and why." >&2; echo "rank 0: what, and why." >&2; exit 1
+WRONG|failed|echo "rank 0: what, and why." >&2; echo "Aborted" >&2; exit 1
+WRONG|failed|echo "rank 0: what, and why." >&2; echo "digest"; exit 1
+WRONG|failed|echo "rank 0: what, and why." >&2; touch "$TMPDIR/a"; exit 1
+WRONG|failed|echo "rank 0: what, and why." >&2; touch "$TMPDIR/../files/a"; exit 1
+WRONG|failed|echo "rank 0: what, and why." >&2; touch "$TMPDIR/../shared/a"; exit 1
+ok|went_on|echo "libzero: warning: so be it" >&2; echo digest 1
+WRONG|went_on|echo digest 1
+WRONG|went_on|echo "libzero: warning: so be it" >&2; echo digest 2
+WRONG|went_on|echo "libzero: warning: so be it" >&2; echo digest 1; exit 1
+WRONG|went_on|echo "libzero: warning: so be it" >&2
+WRONG|went_on|echo "libzero: warning: so be it" >&2; echo "rank 0: what" >&2; echo digest 1
+WRONG|failed|echo "rank 0: what, and why." >&2; (sleep 5; exit "$TMPDIR") & exit 1
+LIST
+}
+
+self_test() {
+    local verdict case script output tested=0 missed=0
+    while IFS='|' read -r verdict case script; do
+        printf '#!/bin/bash\n%s\n' "$script" >"$scratch/gpt2"
+        chmod +x "$scratch/gpt2"
+        limit=10 digests=([1.3]="digest 1")
+        [[ $script != *99* ]] || limit=1
+        run 1 3
+        if [ "$case" = failed ]; then
+            output=$(failed "$script" 1 "what, and why\.$")
+        else
+            output=$(went_on "$script" 1 3 "so be it")
+        fi
+        rm -f "$scratch"/{files,tmp,shared}/*
+        tested=$((tested + 1))
+        [ "${output%%:*}" = "$verdict" ] && continue
+        missed=$((missed + 1))
+        printf 'expected %s of: %s\n%s\n' "$verdict" "$script" "$output"
+    done < <(broken)
+    checks=$tested failures=$missed
+}
+
+if [ "${1-}" = --self-test ]; then
+    self_test
+else
+    [ $# = 2 ] || { echo "tests/machine.sh check|all BUILD | --self-test" >&2 && exit 2; }
+    build=$2
+    check_all "$1"
+fi
+closing
