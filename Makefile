@@ -235,6 +235,8 @@ GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"$(MATRIX) --self-test $(BUILD)/gpt2" \
 	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
 	"tests/memory.sh --self-test" "tests/memory.sh $(BUILD)/gpt2" \
+	"tests/machine.sh --self-test" "tests/neighbours.sh --self-test" \
+	"tests/machine.sh check $(BUILD)" "tests/neighbours.sh check $(BUILD)" \
 	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" \
 	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
@@ -261,7 +263,8 @@ check-all-now: all tests
 	@$(MAKE) --no-print-directory SAN=address,undefined BUILD=$(BUILD)-address tests
 	@$(MAKE) --no-print-directory SAN=thread BUILD=$(BUILD)-thread tests
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
-		$(GPT2_RUNS) $(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" \
+		$(GPT2_RUNS) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
+		$(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" \
 		$(foreach b,address thread,$(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$b))) \
 		$(ERRORS_SEEN)
 

@@ -172,5 +172,6 @@ int probe_lock(const char *key)
         return -1;
     folders_make(path);
     snprintf(lock, sizeof(lock), "%s.lock", path);
-    return open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    /* Its name can be foreseen: a link that somebody put there is not followed. */
+    return open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 }

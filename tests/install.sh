@@ -6,7 +6,7 @@
 # touches no network when nothing is missing. Without what only some tests use,
 # make check goes on. --self-test runs it with package managers that only speak.
 set -u
-optional=" cxx pkgconfig cross "
+optional=" cxx pkgconfig strace cross "
 
 # name | what it is | what it is for | Debian | Fedora, RHEL | Spack
 packages() {
@@ -19,6 +19,7 @@ dnnl|oneDNN|fast matrix products in the examples|libdnnl-dev|onednn-devel|onednn
 xxhash|xxHash|checksums of what is read from files|libxxhash-dev|xxhash-devel|xxhash
 cxx|C++ compiler|tests the headers in C++|g++|gcc-c++|gcc
 pkgconfig|pkg-config|tests zero.pc|pkg-config|pkgconf-pkg-config|pkgconf
+strace|strace|tests which files are touched|strace|strace|strace
 check|Check|runs the tests|check|check-devel pkgconf|check
 cross|ARM compiler|tests NEON|gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user|qemu-user|qemu
 TABLE

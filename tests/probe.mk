@@ -61,7 +61,7 @@ CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck -ls
 $(eval $(call find,CHECK,check.h,check))
 
 OPTIONAL := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,cxx) \
-	$(if $(shell command -v $(PKG_CONFIG)),,pkgconfig)
+	$(if $(shell command -v $(PKG_CONFIG)),,pkgconfig) $(if $(shell command -v strace),,strace)
 
 MISSING := $(strip $(MISSING))
 ABSENT := $(strip $(ABSENT) $(OPTIONAL))

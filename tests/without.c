@@ -3,6 +3,7 @@
  * system would: without CALL[,CALL...] PROGRAM [ARGUMENT...]. CALL is one of the
  * names below. Status 126: the kernel has no seccomp. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -13,18 +14,23 @@
 static const struct {
     const char *name;
     long number;
+    int argument;
+    uint32_t mask; /* of the argument, all set: denied. 0: always */
     int errnum;
 } calls[] = {
-    {"io_uring", SYS_io_uring_setup, EPERM},
-    {"fallocate", SYS_fallocate, EOPNOTSUPP},
-    {"eventfd", SYS_eventfd2, EMFILE},
+    {"io_uring", SYS_io_uring_setup, 0, 0, EPERM},
+    {"fallocate", SYS_fallocate, 0, 0, EOPNOTSUPP},
+    {"tmpfile", SYS_openat, 2, O_TMPFILE, EOPNOTSUPP},
 };
 
 static int deny(const char *name)
 {
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         if (strcmp(calls[i].name, name) == 0)
-            return deny_call(calls[i].number, 0, 0, 0, calls[i].errnum) ? 0 : 126;
+            return deny_call(calls[i].number, calls[i].argument, calls[i].mask, calls[i].mask,
+                             calls[i].errnum)
+                       ? 0
+                       : 126;
     fprintf(stderr, "without: there is no call %s\n", name);
     return 2;
 }

@@ -18,6 +18,7 @@
 #include <dlfcn.h>
 #include <malloc.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <sys/mman.h>
 
 /* Exported by libdnnl 2.x, declared in none of its headers. */
 dnnl_status_t dnnl_gemm_bf16bf16f32(char ta, char tb, dnnl_dim_t m, dnnl_dim_t n, dnnl_dim_t k,
@@ -41,6 +42,13 @@ void matmul_thread_init(void)
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
 #endif
+}
+
+bool matmul_has_room(int threads, int64_t *bytes)
+{
+    *bytes = (int64_t)(1 + threads) << 23; /* code, and packed operands */
+    void *room = mmap(NULL, (size_t)*bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return room != MAP_FAILED && munmap(room, (size_t)*bytes) == 0;
 }
 
 static dnnl_status_t gemm_f32(const struct matmul *p, float beta, float *c, int ldc)
@@ -126,6 +134,13 @@ union columns {
 
 void matmul_thread_init(void)
 {
+}
+
+bool matmul_has_room(int threads, int64_t *bytes)
+{
+    (void)threads;
+    *bytes = 0;
+    return true;
 }
 
 const char *matmul_backend(void)

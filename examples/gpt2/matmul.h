@@ -33,6 +33,10 @@ const char *matmul_backend(void);
  * process: in each thread that multiplies, before its first product. */
 void matmul_thread_init(void);
 
+/* Whether the address space has room for what oneDNN takes on its own account:
+ * where it does not, oneDNN dies of it. *bytes: how much that is. */
+bool matmul_has_room(int threads, int64_t *bytes);
+
 /* c (m, n), rows ldc apart, = product, or += with add. */
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch);
 int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k); /* bytes */

@@ -149,6 +149,18 @@ static void config_take(struct gpt *m, const struct gpt_config *config)
                                   .heads = shape->heads};
 }
 
+static int room_check(int threads, char *error, size_t error_size)
+{
+    int64_t bytes;
+    if (matmul_has_room(threads, &bytes))
+        return 0;
+    snprintf(error, error_size,
+             "Matrix products by %d threads need %lld bytes of address space, which were refused. "
+             "Raise the limit (ulimit -v), or use fewer threads.",
+             threads, (long long)bytes);
+    return -1;
+}
+
 struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t error_size)
 {
     const struct gpt_shape *shape = &config->shape;
@@ -166,7 +178,8 @@ struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t erro
         return NULL;
     }
     config_take(m, config);
-    if (memory_create(m, error, error_size) == 0)
+    if (memory_create(m, error, error_size) == 0 &&
+        room_check(config->threads, error, error_size) == 0)
         m->compute.workers = workers_create(config->threads, scratch_bytes(m), matmul_thread_init,
                                             error, error_size);
     if (!m->compute.workers) {
