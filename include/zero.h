@@ -239,7 +239,8 @@ struct zero_config {
 
     int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
                              by the ranks of the node that share them, at least 1 */
-    int deadline_seconds;   /* how long a rank waits for another. Default 300 */
+    int deadline_seconds;   /* how long a rank waits for another: see zero_set_deadline. Default
+                               300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone */
 
@@ -368,6 +369,21 @@ ZERO_API int zero_discard(struct zero *z);
  * signal, act in the same step. */
 ZERO_API int zero_vote(struct zero *z, int bit);
 
+/*
+ * Local. From now on this rank waits at most so many seconds for another,
+ * instead of .deadline_seconds: also in a wait that is under way, which is
+ * counted from its start. What is counted is the time in which a call stands
+ * still for the oldest message that another rank has not answered: not while
+ * the program computes, and not while this process is stopped. Where the wait is
+ * too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
+ * rank and what it did not arrive at.
+ * One atomic store: a signal handler and any thread may call it, at any time
+ * between zero_create's return and zero_destroy. It returns ZERO_OK, or
+ * ZERO_ERR_ARGUMENT where z is NULL or seconds < 1, and leaves zero_last_error
+ * as it is.
+ */
+ZERO_API int zero_set_deadline(struct zero *z, int seconds);
+
 /* AdamW as in Loshchilov and Hutter, arXiv 1711.05101: decoupled decay.
  * No field has a default. Computed in fp32: values, and lr / (1 - beta1), beyond
  * its range are refused. */
@@ -482,7 +498,7 @@ struct zero_stats {
                            log has a warning of each */
     /* What one step asked for, from the end of the zero_step before it to its own: [0] of the
      * last step but one, complete to its last write; [1] of the last step, complete once the
-     * engine has waited for its update (zero_digest does). */
+     * engine has waited for its update (zero_wait and zero_digest do). */
     struct zero_io step_io[2];
     struct zero_lane_stats lanes[ZERO_LANES];
     int64_t to_device_bytes, to_host_bytes; /* copies between host and device memory */
@@ -501,6 +517,10 @@ struct zero_stats {
     int numa_nodes, numa_mine; /* of the machine (0: it does not say); that have this rank's CPUs */
     int64_t huge_bytes;        /* of the host arena in huge pages, when created */
 };
+
+/* Local. Returns when all that the engine was asked for is done, to the last write
+ * of the last update: its bytes are all in step_io[1] then. */
+ZERO_API int zero_wait(struct zero *z);
 
 /* Local. Strings live as long as the engine. */
 ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);

@@ -437,7 +437,7 @@ void zero_destroy(struct zero *z)
 {
     if (!z)
         return;
-    queues_stop(z->queues, z->created, z->set.deadline_seconds);
+    queues_stop(z->queues, z->created, engine_deadline(z));
     tell_retries(z);
     bool busy = false;
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
@@ -450,10 +450,12 @@ void zero_destroy(struct zero *z)
         z->pipeline.ring->ops->destroy(z->pipeline.ring);
     if (z->device)
         z->device->ops->destroy(z->device);
-    if (z->owns_comm)
+    if (z->owns_comm) {
+        comm_default_deadline(engine_deadline(z));
         z->comm->ops->destroy(z->comm);
-    else if (z->comm)
+    } else if (z->comm) {
         z->comm->taken = false;
+    }
     schedule_destroy(&z->schedule);
     queues_destroy(z->queues);
     pipeline_destroy(&z->pipeline);

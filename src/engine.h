@@ -84,6 +84,12 @@ struct operation {
     bool fresh, last;
 };
 
+/* How long the caller has waited for the oldest collective under way. */
+struct patience {
+    uint64_t sequence; /* of its command; 0: none was looked at since one was done */
+    double looked, seconds;
+};
+
 struct zero {
     struct error error;
     struct error failure; /* for good, found by the caller's thread */
@@ -100,6 +106,8 @@ struct zero {
     struct zero_comm *comm;
     bool owns_comm;
     struct operation operations[ZERO_COLLECTIVES];
+    struct patience patience;
+    int deadline; /* zero_set_deadline's, from any thread; 0: the configuration's */
     const void **parts; /* room for one pointer per rank */
     struct device *device;
     char *device_memory;
@@ -172,6 +180,13 @@ int engine_enter(struct zero *z);
 /* The same for a call on one tensor, and for one that needs no step to be open. */
 int engine_enter_param(struct zero *z, int param, const char *call);
 int engine_enter_between_steps(struct zero *z, const char *call);
+
+/* How long this rank waits for another, in seconds. */
+static inline int engine_deadline(const struct zero *z)
+{
+    int seconds = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED);
+    return seconds ? seconds : z->set.deadline_seconds;
+}
 
 /* What a call that failed returns. */
 static inline int engine_status(const struct zero *z)

@@ -8,6 +8,8 @@
 
 #include <assert.h>
 
+#define LOOK_SECONDS 0.1 /* of a wait that are counted at once */
+
 /* ---------------------------------------------------------- collectives */
 
 static struct operation *free_operation(struct zero *z)
@@ -79,14 +81,35 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
 {
     int missing = z->comm->ops->missing(z->comm, &o->collective);
     char unit[32] = "", who[32] = "The other ranks";
+    bool set = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED) != 0;
     if (c->unit >= 0)
         snprintf(unit, sizeof(unit), " of unit %d", c->unit);
     if (missing >= 0)
         snprintf(who, sizeof(who), "Rank %d", missing);
     return error_set(error, ZERO_ERR_DEADLINE,
                      "%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
-                     "stopped it, or raise .deadline_seconds.",
-                     who, c->name, unit, z->set.deadline_seconds, z->rank);
+                     "stopped it, or %s.",
+                     who, c->name, unit, engine_deadline(z), z->rank,
+                     set ? "give zero_set_deadline more" : "raise .deadline_seconds");
+}
+
+/* Whether the caller has waited too long for c. Ranks start collectives in one
+ * order, so the oldest is what another rank comes to next: younger ones are not
+ * overdue before it. Time that passes between two looks counts up to LOOK_SECONDS,
+ * for a process that was stopped did not wait in it. */
+static bool too_long(struct zero *z, const struct command *c)
+{
+    struct patience *p = &z->patience;
+    double now = queue_seconds();
+    if (p->sequence == 0)
+        *p = (struct patience){.sequence = c->sequence, .looked = now};
+    if (p->sequence != c->sequence)
+        return false;
+    double passed = now - p->looked;
+    p->looked = now;
+    if (queues_waited_for(z->queues))
+        p->seconds += passed < LOOK_SECONDS ? passed : LOOK_SECONDS;
+    return p->seconds > engine_deadline(z);
 }
 
 static int test_collective(struct zero *z, struct command *c, bool *done, struct error *error)
@@ -97,9 +120,11 @@ static int test_collective(struct zero *z, struct command *c, bool *done, struct
         return error_set(error, status, "%s", z->comm->error);
     if (*done) {
         o->busy = false;
+        if (z->patience.sequence == c->sequence)
+            z->patience.sequence = 0;
         bool sends = c->kind != COMMAND_BROADCAST || c->part == z->rank;
         count(&z->sent_bytes, sends && z->size > 1 && c->kind != COMMAND_EXCHANGE ? c->bytes : 0);
-    } else if (queue_seconds() - c->started > z->set.deadline_seconds) {
+    } else if (too_long(z, c)) {
         return overdue(z, c, o, error);
     }
     return ZERO_OK;

@@ -203,6 +203,16 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
     return engine_wait(z, schedule_sum(&z->schedule, "zero_digest", digest, sizeof(*digest)));
 }
 
+int zero_wait(struct zero *z)
+{
+    if (engine_enter(z))
+        return engine_status(z);
+    for (int q = 0; q < QUEUES; q++)
+        if (engine_wait(z, queues_tail(z->queues, (enum queue_id)q)))
+            return engine_status(z);
+    return ZERO_OK;
+}
+
 const char *zero_lane_name(int lane)
 {
     return lane >= 0 && lane < ZERO_LANES ? queue_name((enum queue_id)lane) : "unknown";

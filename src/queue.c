@@ -48,6 +48,7 @@ struct queues {
     struct queue queue[QUEUES];
     struct error error;
     bool failed, stop, running, threaded;
+    bool waited_for; /* by the caller; read without the lock */
     int event;
     double waited;
     const struct queue_ops *ops;
@@ -129,13 +130,21 @@ void command_wait(struct command *command, struct ref ref)
     command->wait[command->waits++] = ref;
 }
 
+/* The caller sleeps until something changes; the lock is held. */
+static void wait_for_change(struct queues *s)
+{
+    __atomic_store_n(&s->waited_for, true, __ATOMIC_RELAXED);
+    pthread_cond_wait(&s->changed, &s->lock);
+    __atomic_store_n(&s->waited_for, false, __ATOMIC_RELAXED);
+}
+
 struct ref queues_append(struct queues *s, enum queue_id id, const struct command *command)
 {
     struct queue *q = &s->queue[id];
     pthread_mutex_lock(&s->lock);
     while (q->tail - q->head == q->capacity && !s->failed) {
         assert(s->threaded);
-        pthread_cond_wait(&s->changed, &s->lock);
+        wait_for_change(s);
     }
     struct ref ref = ref_to(id, q->tail + 1);
     if (q->tail - q->head < q->capacity) {
@@ -171,7 +180,7 @@ int queues_wait(struct queues *s, struct ref ref, struct error *error)
     while (!s->failed && !done(s, ref)) {
         if (start == 0)
             start = queue_seconds();
-        pthread_cond_wait(&s->changed, &s->lock);
+        wait_for_change(s);
     }
     if (start != 0)
         s->waited += queue_seconds() - start;
@@ -191,6 +200,11 @@ struct ref queues_tail(const struct queues *s, enum queue_id queue)
 double queues_waited(const struct queues *s)
 {
     return s->waited;
+}
+
+bool queues_waited_for(const struct queues *s)
+{
+    return __atomic_load_n(&s->waited_for, __ATOMIC_RELAXED);
 }
 
 void queues_observe(struct queues *s, void (*observe)(void *, const struct command *), void *arg)
@@ -338,6 +352,7 @@ void queues_stop(struct queues *s, bool drain, int seconds)
     until.tv_sec += seconds;
     pthread_mutex_lock(&s->lock);
     int rc = 0;
+    __atomic_store_n(&s->waited_for, drain, __ATOMIC_RELAXED);
     while (drain && !s->failed && !empty(s) && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&s->changed, &s->lock, &until);
     s->stop = true;

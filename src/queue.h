@@ -139,6 +139,7 @@ int queues_status(struct queues *queues,
 struct ref queues_tail(const struct queues *queues, enum queue_id queue);
 
 double queues_waited(const struct queues *queues); /* seconds spent in queues_wait */
+bool queues_waited_for(const struct queues *queues); /* now; any thread may ask */
 
 /* Every append is reported to observe from now on, in order (tests, traces). */
 void queues_observe(struct queues *queues, void (*observe)(void *arg, const struct command *c),

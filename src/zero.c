@@ -359,6 +359,15 @@ int zero_vote(struct zero *z, int bit)
     return ZERO_OK;
 }
 
+/* Of another thread's engine, or in a signal handler: nothing else is touched. */
+int zero_set_deadline(struct zero *z, int seconds)
+{
+    if (!z || seconds < 1)
+        return ZERO_ERR_ARGUMENT;
+    __atomic_store_n(&z->deadline, seconds, __ATOMIC_RELAXED);
+    return ZERO_OK;
+}
+
 int zero_discard(struct zero *z)
 {
     if (engine_enter(z))

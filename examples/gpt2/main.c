@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The gpt2 program: trains a GPT on text with its state sharded and offloaded.
- * Exit status: 0 all went well, 1 the run failed, 2 the command line is wrong. */
+ * Exit status: 0 all went well, 1 the run failed, 2 the command line is wrong,
+ * 128 + n signal n ended it. */
 #include <signal.h>
 #include <stdio.h>
 
 #include "examples/common/launch.h"
+#include "examples/common/stop.h"
 #include "examples/gpt2/plan.h"
 #include "examples/gpt2/train.h"
 
@@ -18,6 +20,29 @@ static int plan(struct arguments *a, int rank)
     return status ? 1 : 0;
 }
 
+/* Rank 0's, as all ranks stop after the same step. Its status is what a shell
+ * makes of a process that the signal ended. */
+static int stopped(const struct run *r)
+{
+    if (zero_rank(r->z) == 0)
+        fprintf(stderr,
+                "rank 0: %s stopped all ranks after step %lld of %d. The model is gone with "
+                "them: for all steps, run it again.\n",
+                stop_name(r->stopped), (long long)r->made, r->a->steps);
+    return 128 + r->stopped;
+}
+
+static void explain(struct run *r, int rank)
+{
+    if (r->live)
+        putchar('\n');
+    fflush(stdout);
+    if (stop_asked())
+        fprintf(stderr, "rank %d: after %s: %s\n", rank, stop_name(stop_asked()), r->error);
+    else
+        fprintf(stderr, "rank %d: %s\n", rank, r->error);
+}
+
 static int train(struct arguments *a, int rank)
 {
     struct run run;
@@ -28,14 +53,11 @@ static int train(struct arguments *a, int rank)
     }
     if (status == 0)
         status = run_finish(&run);
-    if (status && run.error[0]) {
-        if (run.live)
-            putchar('\n');
-        fflush(stdout);
-        fprintf(stderr, "rank %d: %s\n", rank, run.error);
-    }
+    if (status && run.error[0])
+        explain(&run, rank);
+    status = status ? 1 : run.stopped ? stopped(&run) : 0;
     run_destroy(&run);
-    return status ? 1 : 0;
+    return status;
 }
 
 int main(int argc, char **argv)

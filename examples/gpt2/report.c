@@ -120,7 +120,7 @@ static void print_live(struct run *r, const struct step_record *s, const char *l
 {
     struct winsize size;
     int width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
-    r->live = isnan(s->eval_loss) && !s->skipped && s->step < r->a->steps;
+    r->live = isnan(s->eval_loss) && !s->skipped && !r->stopped && s->step < r->a->steps;
     printf("\r\033[K%.*s%s", r->live ? width - 1 : (int)strlen(line), line, r->live ? "" : "\n");
     fflush(stdout);
 }
@@ -136,7 +136,7 @@ void report_step(struct run *r, const struct step_record *s)
         return;
     }
     bool due = r->a->steps <= EVERY_STEP || s->step == 1 || s->step == r->a->steps || s->skipped ||
-               !isnan(s->eval_loss) || clock_now() - r->printed >= LINE_SECONDS;
+               r->stopped || !isnan(s->eval_loss) || clock_now() - r->printed >= LINE_SECONDS;
     if (due) {
         puts(line);
         fflush(stdout);
@@ -303,20 +303,21 @@ static int report_retries(struct run *r, const struct zero_stats *s)
     return 0;
 }
 
-/* The engine has written its state once before the first step, and read it
- * once more for the digest: one walk over it more than there were updates. */
+/* The engine has written its state once before the first step, and, unless the
+ * run was stopped, read it once more for the digest: one walk over it more than
+ * there were updates. */
 static int report_io(struct run *r, const struct zero_stats *s)
 {
-    int64_t walks = s->steps + 1;
+    int64_t writes = s->steps + 1, reads = r->stopped ? s->steps : writes;
     if (zero_rank(r->z) == 0)
         printf("%-30s %12s %12s %12s\n", "traffic of all ranks", "planned", "measured", "rate");
     const struct {
         const char *name;
         int64_t bytes, planned;
     } kinds[] = {
-        {"updates read from files", s->io.state_read, walks * s->plan.read_bytes},
+        {"updates read from files", s->io.state_read, reads * s->plan.read_bytes},
         {"updates wrote to files", s->io.state_written + s->io.param_written,
-         walks * s->plan.written_bytes},
+         writes * s->plan.written_bytes},
         {"gathers read from files", s->io.param_read, -1},
         {"copied host to device", s->to_device_bytes, -1},
         {"copied device to host", s->to_host_bytes, -1},
@@ -337,13 +338,18 @@ static int report_io(struct run *r, const struct zero_stats *s)
 
 static void print_result(const struct run *r, const struct zero_stats *s)
 {
-    int count = r->a->steps < RECENT ? r->a->steps : RECENT;
+    int count = r->made < RECENT ? (int)r->made : RECENT;
+    char of[32] = "";
     double sum = 0;
     for (int i = 0; i < count; i++)
         sum += r->recent[i];
-    printf("\n%d steps in %.1f s (%.1f ktok/s), %lld skipped; mean loss of the last %d: %.4f\n\n",
-           r->a->steps, r->seconds, 1e-3 * (double)step_tokens(r) * r->a->steps / r->seconds,
-           (long long)s->skipped, count, sum / count);
+    if (r->stopped)
+        snprintf(of, sizeof(of), " of %d", r->a->steps);
+    printf("\n%lld%s steps in %.1f s (%.1f ktok/s), %lld skipped; mean loss of the last %d: "
+           "%.4f\n\n",
+           (long long)r->made, of, r->seconds,
+           1e-3 * (double)step_tokens(r) * (double)r->made / r->seconds, (long long)s->skipped,
+           count, sum / count);
 }
 
 int report_end(struct run *r)

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/stop.h"
 #include "examples/gpt2/report.h"
 #include "examples/gpt2/sample.h"
 #include "examples/gpt2/tracing.h"
@@ -168,7 +169,10 @@ int run_create(struct run *r, struct arguments *a)
     int status = zero_create(&r->z, r->params, r->count, &config);
     if (!r->z)
         status = ZERO_ERR_MEMORY;
-    if (run_check(r, status) || check_alike(r) || run_agree(r, create_local(r)))
+    if (run_check(r, status))
+        return -1;
+    stop_watch(r->z);
+    if (check_alike(r) || run_agree(r, create_local(r)))
         return -1;
     if (run_check(r, zero_set_clip(r->z, a->clip)))
         return -1;
@@ -204,6 +208,7 @@ void run_destroy(struct run *r)
     if (r->log)
         fclose(r->log);
     gpt_destroy(r->model);
+    stop_watch(NULL);
     zero_destroy(r->z);
     trace_destroy(r->trace);
     gpt_params_free(r->params, r->count);
@@ -295,9 +300,11 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
                              .weight_decay = a->weight_decay,
                              .l2 = a->l2};
     if (run_check(r, zero_set_adam(r->z, 0, &adam)) || micro_steps(r, step, &record->times) ||
-        mean_loss(r, r->losses, a->accumulate, &record->loss) ||
+        mean_loss(r, r->losses, a->accumulate, &record->loss) || run_check(r, stop_vote(r->z)) ||
         run_check(r, zero_step(r->z, &info)))
         return -1;
+    /* Behind the last step the run ends anyway. */
+    r->stopped = record->step < a->steps ? stop_voted(info.votes) : 0;
     record->norm = info.norm;
     r->made++;
     record->skipped = info.skipped;
@@ -333,11 +340,11 @@ int run_train(struct run *r)
     report_start(r);
     r->printed = clock_now();
     bool adapts = a->dtype == ZERO_FP16 && a->loss_scale == 0; /* then the engine ends it */
-    for (int step = 1, skips = 0; step <= a->steps; step++) {
+    for (int step = 1, skips = 0; step <= a->steps && !r->stopped; step++) {
         struct step_record record = {.step = step, .eval_loss = NAN};
         if (train_step(r, &last, &record))
             return -1;
-        bool due = a->eval_every && step % a->eval_every == 0;
+        bool due = a->eval_every && step % a->eval_every == 0 && !r->stopped;
         if (due && evaluate_apart(r, &last, &record.eval_loss))
             return -1;
         report_step(r, &record);
@@ -390,15 +397,21 @@ static int print_digest(struct run *r, const struct zero_digest *d)
 }
 
 /* The digest is taken first, because it waits for the last update's end, so
- * that the reports and the last row count all of it; it is printed last. */
+ * that the reports and the last row count all of it; it is printed last. A run
+ * that was stopped only waits, for a digest reads all of the state. */
 int run_finish(struct run *r)
 {
     struct zero_digest digest;
     struct zero_stats stats;
-    if (run_check(r, zero_digest(r->z, &digest)) || run_check(r, zero_stats(r->z, &stats)) ||
+    int status = r->stopped ? zero_wait(r->z) : zero_digest(r->z, &digest);
+    if (run_check(r, status) || run_check(r, zero_stats(r->z, &stats)) ||
         row_finish(r, &stats.step_io[1]) || run_agree(r, log_close(r)) || tracing_write(r))
         return -1;
-    if (!r->a->quiet && (report_end(r) || sample_write(r)))
+    if (!r->a->quiet && report_end(r))
+        return -1;
+    if (r->stopped)
+        return 0;
+    if (!r->a->quiet && sample_write(r))
         return -1;
     return print_digest(r, &digest);
 }

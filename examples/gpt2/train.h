@@ -48,6 +48,7 @@ struct run {
     double recent[RECENT];      /* loss of step s at s % RECENT */
     double seconds, waited;     /* in steps, evaluation apart; this rank for the engine in them */
     double printed;             /* clock_now of the last progress line */
+    int stopped;                /* the signal that ended all ranks after the last step; 0: none */
     bool live;                  /* a progress line stands on the terminal without its end */
     char error[640];            /* "" when this rank is well and only another one failed */
 };

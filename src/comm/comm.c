@@ -119,6 +119,11 @@ int comm_default_create(struct zero_comm **comm, struct error *error)
     return comm_self_create(comm, error);
 }
 
+void comm_default_deadline(int seconds)
+{
+    comm_mpi_deadline(seconds);
+}
+
 #else
 
 int comm_default_create(struct zero_comm **comm, struct error *error)
@@ -133,6 +138,11 @@ int comm_default_create(struct zero_comm **comm, struct error *error)
                          "Open MPI installed (libopenmpi-dev), or start one process.",
                          size ? size : "several", launcher->mark);
     return comm_self_create(comm, error);
+}
+
+void comm_default_deadline(int seconds)
+{
+    (void)seconds;
 }
 
 #endif

@@ -21,6 +21,8 @@ int comm_self_create(struct zero_comm **comm, struct error *error);
  * MPI_THREAD_MULTIPLE. A library-started MPI is finalised at exit.
  */
 int comm_default_create(struct zero_comm **comm, struct error *error);
+/* How long its end, at exit, waits for the other ranks. */
+void comm_default_deadline(int seconds);
 
 /*
  * ZERO_OK when rank peer made the same call; else sets comm->error to a
@@ -35,6 +37,7 @@ int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mi
  * which a transfer is cut in several (1 GiB unless a test wants it smaller). */
 bool comm_mpi_started(void);
 int comm_mpi_default(struct zero_comm **comm, struct error *error);
+void comm_mpi_deadline(int seconds);
 void comm_mpi_transfer_max(struct zero_comm *comm, int64_t bytes);
 
 #endif

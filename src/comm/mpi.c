@@ -27,14 +27,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "src/comm/comm.h"
 
 #define TRANSFER_BYTES_MAX ((int64_t)1 << 30) /* MPI counts in int */
 #define QUIESCE_SECONDS    1.0
+#define EXIT_SECONDS_MIN   10 /* ranks free memory and files before they come there */
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
+static atomic_int finalize_seconds = 300; /* how long for the others */
 
 void mpi_fail(struct mpi *m, int status)
 {
@@ -390,11 +393,36 @@ bool comm_mpi_started(void)
     return initialized && !finalized;
 }
 
+void comm_mpi_deadline(int seconds)
+{
+    atomic_store(&finalize_seconds, seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN);
+}
+
+/* Whether all ranks have come here in time. */
+static bool all_at_exit(void)
+{
+    int there = 0;
+    MPI_Request barrier;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &barrier) != MPI_SUCCESS)
+        return false;
+    double until = MPI_Wtime() + atomic_load(&finalize_seconds);
+    for (;;) {
+        if (MPI_Test(&barrier, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS || there ||
+            MPI_Wtime() > until)
+            return there;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+}
+
+/* MPI_Finalize has no deadline: a rank that is stopped for good would keep all
+ * others. Where one does not come, this process ends without it, which tells the
+ * launcher to end the job. */
 static void finalize(void)
 {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!finalized && atomic_load(&finalize_at_exit))
+    if (!finalized && atomic_load(&finalize_at_exit) && all_at_exit())
         MPI_Finalize();
 }
 

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Ends a run well when it is told to, by SIGTERM or SIGINT: the first is noted,
+ * for the ranks to vote on, and shortens what this one waits for another. A
+ * second one, a second later or more, ends the process as if nobody had caught
+ * it; what comes sooner is the same request by another way (timeout signals a
+ * process and its group, a batch system the launcher and its ranks). */
+#ifndef EXAMPLES_COMMON_STOP_H
+#define EXAMPLES_COMMON_STOP_H
+
+#include "include/zero.h"
+
+enum { STOP_DEADLINE = 10 }; /* seconds that a rank waits for another from then on */
+
+/* From now on, with z's deadline shortened; NULL: an engine is there no more. */
+void stop_watch(struct zero *z);
+
+/* The signal that this rank was sent; 0: none. */
+int stop_asked(void);
+
+/* Votes for it, when there is one; and the signal that info.votes stand for, the
+ * same on all ranks; 0: none. */
+int stop_vote(struct zero *z);
+int stop_voted(uint32_t votes);
+
+const char *stop_name(int signal); /* "SIGTERM" */
+
+#endif
