@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Clocks of two nodes have nothing in common: each rank counts from its own time
  * at a barrier. The file is written rank after rank, which costs a few messages
- * a rank, and each of them opens it anew, since nodes share no descriptors. */
+ * a rank, and each of them opens it anew, since nodes share no descriptors. It
+ * gets its name when it is whole: a run that ends before leaves none, neither an
+ * older run's. */
 #include "examples/gpt2/tracing.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_ROOM = 4096 };
 
 int tracing_create(struct run *r, struct zero_config *config)
 {
@@ -62,15 +69,40 @@ static bool refuse(struct run *r, const char *what)
     return false;
 }
 
+/* The file's name while it is written; a device or a pipe is written itself. */
+static const char *part_name(const struct run *r, char name[PATH_ROOM])
+{
+    struct stat st;
+    bool itself = stat(r->a->trace, &st) == 0 && !S_ISREG(st.st_mode);
+    snprintf(name, PATH_ROOM, "%s%s", r->a->trace, itself ? "" : ".part");
+    return name;
+}
+
 bool tracing_open(struct run *r)
 {
+    char name[PATH_ROOM];
     if (!r->trace || zero_rank(r->z) != 0)
         return true;
-    FILE *f = fopen(r->a->trace, "w");
+    FILE *f = fopen(part_name(r, name), "w");
     if (!f)
         return refuse(r, "cannot be written");
     fclose(f);
+    if (!strcmp(name, r->a->trace))
+        return true;
+    unlink(name);
+    if (unlink(r->a->trace) && errno != ENOENT)
+        return refuse(r, "cannot be replaced");
     return true;
+}
+
+/* Whether the file is there, whole, under its own name. */
+static bool publish(struct run *r)
+{
+    char name[PATH_ROOM];
+    if (zero_rank(r->z) != 0 || !strcmp(part_name(r, name), r->a->trace) ||
+        rename(name, r->a->trace) == 0)
+        return true;
+    return refuse(r, "cannot be given its name");
 }
 
 int tracing_start(struct run *r)
@@ -90,7 +122,8 @@ static bool write_part(struct run *r, double zero)
 {
     int rank = zero_rank(r->z);
     errno = 0;
-    FILE *f = fopen(r->a->trace, rank ? "r+" : "w"); /* that of rank 0, not a new one */
+    char name[PATH_ROOM];
+    FILE *f = fopen(part_name(r, name), rank ? "r+" : "w"); /* that of rank 0, not a new one */
     if (!f)
         return refuse(r, "cannot be written");
     fseek(f, 0, SEEK_END);
@@ -131,6 +164,8 @@ int tracing_write(struct run *r)
         if (run_agree(r, well))
             return -1;
     }
+    if (run_agree(r, publish(r)))
+        return -1;
     if (run_sum(r, trace_dropped(r->trace), &dropped))
         return -1;
     if (dropped > 0 && zero_rank(r->z) == 0)

@@ -23,11 +23,12 @@
 #include "src/comm/mpi_set.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "src/comm/comm.h"
 
@@ -37,7 +38,7 @@
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
-static atomic_int finalize_seconds = 300; /* how long for the others */
+static atomic_int finalize_seconds = 300; /* may it take */
 
 void mpi_fail(struct mpi *m, int status)
 {
@@ -398,32 +399,25 @@ void comm_mpi_deadline(int seconds)
     atomic_store(&finalize_seconds, seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN);
 }
 
-/* Whether all ranks have come here in time. */
-static bool all_at_exit(void)
-{
-    int there = 0;
-    MPI_Request barrier;
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    if (MPI_Ibarrier(MPI_COMM_WORLD, &barrier) != MPI_SUCCESS)
-        return false;
-    double until = MPI_Wtime() + atomic_load(&finalize_seconds);
-    for (;;) {
-        if (MPI_Test(&barrier, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS || there ||
-            MPI_Wtime() > until)
-            return there;
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
-}
-
-/* MPI_Finalize has no deadline: a rank that is stopped for good would keep all
- * others. Where one does not come, this process ends without it, which tells the
- * launcher to end the job. */
+/* MPI_Finalize waits for all ranks and has no deadline: one that is stopped for
+ * good would keep the others for ever. So the alarm ends this process, and that the
+ * launcher ends the job. What was printed is written first. */
 static void finalize(void)
 {
     int finalized = 0;
+    struct sigaction fatal = {.sa_handler = SIG_DFL};
+    sigset_t alarms;
     MPI_Finalized(&finalized);
-    if (!finalized && atomic_load(&finalize_at_exit) && all_at_exit())
-        MPI_Finalize();
+    if (finalized || !atomic_load(&finalize_at_exit))
+        return;
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    sigaction(SIGALRM, &fatal, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
+    alarm((unsigned)atomic_load(&finalize_seconds));
+    fflush(NULL);
+    MPI_Finalize();
+    alarm(0);
 }
 
 int comm_mpi_default(struct zero_comm **comm, struct error *error)

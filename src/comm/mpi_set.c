@@ -286,17 +286,29 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     return ZERO_OK;
 }
 
+/* The lowest rank at the other end of a request under way in some lanes, or -1. */
+static int awaited(const struct mpi *m, const struct set *s, const enum lane *lanes, int n)
+{
+    int rank = -1;
+    for (int l = 0; l < n; l++)
+        for (int i = 0; i < m->peers; i++) {
+            int peer = mpi_other_end(m, lanes[l], i);
+            if (*request(m, s, lanes[l], i) != MPI_REQUEST_NULL && (rank < 0 || peer < rank))
+                rank = peer;
+        }
+    return rank;
+}
+
+/* Who has not sent, or else not taken, something. */
 int set_missing(const struct mpi *m, const struct set *s)
 {
-    int missing = -1;
-    for (int i = 0; i < m->peers; i++) {
-        int peer = mpi_other_end(m, LANE_HEADER_IN, i);
-        bool waiting = *request(m, s, LANE_HEADER_IN, i) != MPI_REQUEST_NULL ||
-                       *request(m, s, LANE_IN_0, i) != MPI_REQUEST_NULL ||
-                       *request(m, s, LANE_IN_1, i) != MPI_REQUEST_NULL;
-        if (waiting && (missing < 0 || peer < missing))
-            missing = peer;
-    }
+    static const enum lane in[] = {LANE_HEADER_IN, LANE_IN_0, LANE_IN_1};
+    static const enum lane out[] = {LANE_HEADER_OUT, LANE_OUT_0, LANE_OUT_1};
+    int missing = awaited(m, s, in, 3);
+    if (missing < 0)
+        missing = awaited(m, s, out, 3);
+    if (missing < 0 && m->peers == 1) /* an all-reduce does not tell whom it waits for */
+        missing = mpi_other_end(m, LANE_HEADER_IN, 0);
     return missing;
 }
 
