@@ -30,12 +30,14 @@
 #include "src/scaler.h"
 #include "src/schedule.h"
 
-/* Replacements for what the engine makes itself, for tests. NULL: the real one. */
+/* Replacements for what the engine makes itself, for tests, as long as it lives. NULL: the
+ * real one. */
 struct engine_seams {
     int (*device)(struct device **device, int event_fd, struct error *error);
     int (*ring)(struct ring **ring, const struct ring_options *options, struct error *error);
     void (*observe)(void *arg, const struct command *c); /* every command appended */
     void *observe_arg;
+    double (*seconds)(void); /* the clock of deadlines */
 };
 
 /* What an update walk works with; constant while one is under way. */

@@ -58,6 +58,12 @@ static void describe(struct zero *z, struct command *c, struct operation *o)
     }
 }
 
+/* The clock of deadlines. */
+static double clock_seconds(const struct zero *z)
+{
+    return z->seams && z->seams->seconds ? z->seams->seconds() : queue_seconds();
+}
+
 static int start_collective(struct zero *z, struct command *c, struct error *error)
 {
     struct operation *o = free_operation(z);
@@ -100,7 +106,7 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
 static bool too_long(struct zero *z, const struct command *c)
 {
     struct patience *p = &z->patience;
-    double now = queue_seconds();
+    double now = clock_seconds(z);
     if (p->sequence == 0)
         *p = (struct patience){.sequence = c->sequence, .looked = now};
     if (p->sequence != c->sequence)

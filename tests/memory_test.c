@@ -8,7 +8,6 @@
  */
 #include "tests/support/allocations.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 
 #include "src/engine.h"
 #include "tests/support/comm_threads.h"
+#include "tests/support/held.h"
 #include "tests/support/latch.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
@@ -27,109 +27,6 @@
 
 extern int mallopt(int parameter, int value);
 #define ARENA_MAX (-8) /* M_ARENA_MAX */
-
-/* -------------------------------------------------------- what a process holds */
-
-struct held {
-    int64_t blocks, bytes;        /* of malloc */
-    int64_t mappings;             /* bytes, but for malloc's own */
-    int64_t descriptors, threads; /* numbers of */
-    int64_t peak;                 /* VmHWM, bytes */
-};
-
-/* Reads a file of /proc without allocating; its length. */
-static size_t slurp(const char *path, char *text, size_t size)
-{
-    size_t length = 0;
-    int fd = open(path, O_RDONLY);
-    ck_assert_msg(fd >= 0, "%s", path);
-    for (ssize_t n = 1; n > 0 && length < size - 1; length += (size_t)n)
-        n = read(fd, text + length, size - 1 - length);
-    close(fd);
-    text[length] = '\0';
-    return length;
-}
-
-/* How many entries a folder has. */
-static int64_t entries(const char *path)
-{
-    char buffer[4096];
-    int64_t n = 0;
-    int fd = open(path, O_RDONLY | O_DIRECTORY);
-    ck_assert_msg(fd >= 0, "%s", path);
-    for (long got = 1; got > 0;) {
-        got = syscall(SYS_getdents64, fd, buffer, sizeof(buffer));
-        for (long at = 0; at < got; n++)
-            at += *(uint16_t *)(void *)(buffer + at + 16); /* d_reclen */
-    }
-    close(fd);
-    return n;
-}
-
-static int64_t mapped(void)
-{
-    static char text[1 << 18];
-    int64_t bytes = 0;
-    ck_assert(slurp("/proc/self/maps", text, sizeof(text)) < sizeof(text) - 1);
-    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
-        *end = '\0';
-        char *next;
-        int64_t from = (int64_t)strtoull(line, &next, 16);
-        int64_t to = (int64_t)strtoull(next + 1, NULL, 16);
-        if (strstr(line, "/dev/shm/"))
-            ck_abort_msg("%s", line);
-        if (!strstr(line, "[heap]") && !strstr(line, "[stack]"))
-            bytes += to - from;
-    }
-    return bytes;
-}
-
-static int64_t peak_memory(void)
-{
-    char text[4096], *at;
-    slurp("/proc/self/status", text, sizeof(text));
-    at = strstr(text, "VmHWM:");
-    ck_assert_ptr_nonnull(at);
-    return strtoll(at + 6, NULL, 10) * 1024;
-}
-
-/* A thread that was joined may be listed a moment longer. */
-static int64_t settled_threads(void)
-{
-    int64_t threads = entries("/proc/self/task"), last = -1;
-    for (int i = 0; i < 100 && threads != last; i++) {
-        usleep(10000);
-        last = threads;
-        threads = entries("/proc/self/task");
-    }
-    return threads;
-}
-
-/* Check takes memory with each assertion: what malloc has is read first. */
-static struct held look(void)
-{
-    struct held h = {.blocks = allocations.blocks, .bytes = allocations.bytes};
-    h.mappings = mapped();
-    h.descriptors = entries("/proc/self/fd");
-    h.threads = settled_threads();
-    h.peak = peak_memory();
-    return h;
-}
-
-static void expect_as_before(const struct held *before, const char *what)
-{
-    struct held now = look();
-    /* Blocks are as large as malloc finds good: their bytes may differ a little. */
-    ck_assert_msg(now.blocks == before->blocks && llabs(now.bytes - before->bytes) < 4096,
-                  "%s: %lld blocks of %lld bytes are not freed", what,
-                  (long long)(now.blocks - before->blocks), (long long)(now.bytes - before->bytes));
-    ck_assert_msg(now.mappings == before->mappings, "%s: %lld bytes more are mapped", what,
-                  (long long)(now.mappings - before->mappings));
-    ck_assert_msg(now.descriptors == before->descriptors, "%s: %lld descriptors, before it %lld",
-                  what, (long long)now.descriptors, (long long)before->descriptors);
-    ck_assert_msg(now.threads == before->threads, "%s: %lld threads, before it %lld", what,
-                  (long long)now.threads, (long long)before->threads);
-}
 
 /* ------------------------------------------------- a device that keeps accounts */
 
@@ -213,7 +110,7 @@ static void watch(struct job *j, struct zero *z, int step)
         j->wrong[z->rank] = "no digest";
     pthread_barrier_wait(&j->barrier);
     if (z->rank == 0) {
-        struct held now = look();
+        struct held now = held_now();
         if (step == SETTLED)
             j->settled = now;
         else if (now.descriptors != j->settled.descriptors || now.threads != j->settled.threads)
@@ -321,11 +218,11 @@ START_TEST(steps_take_nothing_and_the_end_leaves_nothing)
     struct job once = {.config = configuration(_i), .ranks = 2, .steps = 2};
     struct job again = {.config = configuration(_i), .ranks = 2, .steps = STEPS, .watched = true};
     run(&once); /* what the C library keeps for the next thread */
-    struct held before = look();
+    struct held before = held_now();
     run(&again);
     ck_assert_msg(allocations.calls == 0, "%lld allocations, the first from %p (malloc is at %p)",
                   (long long)allocations.calls, allocations.first, (void *)(uintptr_t)malloc);
-    expect_as_before(&before, "an engine's life");
+    held_expect(&before, "an engine's life");
 }
 END_TEST
 
@@ -348,9 +245,9 @@ START_TEST(tables_are_small)
         params[u] = (struct zero_param){
             .name = names[u], .unit = u, .ndim = 1, .shape = {BIG_CHUNKS / BIG_UNITS * 64}};
     }
-    struct held before = look();
+    struct held before = held_now();
     ck_assert_int_eq(zero_create(&z, params, BIG_UNITS, &config), ZERO_OK);
-    struct held after = look();
+    struct held after = held_now();
     ck_assert_int_eq(z->plan.chunks, BIG_CHUNKS);
     /* 11 commands of 184 bytes a chunk, 6 * 256 beside: 1.26 MB; then some tables. */
     ck_assert_int_gt(after.bytes - before.bytes, 1200000);
@@ -492,9 +389,9 @@ static void expect_clean_failure(const struct failure *f)
     prepare_breaking(f);
     fail_once(f);
     fail_once(f); /* as many threads, and longest sentences, as there will be */
-    struct held before = look();
+    struct held before = held_now();
     fail_once(f);
-    expect_as_before(&before, f->what);
+    held_expect(&before, f->what);
 }
 
 #define NVME3                                                                                      \
@@ -551,19 +448,19 @@ END_TEST
 /* The watch itself: it sees an allocation, and a block that stays. */
 START_TEST(allocations_are_seen)
 {
-    struct held before = look();
+    struct held before = held_now();
     atomic_store(&allocations.counting, true);
     void *volatile kept = malloc(1000);
     void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     atomic_store(&allocations.counting, false);
-    struct held after = look();
+    struct held after = held_now();
     ck_assert_int_eq(allocations.calls, 2);
     ck_assert_int_eq(after.blocks - before.blocks, 1);
     ck_assert_int_ge(after.bytes - before.bytes, 1000);
     ck_assert_int_eq(after.mappings - before.mappings, 4096);
     munmap(page, 4096);
     free(kept);
-    ck_assert_int_eq(look().bytes, before.bytes);
+    ck_assert_int_eq(held_now().bytes, before.bytes);
 }
 END_TEST
 

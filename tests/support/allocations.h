@@ -10,34 +10,20 @@
 #define TESTS_SUPPORT_ALLOCATIONS_H
 
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined(__has_feature) /* clang's way to say it */
-#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
+#include "tests/support/held.h"
+
 #if defined(__GLIBC__) && !SANITIZED
 #define ALLOCATIONS_SEEN 1
 #else
 #define ALLOCATIONS_SEEN 0
 #endif
 
-static struct allocations {
-    atomic_bool counting; /* calls, from here on */
-    bool own_code_only;   /* only calls from this program's text, no library's */
-    atomic_int_least64_t calls;
-    void *_Atomic first;                /* who made the first of them: for addr2line */
-    atomic_int_least64_t blocks, bytes; /* allocated and not freed, since the start */
-} allocations;
+struct allocations allocations;
 
 /* This thread's allocation (not by mmap) that finds no memory, 1 being the next; 0: none. */
 static _Thread_local int64_t allocation_refused;
