@@ -61,7 +61,7 @@ static void bound_add(struct bounds *bounds, uint64_t id, int64_t bytes, const c
 }
 
 /* The number after key in folder/name, or the file's first when key is NULL.
- * False when there is none: no such file, or "max". */
+ * False when there is none: no such file, "max", or what no amount can be. */
 static bool number_read(const char *folder, const char *name, const char *key, int64_t *number)
 {
     char path[PATH_MAX];
@@ -77,7 +77,7 @@ static bool number_read(const char *folder, const char *name, const char *key, i
     while (key != NULL && !found && fgets(line, sizeof(line), file) != NULL)
         found = sscanf(line, "%63s %" SCNd64, word, number) == 2 && strcmp(word, key) == 0;
     fclose(file);
-    return found;
+    return found && *number >= 0;
 }
 
 static void group_bound(const char *folder, const struct groups *groups, struct bounds *bounds)
@@ -139,7 +139,7 @@ int memory_bounds(const char *root, struct memory_bound bound[MEMORY_BOUNDS])
     char path[PATH_MAX];
     int64_t kib;
     snprintf(path, sizeof(path), "%s/proc", root);
-    if (number_read(path, "meminfo", "MemAvailable:", &kib))
+    if (number_read(path, "meminfo", "MemAvailable:", &kib) && kib <= INT64_MAX / 1024)
         bound_add(&bounds, 0, kib * 1024, "MemAvailable");
 
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
