@@ -5,6 +5,7 @@
 # make check      installs what is missing, builds, runs the tests
 # make check-all  more of the tests: also under the sanitizers
 # make check-scale  what only large runs show: minutes, 14 GB, 27 GB of disk
+# make fuzz       feeds the readers of files and options with made-up bytes (clang)
 # make tests      builds the tests alone
 # make bench      measures the library against this machine's limits
 # make deps       installs what is missing (as root, from the distribution)
@@ -17,6 +18,7 @@
 # MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 (build without that package),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
+# SECONDS=600 (fuzz: in all) TARGETS=options (fuzz: only these)
 # DEMO='options' (demo: of build/gpt2).
 
 SHELL := /bin/bash
@@ -182,6 +184,24 @@ $(HELPERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libsupport.a $(BUI
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -o $@
 
+# A program with a defect, for tests/planted.sh.
+$(BUILD)/tests/planted: $(BUILD)/obj/tests/planted.o $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(LIBS) -o $@
+
+# What reads files and options, for tests/fuzz.sh, which builds it with clang.
+FUZZED := $(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON)
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%_fuzz.o $(BUILD)/libfuzzed.a $(BUILD)/libzero.a \
+		$(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -fsanitize=fuzzer $(DNNL_LIBS) $(LIBS) -o $@
+
+$(BUILD)/libfuzzed.a: $(call obj,$(FUZZED)) $(BUILD)/stamp/LINKED
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
+
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # ------------------------------------------------------- demo, check, upkeep
@@ -198,16 +218,18 @@ export OMPI_MCA_hwloc_base_binding_policy ?= none
 deps:
 	@tests/install.sh $(MISSING) $(if $(filter demo,$(MAKECMDGOALS)),,$(OPTIONAL))
 
-# For check-all alone, which does without them where they cannot be had.
-deps-cross:
+# For check-all and what it is made of, which do without them where they cannot be had.
+deps-extra:
 	@[ $$(uname -m) = aarch64 ] || { command -v aarch64-linux-gnu-gcc && \
 		command -v qemu-aarch64; } >/dev/null || tests/install.sh cross || true
+	@for name in clang valgrind; do command -v $$name >/dev/null || \
+		tests/install.sh $$name || true; done
 
 # What deps installed is found by a make that starts after it.
 AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
-check-all: deps-cross
-deps-cross: deps
-demo check check-all check-scale: deps
+check-all check-valgrind fuzz: deps-extra
+deps-extra: deps
+demo check check-all check-scale check-valgrind fuzz: deps
 	@$(AGAIN) $@-now
 
 demo-now: all
@@ -220,13 +242,12 @@ bench: all
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 )$(BUILD)/zero bench comm
 	$(BUILD)/zero bench step
 
-# Suites named mpi* start MPI and run on 1 to 4 ranks, but not under a
-# sanitizer, which would report Open MPI.
+# Suites named mpi* start MPI and run on 1 to 4 ranks.
 STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
 	$(foreach s,style layers errors,"tests/check_$s.sh --self-test" tests/check_$s.sh)
-RANKS := 1 2 3 4
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
-MPI_RUNS := $(foreach n,$(RANKS),$(patsubst %,$(n)@$(BUILD)/tests/%,$(filter mpi%,$(SUITES))))
+mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
+MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
 
 # Suites that run programs as users do, under mpirun where there is one.
@@ -258,15 +279,19 @@ check-now: all tests
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(SAN_EQUAL) \
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
-# Under a sanitizer a sample of the long products is enough.
+# Under a sanitizer a sample of the long products is enough, of numbers of ranks, and
+# of transfers that are long because counts are.
+sanitized = $(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$(1)) \
+	$(filter-out 3@%/mpi_large_test %-thread/tests/mpi_large_test, \
+	$(call mpi_suites,$(BUILD)-$(1),2 3))) "tests/planted.sh $(1) $(BUILD)-$(1) $(BUILD)"
+
 check-all-now: all tests
-	@$(MAKE) --no-print-directory SAN=address,undefined BUILD=$(BUILD)-address tests
-	@$(MAKE) --no-print-directory SAN=thread BUILD=$(BUILD)-thread tests
+	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
+		tests $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
 		$(GPT2_RUNS) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
-		$(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" \
-		$(foreach b,address thread,$(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$b))) \
-		$(ERRORS_SEEN)
+		$(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
+		$(foreach b,address thread,$(call sanitized,$b)) $(ERRORS_SEEN)
 
 check-scale-now: all tests $(BUILD)/tests/big_tensor
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/scale.sh $(BUILD)
@@ -284,6 +309,11 @@ install: $(if $(wildcard $(BUILD)/zero.pc),,all)
 install uninstall:
 	@src/place.sh $@ $(BUILD)
 
+# Time for all targets together; clang is told what to build by the script.
+SECONDS ?= 600
+fuzz-now:
+	@tests/fuzz.sh $(BUILD)-fuzz $(SECONDS) $(TARGETS)
+
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
 
@@ -291,5 +321,6 @@ clean:
 	rm -rf build build-*
 
 FORCE:
-.PHONY: all tests report deps deps-cross demo check check-all demo-now check-now check-all-now
-.PHONY: check-scale check-scale-now bench help clean FORCE
+.PHONY: all tests report deps deps-extra demo check check-all demo-now check-now check-all-now
+.PHONY: check-scale check-scale-now check-valgrind check-valgrind-now fuzz fuzz-now bench help
+.PHONY: clean FORCE

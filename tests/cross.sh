@@ -3,7 +3,7 @@
 # The kernels of 64-bit ARM on a machine that is not one: tests/cross.sh BUILD
 # builds the suites of the kernels with Debian's cross compiler, in BUILD, and
 # runs them under qemu: scalar and NEON against the references. Without compiler
-# or emulator (make deps-cross) it skips. It does not say how fast they are.
+# or emulator (make deps-extra) it skips. It does not say how fast they are.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?a build folder of its own}
@@ -23,7 +23,7 @@ case $(uname -m) in
 aarch64) skip "this machine has them, so the ordinary suites ran them" ;;
 esac
 for tool in "$cc" "$emulator"; do
-    command -v "$tool" >/dev/null || skip "no $tool (make deps-cross installs it)"
+    command -v "$tool" >/dev/null || skip "no $tool (make deps-extra installs it)"
 done
 mkdir -p "$build" || exit 1
 log=$build/cross.log

@@ -6,7 +6,7 @@
 # touches no network when nothing is missing. Without what only some tests use,
 # make check goes on. --self-test runs it with package managers that only speak.
 set -u
-optional=" cxx pkgconfig strace cross "
+optional=" cxx pkgconfig strace cross clang valgrind "
 
 # name | what it is | what it is for | Debian | Fedora, RHEL | Spack
 packages() {
@@ -22,6 +22,8 @@ pkgconfig|pkg-config|tests zero.pc|pkg-config|pkgconf-pkg-config|pkgconf
 strace|strace|tests which files are touched|strace|strace|strace
 check|Check|runs the tests|check|check-devel pkgconf|check
 cross|ARM compiler|tests NEON|gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user|qemu-user|qemu
+clang|clang|fuzzes what reads files and options|clang libclang-rt-dev|clang compiler-rt|llvm
+valgrind|valgrind|tests memory without a sanitizer|valgrind|valgrind-devel valgrind|valgrind
 TABLE
 }
 
@@ -41,7 +43,7 @@ report() {
             lacks = lacks "  ✗ " $2 ": " $3 "\n      apt: " $4 ", dnf: " $5 ", spack: " $6 "\n"
             next
         }
-        $1 != "mpirun" && $1 != "cross" { has = has "  ✓ " $2 }
+        $1 !~ /^(mpirun|cross|clang|valgrind)$/ { has = has "  ✓ " $2 }
         END { if (has) print has; printf "%s", lacks }'
 }
 

@@ -3,7 +3,7 @@
 # Runs test suites one after the other and adds up what Check reports:
 #     tests/run.sh SUITE... | --self-test
 # A suite is a command, in one argument, that prints Check's closing line;
-# NAME=value before it is its environment, 4@ runs it on 4 MPI ranks. It fails when
+# NAME=value before it is its environment, then 4@ runs it on 4 MPI ranks. It fails when
 # one of its checks does, when it exits with anything but 0, runs longer than
 # TIMEOUT seconds, or ran no check.
 # ONLY='NAME...' picks suites by the name of their file.
@@ -11,10 +11,10 @@ set -u
 limit=${TIMEOUT:-300}
 only=${ONLY:-}
 
-# Tests are stopped for hanging, not for being slow. A race is reported where
-# our code meets itself, not inside libraries that were built without TSan.
+# Tests are stopped for hanging, not for being slow.
 export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}
+# shellcheck source=tests/support/sanitizers.sh
+. "${0%/*}/support/sanitizers.sh"
 
 scratch=$(mktemp -d /dev/shm/zero-tests.XXXXXX 2>/dev/null || mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
@@ -47,13 +47,20 @@ reason() { # exit status, checks
 
 # Runs one suite, prints what it printed, and adds to the sums.
 run_suite() {
-    local suite=$1 command=() status n f e why start seconds
-    read -ra command <<<"${suite#[0-9]@}"
-    case $suite in
-    [0-9]@*) command=("${MPIRUN:-mpirun}" -q -n "${suite%%@*}" "${command[@]}") ;;
+    local suite=$1 variables=() command=() status n f e why start seconds
+    read -ra command <<<"$suite"
+    while [[ ${command[0]} == [A-Z]*=* ]]; do
+        variables+=("${command[0]}")
+        command=("${command[@]:1}")
+    done
+    case ${command[0]} in
+    [0-9]@*)
+        n=${command[0]%%@*}
+        command=("${MPIRUN:-mpirun}" -q -n "$n" "${command[0]#*@}" "${command[@]:1}")
+        ;;
     esac
     start=$EPOCHREALTIME
-    timeout -k 5 "$limit" env "${command[@]}" >"$log" 2>&1 </dev/null
+    timeout -k 5 "$limit" env "${variables[@]}" "${command[@]}" >"$log" 2>&1 </dev/null
     status=$?
     seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
     cat "$log"

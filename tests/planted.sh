@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Whether a tool reports what is ours and nothing else:
+#     tests/planted.sh address|thread|valgrind BUILD [PLAIN]
+# Programs of BUILD, which was built for that tool, run on two MPI ranks, or one
+# without mpirun: tests/planted with each defect the tool is for, which it must
+# name, and without one; and gpt2 with its state in files, which must come to the
+# digest that PLAIN/gpt2 comes to.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/support/verdicts.sh
+. tests/support/sanitizers.sh
+tool=${1:?address, thread or valgrind}
+build=${2:?a build folder}
+plain=${3-}
+ranks=2
+have_ranks $ranks "$tool on several ranks" || ranks=1
+prefix=()
+[ "$tool" != valgrind ] || read -ra prefix <<<"$(tests/valgrind.sh --command)"
+
+# tool | defect | its report | the function that it must name
+planted() {
+    cat <<'LIST'
+address|leak|LeakSanitizer: detected memory leaks|lose
+address|overflow|AddressSanitizer: heap-buffer-overflow|write_beyond
+address|sum|runtime error: signed integer overflow|planted.c
+thread|race|ThreadSanitizer: data race|count
+valgrind|leak|definitely lost|lose
+valgrind|overflow|Invalid write of size 4|write_beyond
+valgrind|unset|Conditional jump or move depends on uninitialised value|look_at_nothing
+LIST
+}
+
+run() { # program, arguments...
+    if [ $ranks = 1 ]; then
+        timeout -k 5 240 "${prefix[@]}" "$@" >"$scratch/log" 2>&1 </dev/null
+    else
+        timeout -k 5 240 "${launcher[@]}" -q -n $ranks "${prefix[@]}" "$@" >"$scratch/log" 2>&1 \
+            </dev/null
+    fi
+}
+
+# Ends with 0 when the last run failed with a report of that kind.
+reported() { # status, report, function
+    [ "$1" != 0 ] && grep -q -- "$2" "$scratch/log" && grep -q -- "$3" "$scratch/log"
+}
+
+while IFS='|' read -r whose defect report function; do
+    [ "$whose" = "$tool" ] || continue
+    run "$build/tests/planted" "$defect"
+    reported $? "$report" "$function"
+    verdict $? "a planted defect, $defect, is not reported as '$report' in $function"
+done < <(planted)
+
+run "$build/tests/planted" none
+status=$?
+verdict $status "a run without a defect is reported"
+[ $status = 0 ] || tail -n 60 "$scratch/log"
+
+# A model that is small enough for a slow tool, everything in files.
+job=(--stage 3 --offload nvme --layers 2 --channels 64 --heads 2 --seq 32 --batch 2 --steps 4
+    --eval-every 2 --sample 8 --chunk 4096 --data README.md)
+run "$build/gpt2" "${job[@]}"
+status=$?
+verdict $status "gpt2 fails, or is reported"
+[ $status = 0 ] || tail -n 60 "$scratch/log"
+digest=$(grep '^digest ' "$scratch/log")
+if [ -n "$plain" ]; then
+    prefix=()
+    run "$plain/gpt2" "${job[@]}"
+    [ -n "$digest" ] && [ "$digest" = "$(grep '^digest ' "$scratch/log")" ]
+    verdict $? "gpt2 comes to '$digest', and elsewhere to '$(grep '^digest ' "$scratch/log")'"
+fi
+closing
