@@ -31,12 +31,12 @@ static void describe(char *text, size_t size, const struct toy *t)
     snprintf(text, size,
              "stage %d, state %d%s, params %d, grads %d%s%s, ranks %d x %d, chunk %lld, host "
              "bytes %lld, dtype %d, threads %d, ring %d, rare %d, l2 %d, poison %d, discard %d, "
-             "slots %d %d %d, isa %s",
+             "slots %d %d %d, verify %d, isa %s",
              c->stage, c->offload_optimizer, c->state ? " split" : "", c->offload_param,
              c->offload_grad, c->grad_dtype ? " bf16" : "", c->accumulate_in ? " local" : "",
              t->ranks, t->accumulate, (long long)c->chunk, (long long)c->host_bytes, (int)c->dtype,
              c->threads, (int)c->ring, t->rare, t->l2, t->poison_step, t->discard, c->gather_slots,
-             c->grad_slots, c->chunk_slots, t->stats.isa);
+             c->grad_slots, c->chunk_slots, c->verify_spill, t->stats.isa);
 }
 
 static void expect_equal(struct toy *t, const struct toy *expected)
@@ -260,8 +260,15 @@ static int pick(uint64_t *random, int n)
 /* How often each value of what must not matter was drawn. */
 static struct {
     int state[4], param[4], grad[4], split[2], local[2], ring[2], ranks[5], share[3], discard[2];
+    int verify[2];
     int stage[4], meaning[DTYPES * GRADS * DECAYS * POISONS];
 } seen;
+
+static bool checksums(void)
+{
+    struct error error = {0};
+    return verify_supported(&error) == ZERO_OK;
+}
 
 static struct toy draw(uint64_t *r, const struct meaning *m)
 {
@@ -288,10 +295,12 @@ static struct toy draw(uint64_t *r, const struct meaning *m)
     c->gather_slots = 2 + pick(r, 3);
     c->grad_slots = 2 + pick(r, 2);
     t.discard = pick(r, 2) ? 1 + pick(r, 3) : 0;
+    c->verify_spill = pick(r, 2) && checksums();
     seen.state[c->offload_optimizer]++, seen.param[c->offload_param]++;
     seen.grad[c->offload_grad]++, seen.split[c->state]++, seen.local[c->accumulate_in]++;
     seen.ring[c->ring == ZERO_RING_AUTO]++, seen.ranks[t.ranks]++, seen.stage[c->stage]++;
     seen.share[c->host_bytes ? share : 0]++, seen.discard[t.discard > 0]++;
+    seen.verify[c->verify_spill]++;
     return t;
 }
 
@@ -332,6 +341,7 @@ START_TEST(sampled)
     expect_seen("stage", seen.stage, 4, 0, least);
     expect_seen("host share", seen.share, 3, 0, least / 4);
     expect_seen("discard", seen.discard, 2, 0, least);
+    expect_seen("verify", seen.verify, checksums() ? 2 : 1, 0, least);
     expect_seen("meaning", seen.meaning, DTYPES * GRADS * DECAYS * POISONS, 0, rows / 36);
     printf("%d sampled runs, equal bits\n", rows);
 }

@@ -50,6 +50,7 @@ take_row() {
         format) options+=(--state "${cell[$name]}") ;;
         sums) options+=(--accumulate-in "${cell[$name]}") ;;
         recompute) options+=(--recompute) ;;
+        verify) options+=(--verify-spill) ;;
         *) options+=("--$name" "${cell[$name]}") ;;
         esac
     done
@@ -76,6 +77,8 @@ ran_as_asked() {
     [ "${cell[threads]--}" = - ] || threads=${cell[threads]}
     [ "${cell[ring]--}" = - ] || [ "${cell[host-bytes]}" = 1G ] || # all state fits there
         ring="files: .*, ${cell[ring]}, .*"
+    [ "${cell[verify]--}" = - ] ||
+        awk '/^files: / && !/, pages checked$/ { exit 1 }' "$scratch/out" || return
     grep -qE ": ${cell[ranks]} ranks?, $threads threads? each .*, $isa kernels\$" "$scratch/out" &&
         grep -qxE "$ring" "$scratch/out"
 }
@@ -89,6 +92,7 @@ cannot_run() {
     fi
     [ "${cell[isa]}" = - ] || refusals+=(-e 'kernels for .* do not run on this CPU')
     [ "${cell[ring]--}" != uring ] || refusals+=(-e io_uring)
+    [ "${cell[verify]--}" = - ] || refusals+=(-e 'no checksums for .verify_spill')
     [ "$1" = 0 ] || [ "${#refusals[@]}" = 0 ] ||
         grep -m 1 "${refusals[@]}" "$scratch/err"
 }
