@@ -18,7 +18,8 @@
 #f, offsetof(struct zero_plan, f), sizeof(((struct zero_plan *)0)->f)                      \
     }
 #define PLACE(p)                                                                                   \
-    FIGURE(p.params), FIGURE(p.grads), FIGURE(p.state), FIGURE(p.slots), FIGURE(p.total)
+    FIGURE(p.params), FIGURE(p.grads), FIGURE(p.state), FIGURE(p.checks), FIGURE(p.slots),         \
+        FIGURE(p.total)
 
 static const struct figure {
     const char *name;
@@ -102,6 +103,8 @@ static void set(struct hand *h, const char *key, const char *word)
         c->accumulate = value;
     else if (!strcmp(key, "host_bytes"))
         c->host_bytes = value;
+    else if (!strcmp(key, "verify_spill"))
+        c->verify_spill = value;
     else if (!strcmp(key, "chunk"))
         c->chunk = value;
     else if (!strcmp(key, "chunk_slots"))
@@ -230,7 +233,7 @@ START_TEST(cases_cover_every_switch)
     struct hand h = {0};
     uint32_t stages = 0, dtypes = 0, places = 0, ranks = 0;
     bool split = false, rounded = false, local = false, partly = false, frozen = false,
-         several = false;
+         several = false, checks = false;
     while (read_case(f, &h)) {
         const struct zero_config *c = &h.config;
         stages |= 1u << c->stage;
@@ -242,6 +245,7 @@ START_TEST(cases_cover_every_switch)
         several |= c->grad_dtype == ZERO_BF16 && c->accumulate > 1;
         local |= c->accumulate_in == ZERO_LOCAL;
         partly |= c->host_bytes > 0;
+        checks |= c->verify_spill;
         for (int i = 0; i < h.count; i++)
             frozen |= h.params[i].flags & ZERO_FROZEN;
     }
@@ -250,7 +254,7 @@ START_TEST(cases_cover_every_switch)
     ck_assert_uint_eq(dtypes, 7);
     ck_assert_uint_eq(places, 1u << ZERO_AUTO | 1u << ZERO_HOST | 1u << ZERO_NVME);
     ck_assert_uint_eq(ranks & 0x10E, 0x10E); /* 1, 2, 3, 8 */
-    ck_assert(split && rounded && several && local && partly && frozen);
+    ck_assert(split && rounded && several && local && partly && frozen && checks);
 }
 END_TEST
 
