@@ -426,7 +426,8 @@ static int nvme_config(int i, struct zero_config *c)
                               .chunk = 320,
                               .chunk_slots = SLOTS,
                               .dtype = i / 6 % 2 ? ZERO_BF16 : ZERO_FP32,
-                              .offload_grad = i / 12 % 2 ? ZERO_HOST : ZERO_DEVICE};
+                              .offload_grad = i / 12 % 2 ? ZERO_HOST : ZERO_DEVICE,
+                              .verify_spill = i % 2 && suite_checksums()};
     c->host_bytes = i / 12 % 2 ? 12 * 320 * SLOTS : 0;
     return 24;
 }

@@ -264,12 +264,6 @@ static struct {
     int stage[4], meaning[DTYPES * GRADS * DECAYS * POISONS];
 } seen;
 
-static bool checksums(void)
-{
-    struct error error = {0};
-    return verify_supported(&error) == ZERO_OK;
-}
-
 static struct toy draw(uint64_t *r, const struct meaning *m)
 {
     const int counts[] = {1, 2, 3, 4};
@@ -295,7 +289,7 @@ static struct toy draw(uint64_t *r, const struct meaning *m)
     c->gather_slots = 2 + pick(r, 3);
     c->grad_slots = 2 + pick(r, 2);
     t.discard = pick(r, 2) ? 1 + pick(r, 3) : 0;
-    c->verify_spill = pick(r, 2) && checksums();
+    c->verify_spill = pick(r, 2) && suite_checksums();
     seen.state[c->offload_optimizer]++, seen.param[c->offload_param]++;
     seen.grad[c->offload_grad]++, seen.split[c->state]++, seen.local[c->accumulate_in]++;
     seen.ring[c->ring == ZERO_RING_AUTO]++, seen.ranks[t.ranks]++, seen.stage[c->stage]++;
@@ -341,7 +335,7 @@ START_TEST(sampled)
     expect_seen("stage", seen.stage, 4, 0, least);
     expect_seen("host share", seen.share, 3, 0, least / 4);
     expect_seen("discard", seen.discard, 2, 0, least);
-    expect_seen("verify", seen.verify, checksums() ? 2 : 1, 0, least);
+    expect_seen("verify", seen.verify, suite_checksums() ? 2 : 1, 0, least);
     expect_seen("meaning", seen.meaning, DTYPES * GRADS * DECAYS * POISONS, 0, rows / 36);
     printf("%d sampled runs, equal bits\n", rows);
 }

@@ -205,9 +205,10 @@ static struct zero_config configuration(int i)
     }
     c.dtype = i / 4 % 2 ? ZERO_BF16 : ZERO_FP32;
     c.offload = i / 8 == 0 ? ZERO_DEVICE : i / 8 == 1 ? ZERO_HOST : ZERO_NVME;
-    if (i / 8 == 3) { /* partly in memory, over the other ring */
+    if (i / 8 == 3) { /* partly in memory, over the other ring, checked */
         c.host_bytes = 12000;
         c.ring = ZERO_RING_POSIX;
+        c.verify_spill = suite_checksums();
     }
     return c;
 }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "offload/verify.h"
+
 int suite_run_all(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);
@@ -20,4 +22,10 @@ bool suite_short(void)
 {
     const char *value = getenv("ZERO_TEST_SHORT");
     return value && *value && *value != '0';
+}
+
+bool suite_checksums(void)
+{
+    struct error error = {0};
+    return verify_supported(&error) == ZERO_OK;
 }

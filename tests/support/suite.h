@@ -13,4 +13,7 @@ int suite_run_all(Suite *suite);
 /* Whether ZERO_TEST_SHORT asks for a sample of the long products. */
 bool suite_short(void);
 
+/* Whether this build has checksums, for .verify_spill. */
+bool suite_checksums(void);
+
 #endif
