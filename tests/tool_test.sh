@@ -78,6 +78,7 @@ wrong_use() {
     refused "There is no bench 'disk'\." bench disk
     refused "--full and --quick contradict each other\." bench adam --full --quick
     refused "--params is for zero bench step" bench io --params 1M
+    refused "--verify-spill is for zero bench step" bench io --verify-spill
     refused "--threads is for zero bench adam" bench comm --threads 1
     refused "--nvme-path is for zero bench io and step" bench adam --nvme-path /
     refused "2 were launched\." OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 bench io
@@ -262,6 +263,11 @@ by_hand() {
     fetched=$(page_spans $((embed / 2)) $((block / 2)) $((block / 2)) $((final / 2)))
     equals 3,nvme param_read "$fetched"
     equals 3,cpu nvme 0
+    local unchecked files
+    unchecked=$(column 3,nvme host) files=$(column 3,nvme nvme)
+    tool plan --layers 2 --channels 64 --seq 32 --vocab 256 --ranks 2 --csv --verify-spill
+    equals 3,nvme host $((unchecked + $(up $((files / 512)))))
+    equals 3,cpu nvme 0
     equals 3,none node_device $((2 * $(column 3,none device)))
     equals 1,none gather $((2 * shard))
     equals 0,none gather 0
@@ -314,10 +320,11 @@ $(grep "^$name" "$scratch/out")"
     done
 }
 
-run_bench() { # name, quotient, names of lines
-    local status name=$1 quotient=$2
+run_bench() { # name and options, quotient, names of lines
+    local status name=$1 quotient=$2 words
     shift 2
-    tool bench "$name" --quick
+    read -ra words <<<"$name"
+    tool bench "${words[@]}" --quick
     status=$?
     # That a site refuses a faster way is said, and no failure.
     [ "$status" = 0 ] && ! grep -qv '^libzero: warning: ' "$scratch/err"
@@ -334,6 +341,11 @@ bench() {
     run_bench io ours/limit "${rings[@]}"
     run_bench comm ours/limit comm_gather_1M comm_reduce_1M
     run_bench step limit/ours step_1M
+    if "$zero" bench --help | grep -q -e --verify-spill; then
+        run_bench "step --verify-spill" limit/ours step_1M step_checked_1M
+    else
+        failed "Install libxxhash-dev" bench step --quick --verify-spill
+    fi
     failed "No such file" bench io --quick --nvme-path "$scratch/nothing"
     failed "No such file" bench step --quick --nvme-path "$scratch/nothing"
     have_ranks "bench comm" || return

@@ -83,6 +83,11 @@ int bench_cpus(void)
 /* ------------------------------------------------------------------- command */
 
 #define FIELD(field) .offset = offsetof(struct bench, field)
+#ifdef HAVE_XXHASH
+#define WITH_XXHASH(text) text
+#else
+#define WITH_XXHASH(text) NULL
+#endif
 
 static const struct option table[] = {
     {"full", .kind = OPTION_FLAG, FIELD(full), .help = "larger sizes and more rounds: minutes"},
@@ -92,6 +97,9 @@ static const struct option table[] = {
      .shown = "1, then all this process may use", .help = "adam: with so many threads alone"},
     {"params", .kind = OPTION_SIZE, FIELD(params), .min = 1 << 16, .max = 0x1p40, .value = "COUNT",
      .initial = "64M", .help = "step: elements of the model"},
+    {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
+     .help = WITH_XXHASH("step: also with every page that is read checked, in turn with steps that "
+                         "do not")},
     {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR",
      .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
      .help = "io and step: folder for the files"},
@@ -142,6 +150,9 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
         return tool_refuse("--full and --quick contradict each other. Give one of them.");
     if (was_given(given, "params") && strcmp(kind->name, "step") != 0)
         return tool_refuse("--params is for zero bench step, not for %s. Leave it out.",
+                           kind->name);
+    if (b->verify_spill && strcmp(kind->name, "step") != 0)
+        return tool_refuse("--verify-spill is for zero bench step, not for %s. Leave it out.",
                            kind->name);
     if (was_given(given, "threads") && strcmp(kind->name, "adam") != 0)
         return tool_refuse("--threads is for zero bench adam, not for %s. Leave it out.",

@@ -14,7 +14,7 @@
 enum { BENCH_SAMPLES = 64 };
 
 struct bench {
-    bool full, quick, help;
+    bool full, quick, verify_spill, help;
     int threads;    /* 0: all that this process may use */
     int64_t params; /* of step */
     const char *nvme_path;

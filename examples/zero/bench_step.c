@@ -101,7 +101,7 @@ static struct zero_config config_of(const struct bench *b)
                                 .nvme_path = b->nvme_path};
 }
 
-/* A small model gives the same bits in files and in memory. */
+/* A small model gives the same bits in files, checked or not, and in memory. */
 static int check(const struct bench *b)
 {
     struct zero_digest here, there;
@@ -110,19 +110,21 @@ static int check(const struct bench *b)
     files.chunk = 1 << 14;
     files.log_level = ZERO_LOG_SILENT; /* the engine that is measured tells of its ring */
     int status = digest_of(&memory, &here);
-    if (!status)
+    for (int checked = 0; checked <= b->verify_spill && !status; checked++) {
+        files.verify_spill = checked;
         status = digest_of(&files, &there);
-    if (!status && memcmp(&here, &there, sizeof(here)) != 0)
-        status = tool_fail("Three steps with the state in files give other bits than in memory. "
-                           "This is a fault of the library or of the machine: do not train with "
-                           "it.");
+        if (!status && memcmp(&here, &there, sizeof(here)) != 0)
+            status = tool_fail("Three steps with the state in files give other bits than in "
+                               "memory. This is a fault of the library or of the machine: do not "
+                               "train with it.");
+    }
     return status;
 }
 
 /* ----------------------------------------------------------------- measure */
 
 struct series {
-    struct samples limit[LIMITS_MAX], seconds, bytes;
+    struct samples limit[LIMITS_MAX], seconds, bytes, checked;
 };
 
 static int64_t moved(const struct zero_stats *s)
@@ -151,10 +153,11 @@ static int step_once(struct model *m, double *seconds, double *bytes)
     return 0;
 }
 
-static int round_run(struct model *m, struct io_file *file, struct series *s)
+/* checked: the model whose pages are checked, or NULL. */
+static int round_run(struct model *m, struct model *checked, struct io_file *file, struct series *s)
 {
     int count;
-    double seconds = 0, bytes = 0;
+    double seconds = 0, bytes = 0, same = 0;
     const struct io_engine *limits = io_limits(&count);
     for (int i = 0; i < count; i++) {
         struct io_speed speed;
@@ -166,6 +169,11 @@ static int round_run(struct model *m, struct io_file *file, struct series *s)
         return 1;
     samples_add(&s->seconds, seconds);
     samples_add(&s->bytes, bytes);
+    if (!checked)
+        return 0;
+    if (step_once(checked, &seconds, &same))
+        return 1;
+    samples_add(&s->checked, seconds);
     return 0;
 }
 
@@ -189,15 +197,21 @@ static void print(const struct bench *b, const struct model *m, const struct ser
     snprintf(name, sizeof(name), "step_%lldM", (long long)(b->params >> 20));
     bench_seconds(name, samples_median(&s->bytes) / samples_median(&s->limit[best]),
                   samples_median(&s->seconds));
+    if (s->checked.count == 0)
+        return;
+    bench_note("limit of checked steps: the steps that check nothing");
+    snprintf(name, sizeof(name), "step_checked_%lldM", (long long)(b->params >> 20));
+    bench_seconds(name, samples_median(&s->seconds), samples_median(&s->checked));
 }
 
-static int measure(const struct bench *b, struct model *m, struct io_file *file)
+static int measure(const struct bench *b, struct model *m, struct model *checked,
+                   struct io_file *file)
 {
     static struct series s;
     int rounds = b->quick ? 1 : b->full ? 15 : 7;
     memset(&s, 0, sizeof(s));
     for (int r = 0; r <= rounds && !(r > 0 && bench_over(b)); r++) {
-        if (round_run(m, file, &s))
+        if (round_run(m, checked, file, &s))
             return 1;
         if (r == 0 && (b->full || tool_now() - b->started < WARM_SECONDS))
             memset(&s, 0, sizeof(s)); /* it warmed up; where it took long, it counts */
@@ -210,7 +224,7 @@ static int measure(const struct bench *b, struct model *m, struct io_file *file)
 
 int bench_step(const struct bench *b)
 {
-    struct model m = {0};
+    struct model m = {0}, checked = {0};
     struct io_file file;
     struct zero_config config = config_of(b);
     int status = check(b);
@@ -221,9 +235,14 @@ int bench_step(const struct bench *b)
     model_describe(&m, b->params);
     if (!status)
         status = engine_create(&m, &config);
+    model_describe(&checked, b->params);
+    config.verify_spill = true;
+    if (!status && b->verify_spill)
+        status = engine_create(&checked, &config);
     if (!status)
-        status = measure(b, &m, &file);
+        status = measure(b, &m, checked.z ? &checked : NULL, &file);
     zero_destroy(m.z);
+    zero_destroy(checked.z);
     io_file_close(&file);
     return status;
 }

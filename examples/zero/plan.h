@@ -18,7 +18,7 @@ struct plan_options {
     int accumulate, gather_slots, grad_slots, slots;
     int64_t chunk, host_bytes, device_memory;
     const char *nvme_path;
-    bool csv, help;
+    bool verify_spill, csv, help;
 };
 
 /* The list of tensors, without values: a plan needs shapes only. */

@@ -140,6 +140,7 @@ static struct zero_config config_of(const struct plan_options *o, int stage, enu
         .grad_slots = o->grad_slots,
         .nvme_path = o->nvme_path,
         .host_bytes = place == ZERO_NVME ? o->host_bytes : 0,
+        .verify_spill = o->verify_spill,
     };
 }
 
