@@ -258,7 +258,7 @@ GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"tests/memory.sh --self-test" "tests/memory.sh $(BUILD)/gpt2" \
 	"tests/machine.sh --self-test" "tests/neighbours.sh --self-test" \
 	"tests/machine.sh check $(BUILD)" "tests/neighbours.sh check $(BUILD)" \
-	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" \
+	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" "tests/verify.sh $(BUILD)/gpt2" \
 	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")

@@ -297,8 +297,8 @@ static int report_retries(struct run *r, const struct zero_stats *s)
     if (run_sum(r, s->io_retried, &sum))
         return -1;
     if (zero_rank(r->z) == 0 && sum > 0)
-        printf("%lld transfers failed and were tried again: look into the kernel's log (dmesg) of "
-               "the ranks that warned\n",
+        printf("transfers that failed and were tried again: %lld; look into the kernel's log "
+               "(dmesg) where a rank warned\n",
                (long long)sum);
     return 0;
 }
