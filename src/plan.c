@@ -370,7 +370,7 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
                                    .units = l->units,
                                    .chunks = (int)p->live,
                                    .chunks_in_ram = (int)p->resident};
-    if (p->chunks > 1 << 30)
+    if (p->chunks > PLAN_CHUNKS_MAX)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".chunk is %lld elements, which cuts this model into %lld chunks. Use a "
                          "larger .chunk.",

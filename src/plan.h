@@ -16,7 +16,8 @@
 #include "src/config.h"
 #include "src/layout.h"
 
-#define PLAN_SLOTS_MAX 64
+#define PLAN_SLOTS_MAX  64
+#define PLAN_CHUNKS_MAX (1 << 24) /* the engine has tables of some 2 KB for each */
 
 /* A stretch of a part's shard that lies in one chunk: how parameters on NVMe
  * are fetched. */

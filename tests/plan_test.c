@@ -258,12 +258,31 @@ START_TEST(cases_cover_every_switch)
 }
 END_TEST
 
+/* More chunks than an engine has tables for, and the most: neither takes long to say. */
+START_TEST(chunks_have_a_bound)
+{
+    struct zero_param param = {.name = "x", .ndim = 1, .shape = {(int64_t)64 << 24}};
+    const struct zero_config config = {
+        .size = sizeof(config), .stage = 3, .offload = ZERO_NVME, .chunk = 64};
+    struct zero_plan plan;
+    char error[512];
+    ck_assert_int_eq(zero_plan_make(&param, 1, &config, 1, 1, &plan, error, sizeof(error)),
+                     ZERO_OK);
+    ck_assert_int_eq(plan.chunks, 1 << 24);
+    param.shape[0]++;
+    ck_assert_int_eq(zero_plan_make(&param, 1, &config, 1, 1, &plan, error, sizeof(error)),
+                     ZERO_ERR_ARGUMENT);
+    ck_assert_msg(strstr(error, "cuts this model into 16777217 chunks") != NULL, "%s", error);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan");
     TCase *tests = tcase_create("by hand");
     tcase_add_test(tests, plans_are_what_the_hand_says);
     tcase_add_test(tests, cases_cover_every_switch);
+    tcase_add_test(tests, chunks_have_a_bound);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }
