@@ -246,6 +246,7 @@ bench: all
 STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
 	$(foreach s,style layers errors,"tests/check_$s.sh --self-test" tests/check_$s.sh)
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
+sampled = $(patsubst %/soak_test,"ZERO_TEST_SHORT=1 %/soak_test",$(call suites,$(1)))
 mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
 MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
@@ -276,7 +277,7 @@ SAN_EQUAL = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_
 check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILD)-$b/tests/equal_test && )true
-	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(SAN_EQUAL) \
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call sampled,$(BUILD)) $(SAN_EQUAL) \
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 # Under a sanitizer a sample of the long products is enough, of numbers of ranks, and
