@@ -85,7 +85,7 @@ TESTS := $(SUITES:%=$(BUILD)/tests/%)
 # -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
 ifeq ($(CHECK),1)
-tests: $(TESTS) $(HELPERS)
+tests: $(TESTS) $(HELPERS) $(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
 else
 tests: report
 	@echo "The tests need Check: make deps installs it." >&2; exit 1
@@ -171,6 +171,12 @@ $(patsubst %,$(BUILD)/tests/%_test,model numeric options text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 .PRECIOUS: $(BUILD)/obj/%.o
 
+# What a rank of tests/dying.sh is hit by.
+$(BUILD)/tests/hit.so: $(BUILD)/obj/tests/hit.o $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -shared -ldl -o $@
+
 # A program of its own, of check-scale.
 $(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -253,6 +259,9 @@ RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONL
 
 # Suites that run programs as users do, under mpirun where there is one.
 MATRIX := tests/equal/matrix.sh
+HIT := $(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
+DYING = $(if $(HIT),"tests/dying.sh --self-test" "tests/dying.sh $(BUILD)/gpt2 $(HIT)")
+DYING_ALL = $(if $(HIT),"tests/dying.sh $(BUILD)/gpt2 $(HIT) all")
 GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"$(MATRIX) --self-test $(BUILD)/gpt2" \
 	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
@@ -278,7 +287,7 @@ check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILD)-$b/tests/equal_test && )true
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call sampled,$(BUILD)) $(SAN_EQUAL) \
-		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
+		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) $(DYING) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 # Under a sanitizer a sample of the long products is enough, of numbers of ranks, and
 # of transfers that are long because counts are.
@@ -290,7 +299,7 @@ check-all-now: all tests
 	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		tests $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
-		$(GPT2_RUNS) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
+		$(GPT2_RUNS) $(DYING) $(DYING_ALL) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
 		$(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
 		$(foreach b,address thread,$(call sanitized,$b)) $(ERRORS_SEEN)
 

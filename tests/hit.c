@@ -65,7 +65,8 @@ int MPI_Finalize(void)
 }
 
 /* Of the ring posix: initial values, then updates. */
-ssize_t pwrite(int fd, const void *buffer, size_t bytes, off_t offset)
+__attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *buffer, size_t bytes,
+                                                      off_t offset)
 {
     ssize_t (*next)(int, const void *, size_t, off_t);
     *(void **)&next = dlsym(RTLD_NEXT, "pwrite");

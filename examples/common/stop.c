@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Handlers run on any thread, also on an engine's: all that they share is atomic. */
+/* There are no handlers. A handler's frame is pushed where the stack pointer of
+ * the interrupted thread points, and within oneDNN's matrix products that is
+ * memory of the heap, whose contents it would destroy. */
 #include "examples/common/stop.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
+#include <unistd.h>
 
-#define AGAIN_MS 1000 /* from the first signal to one that is meant as another */
+#define AGAIN_SECONDS 1.0 /* from the first signal to one that is meant as another */
 
 /* By their votes' bits. */
 static const struct {
@@ -17,32 +21,71 @@ static const struct {
 
 enum { SIGNALS = sizeof(signals) / sizeof(*signals) };
 
-static _Atomic(struct zero *) watched;
-static atomic_llong first_ms; /* 0: no signal has come */
+static atomic_bool running; /* a run has begun */
 static atomic_int asked;
+/* The engine is not destroyed while its deadline is set. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct zero *watched;
 
-static void take_note(int number)
+static double seconds_now(void)
 {
     struct timespec t;
-    long long none = 0;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    long long now = (long long)t.tv_sec * 1000 + t.tv_nsec / 1000000 + 1;
-    if (atomic_compare_exchange_strong(&first_ms, &none, now)) {
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* As if nobody had waited for it. */
+static void end_by(int number)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    signal(number, SIG_DFL);
+    kill(getpid(), number);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+}
+
+static void *take_signals(void *set)
+{
+    for (double first = 0;;) {
+        int number;
+        if (sigwait(set, &number))
+            continue;
+        double now = seconds_now();
+        if (!atomic_load(&running) || (first > 0 && now - first >= AGAIN_SECONDS))
+            end_by(number);
+        if (first > 0)
+            continue;
+        first = now;
         atomic_store(&asked, number);
-        zero_set_deadline(atomic_load(&watched), STOP_DEADLINE);
-    } else if (now - none >= AGAIN_MS) {
-        signal(number, SIG_DFL);
-        raise(number); /* comes when this handler returns */
+        pthread_mutex_lock(&lock);
+        zero_set_deadline(watched, STOP_DEADLINE);
+        pthread_mutex_unlock(&lock);
     }
+    return NULL;
+}
+
+void stop_begin(void)
+{
+    static sigset_t set;
+    pthread_t thread;
+    sigemptyset(&set);
+    for (int i = 0; i < SIGNALS; i++)
+        sigaddset(&set, signals[i].number);
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* here and in all threads to come */
+    if (pthread_create(&thread, NULL, take_signals, &set))
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    else
+        pthread_detach(thread);
 }
 
 void stop_watch(struct zero *z)
 {
-    struct sigaction action = {.sa_handler = take_note, .sa_flags = SA_RESTART};
-    atomic_store(&watched, z);
-    sigemptyset(&action.sa_mask);
-    for (int i = 0; z && i < SIGNALS; i++)
-        sigaction(signals[i].number, &action, NULL);
+    pthread_mutex_lock(&lock);
+    watched = z;
+    pthread_mutex_unlock(&lock);
+    if (z)
+        atomic_store(&running, true);
 }
 
 int stop_asked(void)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ends a run well when it is told to, by SIGTERM or SIGINT: the first is noted,
- * for the ranks to vote on, and shortens what this one waits for another. A
- * second one, a second later or more, ends the process as if nobody had caught
- * it; what comes sooner is the same request by another way (timeout signals a
- * process and its group, a batch system the launcher and its ranks). */
+/* Ends a run well when it is told to, by SIGTERM or SIGINT. Before there is a run
+ * they end the process, as ever. Then the first is noted, for the ranks to vote
+ * on, and shortens what this one waits for another. A second one, a second later
+ * or more, ends the process; what comes sooner is the same request by another way
+ * (timeout signals a process and its group, a batch system launcher and ranks). */
 #ifndef EXAMPLES_COMMON_STOP_H
 #define EXAMPLES_COMMON_STOP_H
 
@@ -11,7 +11,11 @@
 
 enum { STOP_DEADLINE = 10 }; /* seconds that a rank waits for another from then on */
 
-/* From now on, with z's deadline shortened; NULL: an engine is there no more. */
+/* First of all, before there are threads: from now on a thread of its own takes
+ * these signals, and no other. */
+void stop_begin(void);
+
+/* A run has begun, and z is its engine; NULL: which is no more. */
 void stop_watch(struct zero *z);
 
 /* The signal that this rank was sent; 0: none. */

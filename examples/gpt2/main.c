@@ -64,6 +64,7 @@ int main(int argc, char **argv)
 {
     struct arguments a;
     char error[512] = "";
+    stop_begin();
     int rank = launch_find().rank;
     signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and is told */
     if (arguments_parse(&a, argc, argv, error, sizeof(error))) {

@@ -1,0 +1,357 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Ranks that die, stop or are told to end: tests/dying.sh GPT2 HIT [all] | --self-test
+# HIT is tests/hit.c, which lets a rank signal itself at a call of its own. Each
+# run ends by itself, with its status and its sentences, and leaves no process, no
+# file, nothing of Open MPI; log and trace are whole, or there is none. What Open
+# MPI does leave, when mpirun itself is killed, is its own: a session folder and
+# segments. make check runs it: make check ONLY=dying.sh; make check-all runs all.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+. tests/support/verdicts.sh
+limit=90 settling=100 # seconds for a run: a hang is longer
+
+mkdir "$scratch/files" "$scratch/shared" "$scratch/session"
+export OMPI_MCA_btl_vader_backing_directory=$scratch/shared
+export OMPI_MCA_orte_tmpdir_base=$scratch/session
+job= hit=
+ulimit -c 0
+model=(--layers 2 --channels 32 --seq 32 --batch 1 --data LICENSE --stage 3 --offload nvme)
+model+=(--ring posix --nvme-path "$scratch/files" --quiet)
+model+=(--log "$scratch/log.csv" --trace "$scratch/trace.json")
+
+# The ids of processes that we started and that are still there.
+left_running() {
+    # shellcheck disable=SC2062 # these are files
+    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$scratch/files" | sed 's/[^0-9]//g'
+}
+
+clean_up() {
+    local pid
+    for pid in $(left_running); do
+        kill -KILL "$pid"
+    done
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
+
+# Starts a run; its job is in $job.
+start() { # ranks, options
+    local launch=() options
+    read -ra options <<<"$2"
+    rm -f "$scratch/log.csv" "$scratch/trace.json"
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1" ${hit:+-x "LD_PRELOAD=$preload"}
+        ${hit:+-x "HIT=$hit"})
+    timeout -k 5 "$limit" "${launch[@]}" "$gpt2" "${model[@]}" "${options[@]}" \
+        >"$scratch/out" 2>"$scratch/err" </dev/null &
+    job=$!
+}
+
+until_true() { # a command, asked while the job lives; or else ends it
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        "$@" && return
+        kill -0 "$job" 2>/dev/null || return
+        sleep 0.05
+    done
+    kill "$job"
+}
+
+rows() { [ -s "$scratch/log.csv" ] && [ "$(wc -l <"$scratch/log.csv")" -gt "$1" ]; }
+
+# The process of a rank; mpirun and timeout name the files, too. 0 would be ours.
+rank_pid() { # rank, of ranks
+    local pid
+    for pid in $(left_running); do
+        [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$gpt2")" ] || continue
+        [ "$2" = 1 ] || grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" || continue
+        echo "$pid" && return
+    done
+}
+
+stopped() { grep -qs '^State:.T' "/proc/$(rank_pid "$1" "$2")/status"; }
+
+mpirun_pid() {
+    local pid
+    for pid in $(left_running); do
+        [[ $(readlink "/proc/$pid/exe") != *orterun && $(readlink "/proc/$pid/exe") != *mpirun ]] ||
+            echo "$pid"
+    done
+}
+
+# --------------------------------------------------------------------- verdicts
+
+# Standard error, without what Open MPI says when a peer dies.
+said() { sed -e '/^\[[^]]*:[0-9]*\] /d' -e '/Using pread and pwrite instead\.$/d' "$scratch/err"; }
+
+# Rows are whole and numbered; with a number, so many.
+log_faults() {
+    [ -e "$scratch/log.csv" ] || return
+    [ -z "$(tail -c 1 "$scratch/log.csv")" ] || echo "the log ends within a row"
+    awk -F, -v rows="$1" 'NF != 15 || (NR > 1 && $1 != NR - 1) { print "a row of the log: " $0 }
+        END { if (rows != "" && NR != rows + 1) print NR - 1 " rows, and " rows " steps" }' \
+        "$scratch/log.csv"
+}
+
+trace_faults() {
+    ! ls "$scratch" | grep '\.part$' || echo "is left of a trace"
+    [ -e "$scratch/trace.json" ] || return
+    head -c 15 "$scratch/trace.json" | grep -q '^{"displayTimeUn' || echo "the trace has no begin"
+    [ "$(tail -n 1 "$scratch/trace.json")" = "]}" ] || echo "the trace has no end"
+    command -v python3 >/dev/null || return
+    python3 -m json.tool "$scratch/trace.json" 2>&1 >/dev/null | sed 's/^/the trace: /'
+}
+
+left() {
+    ls -A "$scratch/files" "$scratch/shared" "$scratch/session" | grep -v ':$' | grep .
+    left_running | sed 's/^/still running: process /'
+}
+
+# A process that was killed is gone soon.
+settle() {
+    local tries
+    for ((tries = 0; tries < settling; tries++)); do
+        [ -n "$(left)" ] || return
+        sleep 0.05
+    done
+}
+
+# What is wrong with how a run ended, in lines. The pattern is the whole of what
+# was said, line by line in the order of the ranks; digest: none, or that line.
+faults() { # expected status, status, pattern, digest, rows
+    [ "$2" = "$1" ] || echo "exit status $2, expected $1"
+    echo "$(said | sort | tr '\n' '~')" | grep -qE "^$3\$" || echo "was said: $(said)"
+    [ "$(grep '^digest' "$scratch/out")" = "$4" ] || echo "digest: $(grep '^digest' "$scratch/out")"
+    log_faults "$5"
+    trace_faults
+    settle
+    left
+}
+
+ends() { # name, expected status, pattern, digest, rows
+    local status wrong
+    wait "$job"
+    status=$?
+    wrong=$(faults "$2" "$status" "$3" "${4-}" "${5-}")
+    verdict "$([ -z "$wrong" ]; echo $?)" "$1: $wrong"
+    rm -rf "$scratch/files/"* "$scratch/shared/"* "$scratch/session/"*
+}
+
+# Steps that the sentence of a run that was stopped tells of.
+steps_told() { sed -n 's/^rank 0: SIG[A-Z]* stopped all ranks after step \([0-9]*\) of.*/\1/p' "$scratch/err"; }
+
+ends_well() { # name, expected status, SIGNAL
+    wait "$job"
+    local status=$?
+    job=
+    (exit "$status") & job=$!
+    [ -e "$scratch/trace.json" ] || echo "a run without a trace" >>"$scratch/err"
+    ends "$1" "$2" "rank 0: $3 stopped all ranks after step [0-9]+ of 1000000\. The [^~]*~" "" \
+        "$(steps_told)"
+}
+
+# ------------------------------------------------------------------------ cases
+
+# What stands where a rank is hit; counted in a model of 4 units.
+moments() {
+    cat <<'LIST'
+creation|MPI_Comm_dup 1
+forward|MPI_Isend 60
+update|pwrite 7
+verdict|MPI_Iallreduce 9
+end|MPI_Comm_free 2
+LIST
+}
+
+dies() { # ranks, rank, moment, SIGNAL, status
+    local digest=
+    hit="$2 $(moments | sed -n "s/^$3|//p") $(kill -l "$4")"
+    start "$1" "--steps 6"
+    [ "$3" != end ] || digest='digest.*'
+    wait "$job"
+    local status=$?
+    (exit "$status") & job=$!
+    [ -z "$digest" ] || digest=$(grep '^digest' "$scratch/out")
+    ends "rank $2 of $1 dies of SIG$4, $3" "$5" "(rank [0-9]+: [^~]*~)*" "$digest"
+    hit=
+}
+
+hangs() { # ranks, rank, moment, deadline
+    local overdue="rank $2 did not arrive at the [a-z_ -]*( of unit [0-9])? within $4 s"
+    hit="$2 $(moments | sed -n "s/^$3|//p") $(kill -l STOP)"
+    start "$1" "--steps 6 --deadline $4"
+    ends "rank $2 of $1 hangs, $3" 1 \
+        "(rank [0-9]+: ($overdue|(after SIGTERM: )?rank [0-9]+ gave up)[^~]*~)*rank [0-9]+: $overdue[^~]*~(rank [0-9]+: ($overdue|(after SIGTERM: )?rank [0-9]+ gave up)[^~]*~)*"
+    hit=
+}
+
+# Nobody is overdue who comes within the deadline.
+pauses() {
+    local calm
+    start 2 "--steps 6"
+    wait "$job"
+    calm=$(grep '^digest' "$scratch/out")
+    verdict "$([ -n "$calm" ]; echo $?)" "an undisturbed run failed: $(cat "$scratch/err")"
+    hit="1 MPI_Isend 60 $(kill -l STOP)"
+    start 2 "--steps 6 --deadline 60"
+    until_true stopped 1 2
+    kill -CONT "$(rank_pid 1 2)"
+    ends "rank 1 stops for a while" 0 "" "$calm" 6
+    hit=
+}
+
+# A job that was suspended goes on: nobody waited meanwhile.
+suspended() { # deadline
+    local pids
+    start 2 "--steps 1000000 --deadline $1"
+    until_true rows 3
+    pids="$(rank_pid 0 2) $(rank_pid 1 2)"
+    # shellcheck disable=SC2086 # two of them
+    kill -STOP $pids
+    until_true stopped 1 2
+    sleep $(($1 + 1))
+    # shellcheck disable=SC2086
+    kill -CONT $pids
+    until_true rows $(($(wc -l <"$scratch/log.csv") + 3))
+    # shellcheck disable=SC2086
+    kill -TERM $pids
+    ends_well "a suspended run goes on" 143 SIGTERM
+}
+
+told() { # ranks, SIGNAL, ranks that are sent it
+    local rank pids=
+    start "$1" "--steps 1000000"
+    until_true rows 3
+    for rank in $3; do
+        pids+=" $(rank_pid "$rank" "$1")"
+    done
+    # shellcheck disable=SC2086 # several; each twice, as timeout does
+    kill -s "$2" $pids $pids
+    ends_well "$1 ranks, SIG$2 to rank $3" $((128 + $(kill -l "$2"))) "SIG$2"
+}
+
+# Before there is a run a signal ends the process. mpirun then speaks of it.
+told_early() {
+    hit="1 MPI_Comm_dup 1 $(kill -l TERM)"
+    start 2 "--steps 6"
+    ends "SIGTERM before there is a run" 143 ""
+    hit=
+}
+
+# mpirun sends SIGTERM after a time of its own, SIGKILL after as much again.
+told_mpirun() { # SIGNAL, seconds
+    OMPI_MCA_odls_base_sigkill_timeout=$2 start 2 "--steps 1000000"
+    until_true rows 3
+    kill -s "$1" "$(mpirun_pid)"
+    ends_well "SIG$1 to mpirun" 1 SIGTERM
+}
+
+# A peer does not come, and the run is told to end.
+told_in_vain() { # how often
+    local name="SIGTERM while rank 1 hangs, sent $1 times"
+    hit="1 MPI_Isend 60 $(kill -l STOP)"
+    start 2 "--steps 1000000"
+    until_true stopped 1 2
+    kill -TERM "$(rank_pid 0 2)"
+    if [ "$1" = 1 ]; then
+        ends "$name" 1 "rank 0: after SIGTERM: rank 1 did not arrive at the [^~]* within 10 s[^~]*~(rank 1: [^~]*~)?"
+    else
+        sleep 1.5
+        kill -TERM "$(rank_pid 0 2)"
+        ends "$name" 143 ""
+    fi
+    hit=
+}
+
+some() {
+    dies 2 1 creation KILL 137
+    dies 3 1 forward SEGV 139
+    dies 4 2 update KILL 137
+    dies 2 0 end KILL 137
+    hangs 3 1 forward 2
+    pauses
+    suspended 1
+    told 1 TERM 0
+    told 2 INT 1
+    told_early
+    told_in_vain 2
+}
+
+every() {
+    local moment ranks=2
+    while IFS='|' read -r moment _; do
+        dies "$ranks" 1 "$moment" KILL 137
+        dies $((ranks % 3 + 2)) 0 "$moment" SEGV 139
+        ranks=$((ranks % 3 + 2))
+    done < <(moments)
+    hangs 2 0 verdict 5
+    hangs 4 2 forward 5
+    pauses
+    suspended 5
+    told 2 TERM "0 1"
+    told 4 TERM 2
+    told 3 INT "0 1 2"
+    told_mpirun TERM 10
+    told_mpirun INT 10
+    told_in_vain 1
+    told_in_vain 2
+}
+
+# -------------------------------------------------------------------- self-test
+
+# Programs in gpt2's place, of whom status 1 and "rank 0: so." are expected; ok: nothing else.
+broken() {
+    cat <<'LIST'
+ok|echo "rank 0: so." >&2; exit 1
+ok|echo "rank 0: so." >&2; head -c 99 /dev/zero | tr '\0' , | head -c 14 >log.csv; echo >>log.csv; exit 1
+WRONG|echo "rank 0: so." >&2; exit 2
+WRONG|exit 1
+WRONG|echo "rank 1: so." >&2; exit 1
+WRONG|echo "rank 0: so." >&2; echo "rank 1: so." >&2; exit 1
+WRONG|echo "rank 0: so." >&2; echo digest; exit 1
+WRONG|echo "rank 0: so." >&2; touch files/a; exit 1
+WRONG|echo "rank 0: so." >&2; touch shared/a; exit 1
+WRONG|echo "rank 0: so." >&2; mkdir session/a; exit 1
+WRONG|echo "rank 0: so." >&2; touch trace.json; exit 1
+WRONG|echo "rank 0: so." >&2; echo "{" >trace.json; exit 1
+WRONG|echo "rank 0: so." >&2; touch trace.json.part; exit 1
+WRONG|echo "rank 0: so." >&2; echo 1,2 >log.csv; exit 1
+WRONG|echo "rank 0: so." >&2; printf ,,,,,,,,,,,,,, >log.csv; exit 1
+WRONG|echo "rank 0: so." >&2; (exec -a "$PWD/files" sleep 60 >/dev/null 2>&1) & exit 1
+WRONG|exec sleep 60
+LIST
+}
+
+self_test() {
+    local expected script got pid tested=0 missed=0
+    gpt2=$scratch/gpt2
+    while IFS='|' read -r expected script; do
+        printf '#!/bin/bash\ncd %s || exit\nrm -f trace* log.csv\n%s\n' "$scratch" "$script" >"$gpt2"
+        chmod +x "$gpt2"
+        limit=2 checks=0 failures=0
+        start 1 ""
+        ends "a program" 1 "rank 0: so\.~" >/dev/null
+        got=ok
+        [ "$failures" = 0 ] || got=WRONG
+        for pid in $(left_running); do
+            kill -KILL "$pid"
+        done
+        tested=$((tested + 1))
+        [ "$got" = "$expected" ] && continue
+        missed=$((missed + 1))
+        echo "expected $expected of: $script"
+    done < <(broken)
+    checks=$tested failures=$missed
+}
+
+if [ "${1-}" = --self-test ]; then
+    settling=5
+    self_test
+else
+    gpt2=${1:?"give gpt2: tests/dying.sh GPT2 HIT [all] | --self-test"}
+    preload=$(readlink -f "${2:?"give what tests/hit.c becomes"}")
+    have_ranks 2 "all of it" || { verdict 0 "" && closing && exit; }
+    if [ "${3-}" = all ]; then every; else some; fi
+fi
+closing
