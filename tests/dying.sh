@@ -186,6 +186,16 @@ hangs() { # ranks, rank, moment, deadline
     hit=
 }
 
+# MPI's own end has a deadline, too, of ten seconds or more.
+hangs_at_end() {
+    hit="1 MPI_Finalize 1 $(kill -l STOP)"
+    start 2 "--steps 6 --deadline 1"
+    wait "$job"
+    (exit $?) & job=$!
+    ends "rank 1 hangs in the end" 142 "" "$(grep '^digest' "$scratch/out")" 6
+    hit=
+}
+
 # Nobody is overdue who comes within the deadline.
 pauses() {
     local calm
@@ -287,6 +297,7 @@ every() {
     done < <(moments)
     hangs 2 0 verdict 5
     hangs 4 2 forward 5
+    hangs_at_end
     pauses
     suspended 5
     told 2 TERM "0 1"

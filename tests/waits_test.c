@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How waits for another rank end: when it stops arriving, when its engine is
+ * destroyed, when the deadline is changed meanwhile; and that nobody is overdue
+ * who is only slow, or for whom nobody waited. Every rank's sentence is read.
+ */
+#include <check.h>
+#include <pthread.h>
+#include <regex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/engine.h"
+#include "tests/support/ranks.h"
+#include "tests/support/suite.h"
+
+#define UNITS    4
+#define ELEMENTS 320
+#define RANKS    3
+#define BAD      1 /* the rank that something happens to */
+
+/* Before which call. */
+enum moment { CREATE, FORWARD, BACKWARD, STEP, MEAN, DIGEST, MOMENTS };
+
+static const struct {
+    const char *what;
+    bool open; /* within a step: who destroys the engine gives up */
+} moments[MOMENTS] = {
+    [CREATE] = {"zero_create", false},       [FORWARD] = {"gather of unit 2", false},
+    [BACKWARD] = {"reduce of unit 1", true}, [STEP] = {"verdict", true},
+    [MEAN] = {"zero_mean", false},           [DIGEST] = {"zero_digest", false},
+};
+
+struct trial;
+
+struct rank {
+    struct trial *trial;
+    int rank;
+    pthread_t thread;
+    struct zero *z;
+    int status;
+    char text[sizeof(((struct error *)0)->text)];
+};
+
+struct trial {
+    struct zero_config config;
+    enum moment moment;
+    void (*happens)(struct rank *r); /* to BAD, at the moment */
+    pthread_mutex_t lock;            /* of what follows */
+    pthread_cond_t changed;
+    int ended;  /* ranks with a status */
+    int called; /* a test's own count */
+    struct rank rank[RANKS];
+};
+
+/* ------------------------------------------------------------------ training */
+
+static void come_to(struct rank *r, enum moment moment)
+{
+    if (r->rank == BAD && r->trial->moment == moment && r->trial->happens)
+        r->trial->happens(r);
+}
+
+static int forward(struct rank *r)
+{
+    int status = ZERO_OK;
+    for (int u = 0; !status && u < UNITS; u++) {
+        if (u == 2)
+            come_to(r, FORWARD);
+        status = zero_acquire(r->z, u);
+        if (!status)
+            status = zero_release(r->z, u);
+    }
+    return status;
+}
+
+static int backward(struct rank *r)
+{
+    int status = ZERO_OK;
+    for (int u = UNITS - 1; !status && u >= 0; u--) {
+        if (u == 1)
+            come_to(r, BACKWARD);
+        float *g = zero_grad_data(r->z, u);
+        for (int i = 0; g && i < ELEMENTS; i++)
+            g[i] = (float)(i + r->rank);
+        status = g ? zero_reduce(r->z, u) : r->z->error.status;
+    }
+    return status;
+}
+
+static int train(struct rank *r)
+{
+    struct zero_digest digest;
+    double one = 1, mean;
+    int status = zero_set_adam(r->z, 0, &(struct zero_adam){.lr = .01, .eps = 1e-8});
+    for (int step = 0; !status && step < 2; step++) {
+        status = forward(r);
+        if (!status)
+            status = backward(r);
+        come_to(r, STEP);
+        if (!status)
+            status = zero_step(r->z, NULL);
+    }
+    come_to(r, MEAN);
+    if (!status)
+        status = zero_mean(r->z, &one, 1, &mean);
+    come_to(r, DIGEST);
+    return status ? status : zero_digest(r->z, &digest);
+}
+
+/* ------------------------------------------------------------------ the ranks */
+
+static int create(struct rank *r, struct zero_comm *comm)
+{
+    static const char *const names[UNITS] = {"a", "b", "c", "d"};
+    struct zero_param params[UNITS];
+    struct zero_config config = r->trial->config;
+    for (int u = 0; u < UNITS; u++)
+        params[u] =
+            (struct zero_param){.name = names[u], .unit = u, .ndim = 1, .shape = {ELEMENTS}};
+    config.size = sizeof(config);
+    config.comm = comm;
+    config.threads = 1;
+    config.gather_slots = 1; /* nothing is gathered ahead */
+    config.grad_slots = UNITS;
+    come_to(r, CREATE);
+    return zero_create(&r->z, params, UNITS, &config);
+}
+
+static void end(struct rank *r, int status)
+{
+    struct trial *t = r->trial;
+    r->status = status;
+    snprintf(r->text, sizeof(r->text), "%s", zero_last_error(r->z));
+    pthread_mutex_lock(&t->lock);
+    t->ended++;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static struct zero *signalled;
+
+static void on_signal(int number)
+{
+    (void)number;
+    zero_set_deadline(signalled, 1);
+}
+
+static void rank_body(int rank, struct zero_comm *comm, void *arg)
+{
+    struct trial *t = arg;
+    struct rank *r = &t->rank[rank];
+    sigset_t none;
+    sigemptyset(&none); /* ranks' threads take no signals unless they say so */
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    *r = (struct rank){.trial = t, .rank = rank, .thread = pthread_self()};
+    int status = create(r, comm);
+    if (!status)
+        status = train(r);
+    if (r->z)
+        end(r, status);
+    zero_destroy(r->z);
+}
+
+static void run(struct trial *t)
+{
+    signal(SIGUSR1, on_signal);
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->changed, NULL);
+    ranks_run(RANKS, rank_body, t);
+}
+
+static void wait_for(struct trial *t, const int *counter, int value)
+{
+    pthread_mutex_lock(&t->lock);
+    while (*counter < value)
+        pthread_cond_wait(&t->changed, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void call(struct trial *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->called++;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* -------------------------------------------------------------- the sentences */
+
+static bool matches(const char *text, const char *pattern)
+{
+    regex_t r;
+    ck_assert(!regcomp(&r, pattern, REG_EXTENDED | REG_NOSUB));
+    bool does = !regexec(&r, text, 0, NULL, 0);
+    regfree(&r);
+    return does;
+}
+
+/* Who saw the deadline pass; else r was told of the first to give up. */
+static bool overdue(const struct rank *r, const char *within)
+{
+    char pattern[256];
+    snprintf(pattern, sizeof(pattern),
+             "^rank %d did not arrive at the %s %s \\(rank %d waited\\)\\. Look for", BAD,
+             moments[r->trial->moment].what, within, r->rank);
+    if (matches(r->text, pattern)) {
+        ck_assert_int_eq(r->status, ZERO_ERR_DEADLINE);
+        return true;
+    }
+    ck_assert_msg(matches(r->text, "^rank [0-9] gave up before message [0-9]+\\. Its own"),
+                  "rank %d: %s", r->rank, r->text);
+    ck_assert_int_eq(r->status, ZERO_ERR_COMM);
+    return false;
+}
+
+static void expect_overdue(const struct trial *t, const char *within)
+{
+    int saw = 0;
+    for (int r = 0; r < RANKS; r++)
+        saw += r != BAD && overdue(&t->rank[r], within);
+    ck_assert_int_ge(saw, 1);
+}
+
+/* ------------------------------------------------------- a rank that is gone */
+
+static void hang(struct rank *r)
+{
+    wait_for(r->trial, &r->trial->ended, RANKS - 1);
+}
+
+/* It comes back when the others have given up, and hears of it. */
+START_TEST(a_rank_that_hangs_is_named)
+{
+    struct trial t = {
+        .config = {.stage = 3, .deadline_seconds = 2}, .moment = (enum moment)_i, .happens = hang};
+    run(&t);
+    expect_overdue(&t, "within 2 s");
+    ck_assert_msg(matches(t.rank[BAD].text, "^rank [02] gave up before message"), "rank %d: %s",
+                  BAD, t.rank[BAD].text);
+}
+END_TEST
+
+static void destroy(struct rank *r)
+{
+    end(r, ZERO_OK);
+    zero_destroy(r->z);
+    r->z = NULL;
+    wait_for(r->trial, &r->trial->ended, RANKS);
+    pthread_exit(NULL);
+}
+
+/* Within a step the others are told at once, else their deadline tells them. */
+START_TEST(an_engine_that_is_destroyed_ends_the_others)
+{
+    bool open = moments[_i].open;
+    struct trial t = {.config = {.stage = 3, .deadline_seconds = open ? 300 : 1},
+                      .moment = (enum moment)_i,
+                      .happens = destroy};
+    run(&t);
+    if (!open)
+        expect_overdue(&t, "within 1 s");
+    for (int r = 0; r < RANKS && open; r++)
+        ck_assert_msg(r == BAD || matches(t.rank[r].text, "^rank [0-2] gave up before message"),
+                      "rank %d: %s", r, t.rank[r].text);
+}
+END_TEST
+
+/* --------------------------------------------------------- zero_set_deadline */
+
+/* The others wait for 300 seconds, when this makes it one. */
+static void shorten(struct rank *r)
+{
+    struct trial *t = r->trial;
+    while (!t->rank[0].z || !t->rank[2].z || !queues_waited_for(t->rank[0].z->queues) ||
+           !queues_waited_for(t->rank[2].z->queues))
+        usleep(1000);
+    ck_assert_int_eq(zero_set_deadline(t->rank[0].z, 1), ZERO_OK);
+    hang(r);
+}
+
+static void shorten_by_signal(struct rank *r)
+{
+    struct trial *t = r->trial;
+    while (!t->rank[0].z || !queues_waited_for(t->rank[0].z->queues))
+        usleep(1000);
+    signalled = t->rank[0].z;
+    pthread_kill(t->rank[0].thread, SIGUSR1);
+    hang(r);
+}
+
+START_TEST(a_wait_under_way_is_shortened)
+{
+    struct trial t = {.config = {.stage = 3},
+                      .moment = _i < 2 ? FORWARD : STEP,
+                      .happens = _i % 2 ? shorten_by_signal : shorten};
+    run(&t);
+    expect_overdue(&t, "within 1 s");
+    ck_assert_msg(matches(t.rank[0].text, "or give zero_set_deadline more\\.$"), "%s",
+                  t.rank[0].text);
+}
+END_TEST
+
+START_TEST(a_deadline_is_a_second_or_more)
+{
+    struct zero_param p = {.name = "a", .ndim = 1, .shape = {64}};
+    struct zero *z;
+    ck_assert_int_eq(zero_set_deadline(NULL, 5), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_init(&z, &p, 1, .stage = 0), ZERO_OK);
+    ck_assert_int_eq(zero_release(z, 0), ZERO_ERR_STATE);
+    char *sentence = strdup(zero_last_error(z));
+    ck_assert_int_eq(zero_set_deadline(z, 0), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_set_deadline(z, -5), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(engine_deadline(z), 300);
+    ck_assert_int_eq(zero_set_deadline(z, 7), ZERO_OK);
+    ck_assert_int_eq(engine_deadline(z), 7);
+    ck_assert_str_eq(zero_last_error(z), sentence);
+    free(sentence);
+    zero_destroy(z);
+}
+END_TEST
+
+/* -------------------------------------------------------- nobody is overdue */
+
+static void expect_well(const struct trial *t)
+{
+    for (int r = 0; r < RANKS; r++)
+        ck_assert_msg(!t->rank[r].status, "rank %d: %s", r, t->rank[r].text);
+}
+
+/* BAD stays away while the others have reduces under way, but are busy with
+ * something else: they do not wait. */
+static void stay_away(struct rank *r)
+{
+    wait_for(r->trial, &r->trial->called, RANKS - 1);
+}
+
+static int busy_body(struct rank *r)
+{
+    if (r->rank == BAD) {
+        come_to(r, STEP);
+    } else {
+        sleep(2);
+        call(r->trial);
+        wait_for(r->trial, &r->trial->called, RANKS); /* until BAD has come, too */
+    }
+    return ZERO_OK;
+}
+
+static void busy_rank(int rank, struct zero_comm *comm, void *arg)
+{
+    struct trial *t = arg;
+    struct rank *r = &t->rank[rank];
+    *r = (struct rank){.trial = t, .rank = rank};
+    int status = create(r, comm);
+    if (!status)
+        status = zero_set_adam(r->z, 0, &(struct zero_adam){.lr = .01, .eps = 1e-8});
+    if (!status && rank != BAD)
+        status = backward(r);
+    if (!status)
+        status = busy_body(r);
+    if (!status && rank == BAD) {
+        status = backward(r);
+        call(t);
+    }
+    if (!status)
+        status = zero_step(r->z, NULL);
+    end(r, status);
+    zero_destroy(r->z);
+}
+
+START_TEST(who_computes_does_not_wait)
+{
+    struct trial t = {
+        .config = {.stage = 2, .deadline_seconds = 1}, .moment = STEP, .happens = stay_away};
+    pthread_mutex_init(&t.lock, NULL);
+    pthread_cond_init(&t.changed, NULL);
+    ranks_run(RANKS, busy_rank, &t);
+    expect_well(&t);
+}
+END_TEST
+
+/* Each reduce comes within the deadline of the one before, all of them do not. */
+static void slow_rank(int rank, struct zero_comm *comm, void *arg)
+{
+    struct trial *t = arg;
+    struct rank *r = &t->rank[rank];
+    *r = (struct rank){.trial = t, .rank = rank};
+    int status = create(r, comm);
+    if (!status)
+        status = zero_set_adam(r->z, 0, &(struct zero_adam){.lr = .01, .eps = 1e-8});
+    for (int u = UNITS - 1; !status && u >= 0; u--) {
+        if (rank == BAD)
+            usleep(800000);
+        status = zero_reduce(r->z, u);
+    }
+    if (!status)
+        status = zero_step(r->z, NULL);
+    end(r, status);
+    zero_destroy(r->z);
+}
+
+START_TEST(who_comes_slowly_is_not_overdue)
+{
+    struct trial t = {.config = {.stage = 2, .deadline_seconds = 2}};
+    pthread_mutex_init(&t.lock, NULL);
+    pthread_cond_init(&t.changed, NULL);
+    ranks_run(RANKS, slow_rank, &t);
+    expect_well(&t);
+}
+END_TEST
+
+/* ------------------------------------------------------------------ zero_wait */
+
+START_TEST(all_bytes_of_a_step_are_counted)
+{
+    struct zero_param p = {.name = "a", .ndim = 1, .shape = {1 << 20}};
+    struct zero_stats stats;
+    struct zero *z;
+    ck_assert_int_eq(zero_init(&z, &p, 1, .stage = 3, .offload = ZERO_NVME, .chunk = 1 << 14,
+                               .log_level = ZERO_LOG_SILENT),
+                     ZERO_OK);
+    ck_assert_int_eq(zero_set_adam(z, 0, &(struct zero_adam){.lr = .01, .eps = 1e-8}), ZERO_OK);
+    for (int step = 0; step < 5; step++) {
+        ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
+        ck_assert_int_eq(zero_step(z, NULL), ZERO_OK);
+        ck_assert_int_eq(zero_wait(z), ZERO_OK);
+        ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
+        ck_assert_int_eq(stats.step_io[1].state_written + stats.step_io[1].param_written,
+                         stats.plan.written_bytes);
+    }
+    ck_assert_int_eq(zero_wait(NULL), ZERO_ERR_ARGUMENT);
+    zero_destroy(z);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("waits");
+    TCase *c = tcase_create("for other ranks");
+    tcase_set_timeout(c, 30);
+    tcase_add_loop_test(c, a_rank_that_hangs_is_named, 0, MOMENTS);
+    tcase_add_loop_test(c, an_engine_that_is_destroyed_ends_the_others, FORWARD, MOMENTS);
+    tcase_add_loop_test(c, a_wait_under_way_is_shortened, 0, 4);
+    tcase_add_test(c, a_deadline_is_a_second_or_more);
+    tcase_add_test(c, who_computes_does_not_wait);
+    tcase_add_test(c, who_comes_slowly_is_not_overdue);
+    tcase_add_test(c, all_bytes_of_a_step_are_counted);
+    suite_add_tcase(s, c);
+    return suite_run_all(s);
+}
