@@ -106,7 +106,7 @@ seen() { # what the build has
         checks=1
         return
     fi
-    noted=$(sort -u "$ZERO_ERRORS_SEEN" | awk -v seen=1 -f "$reader" | sort -u)
+    noted=$(tail -c +9 "$ZERO_ERRORS_SEEN" | tr -d '\0' | sort -u | awk -v seen=1 -f "$reader" | sort -u)
     while IFS='|' read -r status marks text cause; do
         [[ $text == "(none: "* ]] && continue
         checks=$((checks + 1))
@@ -144,7 +144,7 @@ MEMORY||No memory. Free some.|a cause
 ANY|part|%s %d: %s|a cause
 STATE||(none: src/a.c)|a cause
 C
-    printf '%s\n' 'ZERO_ERR_IO|It is %ld or "%s", not %zu. Use (%d).' \
+    printf '12345678%s\n%s\n%s\n' 'ZERO_ERR_IO|It is %ld or "%s", not %zu. Use (%d).' \
         'ZERO_ERR_MEMORY|No memory. Free some.' 'ZERO_ERR_IO|%s %lld: %s' >noted
 }
 

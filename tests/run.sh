@@ -17,13 +17,14 @@ export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
 . "${0%/*}/support/sanitizers.sh"
 
 scratch=$(mktemp -d /dev/shm/zero-tests.XXXXXX 2>/dev/null || mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
+notes=$(mktemp) || exit 1
+trap 'rm -rf "$scratch" "$notes"' EXIT
 # A job that is killed leaves its shared memory behind: then it is ours to remove.
 export OMPI_MCA_btl_vader_backing_directory=$scratch
 log=$scratch/log
 # What tests/check_errors.sh looks at when all suites have run.
 export ZERO_ERRORS_SEEN=${only:+/dev/null}
-: "${ZERO_ERRORS_SEEN:=$scratch/errors}"
+: "${ZERO_ERRORS_SEEN:=$notes}"
 
 checks=0 failures=0 errors=0
 bad=() skips=()

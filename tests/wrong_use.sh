@@ -36,6 +36,15 @@ cases() {
 2|1||--host-bytes 1M|--host-bytes 1048576 is for optimizer state on nvme
 2|1||--channels 70 --heads 4|--channels 70 cannot be divided among 4 heads\.
 2|1||--model d4|--model d4 and --layers contradict each other\.
+2|1||--lr nan|--lr is given 'nan', .* at least 0\.
+2|1||--clip -1|--clip is given '-1', .* at least 0\.
+2|1||--batch 0|--batch is given '0', .* 1 to 65536\.
+2|1||--layers 99999999999|--layers is given '99999999999', .* 1 to 1024\.
+2|1||--batch 65536 --seq 1000|--batch 65536 of --seq 1000 are 65536000 tokens at once
+2|1||--deadline -1|--deadline is given '-1'
+2|1||--host-bytes -1 --offload nvme|--host-bytes is given '-1'
+2|1||--chunk 99999999999999999999|--chunk is given '99999999999999999999'
+2|1||--threads 99999|--threads is given '99999'
 2|1||--offload nvme --nvme-path=|--nvme-path is given ''
 1|1||--data @/nothing|'@/nothing' cannot be read: No such file
 1|1||--seq 60000|one sequence of 60000 tokens needs 60002\.
@@ -44,6 +53,13 @@ cases() {
 1|1||--offload nvme --nvme-path LICENSE|Cannot create a file in LICENSE: Not a dir
 1|2||--offload nvme --nvme-path @/nothing|Cannot create a file in @/nothing: No such file
 1|1|ZERO_DEVICE_MEMORY=1000||bytes of device memory are needed, 1000 of 1000 are free
+1|2||--eps 1e-60|zero_set_adam to lr .* eps 1e-60, .*within fp32\.
+1|1||--lr 1e300|zero_set_adam to lr 1e[+]300, .*within fp32\.
+1|2||--loss-scale 1e300|\.loss_scale is 1e[+]300\. Use 2^-64 to 2^64
+1|2||--layers 1024 --channels 65536|of host memory .*, .* are available
+1|2||--offload nvme --nvme-path @/files::|'@/files::' has an empty name in it\.
+1|2|ZERO_PROBE=2|--offload nvme|ZERO_PROBE is '2'\. Use 1
+1|2|ZERO_DEVICE_MEMORY=many||ZERO_DEVICE_MEMORY=many is not a number of bytes\.
 1|1|ZERO_ISA=sse||There is no instruction set .sse.\.
 1|2||--log @/nothing/run.csv|'@/nothing/run\.csv' cannot be written: No such file
 1|2||--trace @/nothing/run.json|'@/nothing/run\.json' cannot be written: No such file
@@ -120,6 +136,37 @@ run_unlike() { # options of rank 0, of rank 1, pattern
     judge "$name" 1 $? 2 "$3"
 }
 
+# What is wild but no error: the run goes on to the digest of any other.
+run_taken() { # ranks, NAME=VALUE... with @ for a folder of ours, options
+    local name="${2:+$2 }gpt2 $3, on $1 ranks" options launch=() environment wrong=""
+    have_ranks "$1" "$name" || return
+    read -ra environment <<<"${2//@/$scratch}"
+    read -ra options <<<"$3"
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    timeout -k 5 "$limit" env "${environment[@]}" "${launch[@]}" "$gpt2" "${model[@]}" "${text[@]}" \
+        --accumulate $((6 / $1)) "${options[@]}" >"$scratch/out" 2>"$scratch/err" </dev/null ||
+        wrong="exit status $?"
+    wrong+=$(cat "$scratch/err" && ls -A "$scratch/files")
+    grep '^digest' "$scratch/out" >"$scratch/digest" || wrong+="no digest"
+    [ -e "$scratch/digest.first" ] || cp "$scratch/digest" "$scratch/digest.first"
+    wrong+=$(diff "$scratch/digest.first" "$scratch/digest")
+    checks=$((checks + 1))
+    [ -n "$wrong" ] || { echo "ok: $name" && return; }
+    failures=$((failures + 1))
+    printf 'WRONG: %s\n%s\n' "$name" "$wrong"
+}
+
+run_all_taken() {
+    local offload="--stage 3 --offload nvme"
+    run_taken 1 "" ""
+    run_taken 3 "" "$offload" # on two cores, say
+    run_taken 2 "ZERO_ISA=" "--stage 1"
+    run_taken 2 "ZERO_PROBE=1 XDG_CACHE_HOME=$PWD/LICENSE" "$offload"
+    run_taken 1 "XDG_CACHE_HOME= HOME=@/nothing ZERO_PROBE=" "$offload"
+    run_taken 1 "SLURM_TMPDIR=@/nothing" "$offload"
+    run_taken 2 "ZERO_DEVICE_MEMORY=1G" "--stage 3"
+}
+
 run_full_disk() {
     if ! mount -t tmpfs -o size=64k tmpfs "$scratch/empty" 2>/dev/null; then
         echo "skipped: a full disk: a tmpfs cannot be mounted (root can)"
@@ -180,6 +227,11 @@ run_all() {
     text=(--data LICENSE)
     run_unlike "--stage 1" "--stage 2" "has another configuration than rank [01]\."
     run_unlike "--steps 3" "--steps 4" "The ranks were not given the same options or text"
+    run_all_taken
+    model=("${model[@]:0:11}") # the folder of files as the environment says
+    run_case 1 2 "SLURM_TMPDIR=$scratch/nothing" "--offload nvme" \
+        "Cannot create a file in $scratch/nothing: No such file"
+    model+=(--nvme-path "$scratch/files")
     run_full_disk
     run_full_output
     run_signal KILL 137 ""

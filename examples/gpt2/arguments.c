@@ -211,6 +211,12 @@ static int resolve_shape(struct arguments *a, struct check *c)
                                   .vocab = m->vocab};
     if (!a->batch)
         a->batch = m->batch;
+    int64_t tokens = (int64_t)a->batch * a->shape.seq;
+    if (tokens > GPT_TOKENS_MAX)
+        return refuse(c,
+                      "--batch %d of --seq %d are %lld tokens at once, and %d are possible. Give a "
+                      "smaller --batch, and --accumulate.",
+                      a->batch, a->shape.seq, (long long)tokens, GPT_TOKENS_MAX);
     return 0;
 }
 

@@ -132,7 +132,7 @@ static int memory_create(struct gpt *m, char *error, size_t error_size)
 static bool config_valid(const struct gpt_config *g)
 {
     return tensors_shape_valid(&g->shape) && g->batch >= 1 && g->threads >= 1 &&
-           g->threads <= 4096 && (int64_t)g->batch * g->shape.seq <= 1 << 24;
+           g->threads <= 4096 && (int64_t)g->batch * g->shape.seq <= GPT_TOKENS_MAX;
 }
 
 static void config_take(struct gpt *m, const struct gpt_config *config)

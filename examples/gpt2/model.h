@@ -50,6 +50,8 @@ struct gpt;
  * unit -1 of all of them. Seconds of CLOCK_MONOTONIC. */
 typedef void gpt_span_fn(void *arg, const char *name, int unit, double begin, double end);
 
+#define GPT_TOKENS_MAX (1 << 24) /* of a micro-batch */
+
 struct gpt_config {
     struct gpt_shape shape;
     enum zero_dtype dtype;
