@@ -117,6 +117,25 @@ START_TEST(default_is_self_without_a_launcher)
 }
 END_TEST
 
+#ifndef HAVE_MPI
+/* A rank of several is not taken to be alone. */
+START_TEST(default_needs_mpi_under_a_launcher)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    ck_assert_int_eq(comm_default_create(&comm, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_msg(strstr(error.text, "This job has 2 ranks"), "%s", error.text);
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    setenv("PMIX_RANK", "0", 1);
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    memset(&error, 0, sizeof(error));
+    ck_assert_int_eq(comm_default_create(&comm, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_msg(strstr(error.text, "This job has several ranks"), "%s", error.text);
+}
+END_TEST
+#endif
+
 /* --------------------------------------------------------------- sentences */
 
 static const struct zero_collective_header base = {.sequence = 17,
@@ -305,6 +324,9 @@ int main(void)
     }
     tcase_add_test(contract, sixty_four_threads_keep_the_contract);
     tcase_add_test(contract, default_is_self_without_a_launcher);
+#ifndef HAVE_MPI
+    tcase_add_test(contract, default_needs_mpi_under_a_launcher);
+#endif
     suite_add_tcase(suite, contract);
     TCase *details = tcase_create("details");
     tcase_add_test(details, equal_headers_match);
