@@ -26,7 +26,7 @@
 struct allocations allocations;
 
 /* This thread's allocation (not by mmap) that finds no memory, 1 being the next; 0: none. */
-static _Thread_local int64_t allocation_refused;
+static _Thread_local int64_t allocation_refused __attribute__((unused));
 
 #if ALLOCATIONS_SEEN
 
