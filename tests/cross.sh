@@ -10,7 +10,7 @@ build=${1:?a build folder of its own}
 cc=${CROSS_CC:-aarch64-linux-gnu-gcc}
 emulator=${CROSS_RUN:-qemu-aarch64}
 suites=(kernels_test formats_test)
-support="tests/support/kernels.c tests/support/suite.c"
+support="tests/support/kernels.c tests/support/suite.c tests/support/errors_seen.c"
 
 # A skip is a check that passed, or tests/run.sh would miss one.
 skip() {
