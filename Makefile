@@ -74,7 +74,7 @@ TOOL := $(wildcard examples/zero/*.c)
 SUPPORT := $(wildcard tests/support/*.c)
 SUITES := $(patsubst tests/%.c,%,$(wildcard tests/*_test.c))
 ifneq ($(MPI),1)
-SUITES := $(filter-out mpi%,$(SUITES))
+SUITES := $(filter-out mpi% launch_test,$(SUITES))
 endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -274,7 +274,7 @@ GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
 
 # The last of all: which errors the suites have provoked. A sanitizer refuses no memory.
-BUILT_WITH := $(foreach p,MPI URING,$(if $(filter 1,$($p)),$p))
+BUILT_WITH := $(foreach p,MPI URING XXHASH,$(if $(filter 1,$($p)),$p))
 ERRORS_SEEN := $(if $(SAN),,"tests/check_errors.sh --seen $(BUILT_WITH)")
 
 # The law under the sanitizers, a sample of it.

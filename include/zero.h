@@ -239,7 +239,8 @@ struct zero_config {
 
     int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
                              by the ranks of the node that share them, at least 1 */
-    int deadline_seconds;   /* how long a rank waits for another: see zero_set_deadline. Default
+    int deadline_seconds;   /* how long a rank waits for another: see zero_set_deadline; also for
+                               all ranks to come, where zero_create starts MPI. Default
                                300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone */

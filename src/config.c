@@ -172,8 +172,8 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
         take_int(c->threads, 0, 0, 1024, ".threads", &s->threads, error) ||
-        take_int(c->deadline_seconds, 300, 1, 1 << 30, ".deadline_seconds", &s->deadline_seconds,
-                 error))
+        take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, 1 << 30, ".deadline_seconds",
+                 &s->deadline_seconds, error))
         return error->status;
     return ZERO_OK;
 }

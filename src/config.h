@@ -7,6 +7,8 @@
 #include "include/zero.h"
 #include "src/error.h"
 
+#define DEADLINE_SECONDS 300 /* unless the configuration says otherwise */
+
 struct settings {
     int stage;
     enum zero_dtype dtype;

@@ -224,6 +224,8 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->trace = config->trace;
     z->trace_arg = config->trace_arg;
     z->size = 1;
+    comm_default_deadline(config->deadline_seconds > 0 ? config->deadline_seconds
+                                                       : DEADLINE_SECONDS);
     if (config->comm ? take_comm(z, config->comm) : comm_default_create(&z->comm, &z->error))
         return z->error.status;
     z->owns_comm = !config->comm;
@@ -414,7 +416,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         return error_set(&z->error, thread.status, "%s", thread.text);
     }
     if (!z->set.deadline_seconds)
-        z->set.deadline_seconds = 300;
+        z->set.deadline_seconds = DEADLINE_SECONDS;
     if (engine_agree(z, "zero_create"))
         return z->error.status;
     if (!make_tables(z))

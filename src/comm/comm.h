@@ -21,7 +21,7 @@ int comm_self_create(struct zero_comm **comm, struct error *error);
  * MPI_THREAD_MULTIPLE. A library-started MPI is finalised at exit.
  */
 int comm_default_create(struct zero_comm **comm, struct error *error);
-/* How long its end, at exit, waits for the other ranks. */
+/* How long its start, and its end at exit, wait for the other ranks. */
 void comm_default_deadline(int seconds);
 
 /*

@@ -23,11 +23,14 @@
 #include "src/comm/mpi_set.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/comm/comm.h"
@@ -38,7 +41,7 @@
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
-static atomic_int finalize_seconds = 300; /* may it take */
+static atomic_int deadline_seconds = 300; /* that its start and its end may take */
 
 void mpi_fail(struct mpi *m, int status)
 {
@@ -396,7 +399,7 @@ bool comm_mpi_started(void)
 
 void comm_mpi_deadline(int seconds)
 {
-    atomic_store(&finalize_seconds, seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN);
+    atomic_store(&deadline_seconds, seconds);
 }
 
 /* MPI_Finalize waits for all ranks and has no deadline: one that is stopped for
@@ -414,23 +417,74 @@ static void finalize(void)
     sigaddset(&alarms, SIGALRM);
     sigaction(SIGALRM, &fatal, NULL);
     pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
-    alarm((unsigned)atomic_load(&finalize_seconds));
+    int seconds = atomic_load(&deadline_seconds);
+    alarm((unsigned)(seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN));
     fflush(NULL);
     MPI_Finalize();
     alarm(0);
 }
 
-int comm_mpi_default(struct zero_comm **comm, struct error *error)
+/* MPI's start, in a thread of its own: who waits for it owns it as long as it does. */
+struct launch {
+    struct zero_comm *comm;
+    struct error error;
+    atomic_bool left; /* one of the two is done with it: the other owns it */
+};
+
+static void *launch_main(void *arg)
 {
-    int initialized = 0, level;
-    *comm = NULL;
+    struct launch *launch = arg;
+    int initialized = 0, level, rc = MPI_SUCCESS;
     MPI_Initialized(&initialized);
     if (!initialized) {
-        int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
-        if (rc)
-            return mpi_error(error, "MPI_Init_thread", rc);
-        atomic_store(&finalize_at_exit, true);
+        rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+        atomic_store(&finalize_at_exit, rc == MPI_SUCCESS && !atomic_load(&launch->left));
         atexit(finalize);
     }
-    return mpi_create(MPI_COMM_WORLD, comm, error);
+    if (rc)
+        mpi_error(&launch->error, "MPI_Init_thread", rc);
+    else
+        mpi_create(MPI_COMM_WORLD, &launch->comm, &launch->error);
+    if (atomic_exchange(&launch->left, true)) {
+        if (launch->comm)
+            launch->comm->ops->destroy(launch->comm);
+        free(launch);
+    }
+    return NULL;
+}
+
+/* MPI starts when all ranks have come, and has no deadline either. Where it takes
+ * too long, its thread is left to itself. */
+int comm_mpi_default(struct zero_comm **comm, struct error *error)
+{
+    int seconds = atomic_load(&deadline_seconds);
+    struct launch *launch = calloc(1, sizeof(*launch));
+    struct timespec until;
+    pthread_t thread;
+    *comm = NULL;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    int rc = launch ? pthread_create(&thread, NULL, launch_main, launch) : ENOMEM;
+    if (rc) {
+        free(launch);
+        return error_set(error, ZERO_ERR_MEMORY,
+                         "The thread that starts MPI cannot be created: %s. Raise the limit on "
+                         "processes or memory (ulimit -u, ulimit -v).",
+                         strerror(rc));
+    }
+    bool joined = !pthread_timedjoin_np(thread, NULL, &until);
+    if (!joined && !atomic_exchange(&launch->left, true)) {
+        pthread_detach(thread);
+        atomic_store(&finalize_at_exit, false);
+        return error_set(error, ZERO_ERR_DEADLINE,
+                         "MPI did not start within %d s: a rank of this job has not come. Look for "
+                         "what stopped it, or raise .deadline_seconds.",
+                         seconds);
+    }
+    if (!joined)
+        pthread_join(thread, NULL);
+    *comm = launch->comm;
+    *error = launch->error;
+    free(launch);
+    return error->status;
 }

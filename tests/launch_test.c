@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Ranks that start under mpirun, beside one that never comes to MPI. */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "src/comm/comm.h"
+#include "tests/support/deny.h"
+#include "tests/support/suite.h"
+
+#define REFUSED 7 /* exit status of a rank that was told what it should be */
+
+static char program[512];
+
+/* What each rank does. */
+static int rank_main(void)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    comm_default_deadline(1);
+    int status = comm_default_create(&comm, &error);
+    puts(error.text);
+    bool told = status == ZERO_ERR_DEADLINE && !comm &&
+                !strncmp(error.text, "MPI did not start within 1 s: a rank of this job", 48);
+    return told ? REFUSED : 1;
+}
+
+START_TEST(a_rank_that_never_comes_is_not_waited_for)
+{
+    const char *mpirun = getenv("MPIRUN");
+    char command[1200];
+    mpirun = mpirun ? mpirun : "mpirun";
+    if (!*mpirun) {
+        puts("skipped: a rank that never comes: needs mpirun");
+        return;
+    }
+    snprintf(command, sizeof(command), "timeout 50 %s -q -n 1 sleep 60 : -n %d %s rank", mpirun,
+             1 + _i, program);
+    int status = system(command);
+    ck_assert_msg(WIFEXITED(status), "status %x", (unsigned)status);
+    ck_assert_int_eq(WEXITSTATUS(status), REFUSED);
+}
+END_TEST
+
+START_TEST(a_thread_that_cannot_be_made_is_named)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    if (!deny_call(SYS_clone3, 0, 0, 0, ENOSYS) || !deny_call(SYS_clone, 0, 0, 0, EAGAIN)) {
+        puts("skipped: threads that are refused: needs seccomp");
+        return;
+    }
+    ck_assert_int_eq(comm_mpi_default(&comm, &error), ZERO_ERR_MEMORY);
+    ck_assert_ptr_null(comm);
+    ck_assert_msg(strstr(error.text, "thread that starts MPI cannot be created"), "%s", error.text);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return rank_main();
+    snprintf(program, sizeof(program), "%s", argv[0]);
+    Suite *suite = suite_create("launch");
+    TCase *tests = tcase_create("launch");
+    tcase_add_loop_test(tests, a_rank_that_never_comes_is_not_waited_for, 0, 2);
+    tcase_add_test(tests, a_thread_that_cannot_be_made_is_named);
+    suite_add_tcase(suite, tests);
+    return suite_run_all(suite);
+}
