@@ -143,9 +143,9 @@ run_taken() { # ranks, NAME=VALUE... with @ for a folder of ours, options
     read -ra environment <<<"${2//@/$scratch}"
     read -ra options <<<"$3"
     [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
-    timeout -k 5 "$limit" env "${environment[@]}" "${launch[@]}" "$gpt2" "${model[@]}" "${text[@]}" \
-        --accumulate $((6 / $1)) "${options[@]}" >"$scratch/out" 2>"$scratch/err" </dev/null ||
-        wrong="exit status $?"
+    timeout -k 5 "$limit" env "${environment[@]}" "${launch[@]}" "$gpt2" "${model[@]}" \
+        "${text[@]}" --accumulate $((6 / $1)) "${options[@]}" >"$scratch/out" \
+        2>"$scratch/err" </dev/null || wrong="exit status $?"
     wrong+=$(cat "$scratch/err" && ls -A "$scratch/files")
     grep '^digest' "$scratch/out" >"$scratch/digest" || wrong+="no digest"
     [ -e "$scratch/digest.first" ] || cp "$scratch/digest" "$scratch/digest.first"
