@@ -284,7 +284,8 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
 ZERO_API void zero_destroy(struct zero *z);
 
 /* The sentence for the last error of this engine: what happened, with the
- * values, then what to do. "" when there was none. Valid until the next call. */
+ * values, then what to do. "" when there was none; of NULL, that there is no
+ * engine. Valid until the next call. */
 ZERO_API const char *zero_last_error(const struct zero *z);
 ZERO_API const char *zero_status_name(int status);
 

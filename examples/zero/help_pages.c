@@ -243,7 +243,7 @@ static const char errors[] =
     "  ZERO_ERR_OVERFLOW     gradients overflow although the loss is not scaled any\n"
     "                        more: the training diverges\n"
     "\n"
-    "After the first two nothing has changed and the program may go on. After any\n"
+    "After the first three nothing has changed and the program may go on. After any\n"
     "other the engine has failed: it returns that first error from then on, and\n"
     "only zero_destroy is left. A step with a gradient that is not finite is no\n"
     "error: it is skipped on all ranks, and info.skipped says so.\n";
