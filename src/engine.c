@@ -396,6 +396,21 @@ static int make_places(struct zero *z)
 
 /* -------------------------------------------------------------------- create */
 
+/* There is no engine to tell the other ranks with: without this they would wait. */
+static int no_engine(const struct zero_config *config)
+{
+    bool good = config && config->size == sizeof(*config);
+    struct zero_comm *comm = good ? config->comm : NULL;
+    struct error unheard = {0};
+    if (comm) {
+        comm->ops->abort(comm, comm->sequence + 1);
+    } else if (!comm_default_create(&comm, &unheard)) {
+        comm->ops->abort(comm, comm->sequence + 1);
+        comm->ops->destroy(comm);
+    }
+    return ZERO_ERR_MEMORY;
+}
+
 int engine_create(struct zero **out, const struct zero_param *params, int count,
                   const struct zero_config *config, const struct engine_seams *seams)
 {
@@ -403,7 +418,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         return ZERO_ERR_ARGUMENT;
     struct zero *z = *out = calloc(1, sizeof(*z));
     if (!z)
-        return ZERO_ERR_MEMORY;
+        return no_engine(config);
     z->seams = seams;
     if (begin(z, config))
         return z->error.status;
