@@ -28,6 +28,7 @@
 #define SMALL_PAGE 4096
 #define TOUCH_PIECE (4 * HUGE_PAGE)
 #define TOUCH_THREADS 32
+#define TOUCH_TRIES 1000 /* a signal, of a profiler say, ends one; what it took stays */
 
 static int arena_refused(int64_t bytes, const char *what, int errnum, struct error *error)
 {
@@ -43,14 +44,11 @@ static int arena_refused(int64_t bytes, const char *what, int errnum, struct err
 static int pages_touch(char *base, int64_t bytes)
 {
     int64_t pages = (bytes + SMALL_PAGE - 1) / SMALL_PAGE;
-    int rc;
-    do
-        rc = madvise(base, (size_t)(pages * SMALL_PAGE), MADV_POPULATE_WRITE);
-    while (rc != 0 && (errno == EINTR || errno == EAGAIN));
-    if (rc == 0)
-        return 0;
-    if (errno != EINVAL)
-        return errno;
+    int rc = EINTR;
+    for (int tries = 0; (rc == EINTR || rc == EAGAIN) && tries < TOUCH_TRIES; tries++)
+        rc = madvise(base, (size_t)(pages * SMALL_PAGE), MADV_POPULATE_WRITE) != 0 ? errno : 0;
+    if (rc != EINVAL)
+        return rc;
     /* The kernel does not know the call. */
     for (int64_t page = 0; page < pages; page++)
         ((volatile char *)base)[page * SMALL_PAGE] = 0;

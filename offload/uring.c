@@ -111,9 +111,10 @@ static void blocks_start(struct uring *uring)
 /* Gives the kernel what is prepared. */
 static void blocks_submit(struct uring *uring)
 {
+    int interrupted = 0;
     while (uring->prepared_count > 0) {
         int count = io_uring_submit(&uring->io);
-        if (count == -EINTR)
+        if (count == -EINTR && ++interrupted < RING_TRIES)
             continue;
         if (count == 0 || count == -EAGAIN || count == -EBUSY) {
             /* Short of memory: the next completion brings us back, or,
@@ -123,7 +124,7 @@ static void blocks_submit(struct uring *uring)
             return;
         }
         if (count < 0) {
-            uring_break(uring, -count);
+            uring_break(uring, count == -EINTR ? EBUSY : -count);
             blocks_start(uring);
             return;
         }
