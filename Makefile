@@ -166,6 +166,10 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
+# Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
+WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
+$(BUILD)/tests/torture_test: LINK += $(WRAPPED:%=-Wl,--wrap=%)
+
 # These link the trainer as well, all of it but main.
 $(patsubst %,$(BUILD)/tests/%_test,model numeric options text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
@@ -273,6 +277,10 @@ GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
 
+# Every place where a fault can strike, scenario by scenario.
+TORTURES = $(shell sed -n 's/^    {"\([a-z0-9-]*\)",.*/\1/p' tests/torture_test.c)
+TORTURE_ALL = $(foreach s,$(TORTURES),"ZERO_TEST_FULL=1 CK_RUN_CASE=$s $(BUILD)/tests/torture_test")
+
 # The last of all: which errors the suites have provoked. A sanitizer refuses no memory.
 BUILT_WITH := $(foreach p,MPI URING XXHASH,$(if $(filter 1,$($p)),$p))
 ERRORS_SEEN := $(if $(SAN),,"tests/check_errors.sh --seen $(BUILT_WITH)")
@@ -300,7 +308,7 @@ check-all-now: all tests
 		tests $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
 		$(GPT2_RUNS) $(DYING) $(DYING_ALL) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
-		$(MATRIX_ALL) "tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
+		$(MATRIX_ALL) $(TORTURE_ALL) "tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
 		$(foreach b,address thread,$(call sanitized,$b)) $(ERRORS_SEEN)
 
 check-scale-now: all tests $(BUILD)/tests/big_tensor

@@ -18,9 +18,9 @@ int suite_run_all(Suite *suite)
     return failed || ran == 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-bool suite_short(void)
+static bool is_set(const char *name)
 {
-    const char *value = getenv("ZERO_TEST_SHORT");
+    const char *value = getenv(name);
     return value && *value && *value != '0';
 }
 
@@ -28,4 +28,14 @@ bool suite_checksums(void)
 {
     struct error error = {0};
     return verify_supported(&error) == ZERO_OK;
+}
+
+bool suite_short(void)
+{
+    return is_set("ZERO_TEST_SHORT");
+}
+
+bool suite_full(void)
+{
+    return is_set("ZERO_TEST_FULL");
 }
