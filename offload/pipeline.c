@@ -29,6 +29,21 @@ bool pipeline_room(const struct pipeline *p)
     return p->outstanding < RING_REQUESTS_MAX;
 }
 
+/* Bytes of a request from 'at' on whose checksums are dealt with before the ring is
+ * looked after again: all of a chunk's would leave the disk idle. */
+static int64_t piece(const struct ring_request *r, int64_t at)
+{
+    return r->bytes - at < RING_BLOCK ? r->bytes - at : RING_BLOCK;
+}
+
+static void take_sums(struct pipeline *p, const struct ring_request *r)
+{
+    for (int64_t at = 0; at < r->bytes; at += piece(r, at)) {
+        verify_take(p->sums, r->buffer + at, r->offset + at, piece(r, at));
+        pipeline_poll(p);
+    }
+}
+
 /* Hands a transfer to the ring. */
 static int put(struct pipeline *p, struct transfer *t, struct error *error)
 {
@@ -49,7 +64,7 @@ int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_
     *t = (struct transfer){.request = *request};
     t->request.files = &p->spill->stripes;
     if (p->sums && request->write)
-        verify_take(p->sums, request->buffer, request->offset, request->bytes);
+        take_sums(p, request);
     return put(p, t, error);
 }
 
@@ -88,11 +103,15 @@ static int try_again(struct pipeline *p, struct transfer *t, const char *what, i
 }
 
 /* Whether a read brought what was written. */
-static int compare(const struct pipeline *p, const struct transfer *t, const char *what,
-                   int64_t number, struct error *error)
+static int compare(struct pipeline *p, const struct transfer *t, const char *what, int64_t number,
+                   struct error *error)
 {
     const struct ring_request *r = &t->request;
-    int64_t first, wrong = verify_compare(p->sums, r->buffer, r->offset, r->bytes, &first);
+    int64_t first = -1, wrong = 0;
+    for (int64_t at = 0; at < r->bytes; at += piece(r, at)) {
+        wrong += verify_compare(p->sums, r->buffer + at, r->offset + at, piece(r, at), &first);
+        pipeline_poll(p);
+    }
     if (wrong == 0)
         return ZERO_OK;
     struct stripes_place place = stripes_find(&p->spill->stripes, first);

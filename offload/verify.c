@@ -50,7 +50,7 @@ int64_t verify_compare(const uint64_t *sums, const char *memory, int64_t offset,
     for (int64_t i = 0; i < bytes / SPILL_ALIGN; i++) {
         if (sums[offset / SPILL_ALIGN + i] == page_sum(memory + i * SPILL_ALIGN))
             continue;
-        if (wrong++ == 0)
+        if (wrong++ == 0 && *first < 0)
             *first = offset + i * SPILL_ALIGN;
     }
     return wrong;

@@ -23,7 +23,8 @@ static inline int64_t verify_bytes(int64_t bytes)
 
 /* Of memory that goes to, or came from, offset of the linear space; bytes and
  * offset are SPILL_ALIGN aligned. verify_compare returns how many pages are
- * not what was written; *first takes the offset of the first of them. */
+ * not what was written; *first, where it is negative, takes the offset of the
+ * first of them. */
 void verify_take(uint64_t *sums, const char *memory, int64_t offset, int64_t bytes);
 int64_t verify_compare(const uint64_t *sums, const char *memory, int64_t offset, int64_t bytes,
                        int64_t *first);

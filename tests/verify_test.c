@@ -465,11 +465,12 @@ START_TEST(every_transfer_fails)
 }
 END_TEST
 
-/* A ring that is handed one request, and fails it. */
+/* A ring that is handed one request, and ends or fails it. */
 struct refusing {
     struct ring ring; /* first */
     struct ring_request *queued;
-    int times;
+    int times, looked;
+    bool ends;
 };
 
 static void refusing_queue(struct ring *ring, struct ring_request *r)
@@ -488,21 +489,65 @@ static int refusing_submit(struct ring *ring, struct error *error)
 static int refusing_reap(struct ring *ring, struct ring_request **done, int max)
 {
     struct refusing *f = (struct refusing *)ring;
+    f->looked++;
     if (!f->queued || max < 1)
         return 0;
-    f->queued->error = (struct error){.status = ZERO_ERR_IO, .text = "refused."};
+    if (!f->ends)
+        f->queued->error = (struct error){.status = ZERO_ERR_IO, .text = "refused."};
     *done = f->queued;
     f->queued = NULL;
     return 1;
 }
 
+static const struct ring_ops refusing_ops = {
+    .queue = refusing_queue, .submit = refusing_submit, .reap = refusing_reap};
+
+/* The ring is looked after while a long transfer's pages are summed up, and all of
+ * them count. */
+START_TEST(long_transfers)
+{
+    enum { BYTES = 5 * RING_BLOCK / 2 };
+    static char memory[BYTES] __attribute__((aligned(SPILL_ALIGN)));
+    static uint64_t sums[2 * BYTES / SPILL_ALIGN];
+    struct refusing ring = {.ring = {.ops = &refusing_ops}, .ends = true};
+    struct spill spill = {.bytes = sizeof(sums) / 8 * SPILL_ALIGN};
+    struct pipeline p = {.ring = &ring.ring, .spill = &spill, .sums = sums, .outstanding = 1};
+    struct ring_request r = {.write = true, .buffer = memory, .bytes = BYTES, .offset = BYTES};
+    struct transfer t;
+    struct error error = {0};
+    bool done;
+    if (unsupported())
+        return;
+    stripes_deal(&spill.stripes, 1, &(double){1}, RING_BLOCK);
+    for (int i = 0; i < BYTES; i++)
+        memory[i] = (char)(i / 77);
+    ck_assert_int_eq(pipeline_transfer(&p, &t, &r, &error), ZERO_OK);
+    ck_assert_int_eq(ring.looked, 3);
+    pipeline_poll(&p);
+    ck_assert(!pipeline_done(&p, &t, &done, "x", 1, &error) && done);
+    for (int spoiled = 0; spoiled < 2; spoiled++) {
+        r.write = false;
+        memory[RING_BLOCK + 5 * SPILL_ALIGN] ^= (char)spoiled;
+        memory[BYTES - 1] ^= (char)spoiled;
+        ck_assert_int_eq(pipeline_transfer(&p, &t, &r, &error), ZERO_OK);
+        pipeline_poll(&p);
+        ring.looked = 0;
+        ck_assert_int_eq(pipeline_done(&p, &t, &done, "x", 1, &error) != ZERO_OK, spoiled);
+        ck_assert_int_eq(done, !spoiled);
+        ck_assert_int_eq(ring.looked, 3);
+    }
+    ck_assert_msg(
+        strstr(error.text, "x 1: the page at offset 3690496 of ") && /* 2.5 MiB + 1 MiB + 5 pages */
+            strstr(error.text, "as are 2 of the 640 pages read"),
+        "%s", error.text);
+}
+END_TEST
+
 /* A ring that is full is not given the transfer again before it has room. */
 START_TEST(a_full_ring_comes_first)
 {
     static char memory[SPILL_ALIGN] __attribute__((aligned(SPILL_ALIGN)));
-    static const struct ring_ops ops = {
-        .queue = refusing_queue, .submit = refusing_submit, .reap = refusing_reap};
-    struct refusing ring = {.ring = {.ops = &ops}};
+    struct refusing ring = {.ring = {.ops = &refusing_ops}};
     struct spill spill = {.bytes = SPILL_ALIGN};
     struct pipeline p = {.ring = &ring.ring, .spill = &spill};
     struct transfer t;
@@ -605,6 +650,7 @@ int main(void)
     tcase_add_test(c, files_that_are_cut);
     tcase_add_loop_test(c, each_transfer_fails, 0, 2);
     tcase_add_test(c, every_transfer_fails);
+    tcase_add_test(c, long_transfers);
     tcase_add_test(c, a_full_ring_comes_first);
     tcase_add_loop_test(c, a_transfer_fails_for_good, 0, 2);
     tcase_add_test(c, the_rank_speaks);
