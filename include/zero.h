@@ -82,7 +82,7 @@ enum zero_status {
     ZERO_ERR_IO,          /* a file could not be made, read or written, or held other bytes */
     ZERO_ERR_COMM,        /* the communication layer failed, or a peer did */
     ZERO_ERR_MISMATCH,    /* ranks made different calls */
-    ZERO_ERR_DEADLINE,    /* a peer did not answer within .deadline_seconds */
+    ZERO_ERR_DEADLINE,    /* a peer did not answer in time: .deadline_seconds */
     ZERO_ERR_OVERFLOW,    /* gradients overflow although the loss is not scaled any more */
 };
 

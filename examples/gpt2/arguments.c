@@ -293,7 +293,10 @@ void arguments_help(FILE *out)
           "Trains a GPT on bytes of text or on tokens, its state sharded over the ranks, offloaded "
           "as asked.\n"
           "It gives the same bits at every stage, place, chunk size and number of threads, and on\n"
-          "any number of ranks as long as ranks x accumulate stays the same.\n\n",
+          "any number of ranks as long as ranks x accumulate stays the same.\n"
+          "SIGTERM or SIGINT to any rank ends all after the step under way, with exit status 128 + "
+          "signal;\n"
+          "a second one ends it at once.\n\n",
           out);
     options_help(table, OPTIONS, out);
 }

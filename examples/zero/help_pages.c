@@ -125,7 +125,12 @@ static const char slurm[] =
     "\n"
     "Many sites give each job a folder on the node's local disk, in $SLURM_TMPDIR.\n"
     "That is where files go unless --nvme-path names another place. Home and\n"
-    "project folders are on the network: do not offload to them.\n";
+    "project folders are on the network: do not offload to them.\n"
+    "\n"
+    "scancel --signal=TERM JOBID ends gpt2 under srun after the step under way;\n"
+    "plain scancel too, but SIGKILL follows after the site's KillWait, 30 s unless\n"
+    "set. --signal=TERM@120 does it two minutes before the time limit. A signal to\n"
+    "srun itself kills the ranks at once.\n";
 
 static const char mpi[] =
     "MPI: several ranks\n"
@@ -150,7 +155,14 @@ static const char mpi[] =
     "All ranks make the same calls in the same order. A rank that differs is an\n"
     "error on all of them, and the message names both calls. A rank that does not\n"
     "arrive is named after --deadline seconds (300 unless set) by those that wait\n"
-    "for it. When one rank fails, the others say so and end as well.\n"
+    "for it. When one rank fails, the others say so and end as well. The time runs\n"
+    "only while a rank waits: a job that was suspended goes on. MPI's own start has\n"
+    "no deadline.\n"
+    "\n"
+    "SIGTERM or SIGINT to any rank ends all ranks of gpt2 after the step under way.\n"
+    "mpirun, sent one of them (Ctrl-C), sends SIGTERM to the ranks a second later\n"
+    "and SIGKILL after another: for longer steps set\n"
+    "OMPI_MCA_odls_base_sigkill_timeout to more seconds, or signal a rank itself.\n"
     "\n"
     "mpirun -n 2 build/zero bench comm measures the two large collectives.\n";
 
@@ -223,8 +235,9 @@ static const char errors[] =
     "A message has two sentences: what happened, with the values; then what to do.\n"
     "It goes to standard error, once per rank that failed, behind \"rank r:\".\n"
     "Programs end with status 0 when all went well, 1 when the run failed, 2 when\n"
-    "the command line is wrong. In a program the calls return one of these, and\n"
-    "zero_last_error has the message:\n"
+    "the command line is wrong, 128 + n when signal n ended the run (143: SIGTERM,\n"
+    "130: SIGINT). In a program the calls return one of these, and zero_last_error\n"
+    "has the message:\n"
     "\n"
     "  ZERO_ERR_ARGUMENT     a value that can never be right: correct the call\n"
     "  ZERO_ERR_STATE        the right call at the wrong time, such as a release\n"
