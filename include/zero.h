@@ -239,9 +239,9 @@ struct zero_config {
 
     int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
                              by the ranks of the node that share them, at least 1 */
-    int deadline_seconds;   /* how long a rank waits for another: see zero_set_deadline; also for
-                               all ranks to come, where zero_create starts MPI. Default
-                               300 */
+    int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all
+                               ranks to come where zero_create starts MPI, and, where it is 10 or
+                               more, for a disk to move a chunk. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone */
 
@@ -280,7 +280,8 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
     zero_create((z), (params), (count),                                                            \
                 &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
 
-/* Local. Ends transfers, frees everything, removes the files. NULL is fine. */
+/* Local. Ends transfers, frees everything, removes the files. Transfers that a
+ * disk has not answered are waited for: they use the memory. NULL is fine. */
 ZERO_API void zero_destroy(struct zero *z);
 
 /* The sentence for the last error of this engine: what happened, with the

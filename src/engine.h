@@ -135,6 +135,7 @@ struct zero {
     struct zero_io io, step_io[STEPS_KEPT]; /* the latter by step */
     struct retries retries;
     struct lane lanes[QUEUES];
+    double disk_looked, disk_awake; /* last look at a transfer, and first after a stop */
     zero_trace_fn *trace;
     void *trace_arg;
 

@@ -138,6 +138,9 @@ static int test_collective(struct zero *z, struct command *c, bool *done, struct
 
 /* ------------------------------------------------------------- the disk */
 
+#define DISK_SECONDS_MIN 10 /* a deadline for ranks may be short; disks have their moments */
+#define LOOK_SECONDS_MAX 5  /* between two looks at what is under way, but for stopped processes */
+
 /* Bytes that were moved, for all time and for the step that asked for them. */
 static void account_io(struct zero *z, const struct command *c, int64_t bytes)
 {
@@ -181,6 +184,33 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
     return pipeline_transfer(&z->pipeline, &slot->param, &params, error);
 }
 
+/* Whether the disk has been silent for too long. A process that was stopped, and
+ * so did not look, did not wait. */
+static bool disk_is_silent(struct zero *z, const struct command *c, int limit)
+{
+    double now = queue_seconds();
+    if (now - z->disk_looked > LOOK_SECONDS_MAX)
+        z->disk_awake = now;
+    z->disk_looked = now;
+    double since = c->started > z->disk_awake ? c->started : z->disk_awake;
+    return now - since > limit;
+}
+
+/* What the transfer is doing with memory goes on: the ring's end waits for it. */
+static int disk_overdue(struct zero *z, const struct command *c, const char *what,
+                        struct error *error)
+{
+    int limit = z->set.deadline_seconds;
+    if (limit < DISK_SECONDS_MIN)
+        limit = DISK_SECONDS_MIN;
+    if (!disk_is_silent(z, c, limit))
+        return ZERO_OK;
+    return error_set(error, ZERO_ERR_IO,
+                     "%s %lld: the disk has not answered for %d s. File in %s (%s). Look for what "
+                     "holds it up (dmesg), or raise .deadline_seconds.",
+                     what, (long long)c->chunk, limit, z->spill.path, z->spill.type);
+}
+
 static int test_disk(struct zero *z, struct command *c, bool *done, struct error *error)
 {
     static const char *const what[COMMANDS] = {
@@ -195,8 +225,10 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
     struct transfer *t = record ? &slot->record : &slot->param;
     if (c->kind == COMMAND_PARAM_READ)
         t = &z->fetches[c->slot * z->segments_max + c->part];
-    if (pipeline_done(&z->pipeline, t, done, what[c->kind], c->chunk, error) || !*done)
+    if (pipeline_done(&z->pipeline, t, done, what[c->kind], c->chunk, error))
         return error->status;
+    if (!*done)
+        return disk_overdue(z, c, what[c->kind], error);
     if (c->kind == COMMAND_STATE_READ)
         pipeline_was_read(slot);
     else if (c->kind == COMMAND_STATE_WRITE ||

@@ -290,15 +290,16 @@ static bool round_once(struct queues *s)
     return progress;
 }
 
+/* What is under way is looked at each second, for it may be overdue. */
 static void sleep_until_woken(struct queues *s, bool poll_needed, int naps)
 {
     struct pollfd fd = {.fd = s->event, .events = POLLIN};
-    struct timespec nap = {0};
+    struct timespec nap = {.tv_sec = 1};
     if (poll_needed) {
         long ns = SLEEP_NS_MIN << (naps < 5 ? naps : 5);
-        nap.tv_nsec = ns < SLEEP_NS_MAX ? ns : SLEEP_NS_MAX;
+        nap = (struct timespec){.tv_nsec = ns < SLEEP_NS_MAX ? ns : SLEEP_NS_MAX};
     }
-    if (ppoll(&fd, 1, poll_needed ? &nap : NULL, NULL) > 0) {
+    if (ppoll(&fd, 1, poll_needed || under_way(s) ? &nap : NULL, NULL) > 0) {
         uint64_t count;
         ssize_t n = read(s->event, &count, sizeof(count));
         (void)n;

@@ -32,10 +32,10 @@ mounts=() disk=0 groups=() sysctl=
 clean_up() {
     local i
     [ -z "$sysctl" ] || echo "$sysctl" >/proc/sys/kernel/io_uring_disabled
+    [ "$disk" = 0 ] || kill -KILL "$disk" 2>/dev/null
     for ((i = ${#mounts[@]} - 1; i >= 0; i--)); do
         umount -l "${mounts[i]}"
     done
-    [ "$disk" = 0 ] || kill "$disk" 2>/dev/null
     [ ${#groups[@]} = 0 ] || rmdir "${groups[@]}"
     rm -rf "$scratch"
 }
@@ -347,6 +347,24 @@ vanished_disk() { # ring
     disk=0
 }
 
+# What it holds up is told; the processes end once it lets go of their transfers.
+hung_disk() {
+    local tries name="a disk that hangs under a run"
+    with_bad "$name" || return
+    hit() {
+        kill -STOP "$disk"
+        for ((tries = 0; tries < 400; tries++)); do
+            grep -qs '^rank .* has not answered' "$scratch/err" && break
+            sleep 0.1
+        done
+        kill -CONT "$disk"
+    }
+    hit_while_running 2 1000000 --deadline 3
+    sed -i '/^\[[^]]*:[0-9]*\] Read -1,/d' "$scratch/err" # Open MPI, of a rank that is gone
+    failed "$name" 2 "the disk has not answered for 10 s|did not arrive at"
+    detach_bad "$name"
+}
+
 io="Input/output error"
 every_bad_place() {
     local ring where when
@@ -574,6 +592,7 @@ run_more() {
     detached_image
     every_bad_place
     vanished_disk uring
+    hung_disk
     file_limit_later uring
     limited_log
     sweep few_descriptors {4..12}
