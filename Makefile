@@ -5,8 +5,10 @@
 # make check      installs what is missing, builds, runs the tests
 # make check-all  more of the tests: also under the sanitizers
 # make check-scale  what only large runs show: minutes, 14 GB, 27 GB of disk
+# make check-valgrind  suites under valgrind: minutes
 # make fuzz       feeds the readers of files and options with made-up bytes (clang)
 # make tests      builds the tests alone
+# make chaos      gpt2 runs to which things happen: ROUNDS=200 SEED=1
 # make bench      measures the library against this machine's limits
 # make deps       installs what is missing (as root, from the distribution)
 # make install    puts library, headers and zero.pc, as built, in PREFIX; make uninstall
@@ -14,7 +16,7 @@
 # make help       this page
 #
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
-# SAN=address,undefined or SAN=thread (built in a folder of its own),
+# SAN=address,undefined or SAN=thread, VALGRIND=1 (built in a folder of its own),
 # MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 (build without that package),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
@@ -27,7 +29,8 @@ SHELL := /bin/bash
 
 SAN ?=
 comma := ,
-BUILD ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+VALGRIND ?=
+BUILD ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(VALGRIND),-valgrind)
 Q := $(if $(V),,@)
 say = @$(if $(V),:,printf '  %-7s %s\n' $(1) $(2))
 
@@ -45,7 +48,7 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion
 EXACT := -ffp-contract=off -fno-math-errno
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
-DEFS := $(foreach p,MPI URING DNNL XXHASH,$(if $(filter 1,$($p)),-DHAVE_$p))
+DEFS := $(foreach p,MPI URING DNNL XXHASH VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
 INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
@@ -271,11 +274,20 @@ GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
 	"tests/memory.sh --self-test" "tests/memory.sh $(BUILD)/gpt2" \
 	"tests/machine.sh --self-test" "tests/neighbours.sh --self-test" \
+	"tests/chaos.sh --self-test" \
 	"tests/machine.sh check $(BUILD)" "tests/neighbours.sh check $(BUILD)" \
 	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" "tests/verify.sh $(BUILD)/gpt2" \
 	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
+
+# Real runs, real faults: make chaos draws many of them, check-all a few.
+ROUNDS ?= 200
+SEED ?= 1
+CHAOS := "tests/chaos.sh $(BUILD)/gpt2 15"
+.PHONY: chaos
+chaos: all
+	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/chaos.sh $(BUILD)/gpt2 $(ROUNDS) $(SEED)
 
 # Every place where a fault can strike, scenario by scenario.
 TORTURES = $(shell sed -n 's/^    {"\([a-z0-9-]*\)",.*/\1/p' tests/torture_test.c)
@@ -306,10 +318,33 @@ sanitized = $(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$(1)) \
 check-all-now: all tests
 	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		tests $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
+	@$(VALGRIND_BUILD)
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
-		$(GPT2_RUNS) $(DYING) $(DYING_ALL) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
-		$(MATRIX_ALL) $(TORTURE_ALL) "tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
-		$(foreach b,address thread,$(call sanitized,$b)) $(ERRORS_SEEN)
+		$(GPT2_RUNS) $(DYING) $(DYING_ALL) "tests/machine.sh more $(BUILD)" \
+		"tests/neighbours.sh more $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) \
+		"tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
+		$(foreach b,address thread,$(call sanitized,$b)) $(VALGRIND_SAMPLE) $(ERRORS_SEEN)
+
+# Under valgrind all suites but those that take very long there (a core is thirty times slower,
+# and threads share it), and memory and soak, which watch memory that valgrind takes.
+VALGRIND_OUT := arithmetic async comm disk equal features formats frozen kernels memory model \
+	mpi_large soak
+memchecked = $(patsubst %,"ZERO_TEST_SHORT=1 tests/valgrind.sh $(BUILD)-valgrind/tests/%", \
+	$(filter-out mpi%,$(1))) \
+	$(patsubst %,"2@tests/valgrind.sh $(BUILD)-valgrind/tests/%",$(filter mpi%,$(1)))
+VALGRIND_SUITES := $(filter-out $(VALGRIND_OUT:%=%_test),$(SUITES))
+VALGRIND_PLANTED = "tests/planted.sh valgrind $(BUILD)-valgrind"
+VALGRIND_SAMPLE = $(if $(shell command -v valgrind),$(VALGRIND_PLANTED) $(call memchecked, \
+	$(filter numa_test options_test ring_core_test mpi_level_test,$(VALGRIND_SUITES))))
+VALGRIND_BUILD = $(if $(shell command -v valgrind),$(MAKE) --no-print-directory VALGRIND=1 \
+	BUILD=$(BUILD)-valgrind tests $(BUILD)-valgrind/tests/planted)
+
+check-valgrind-now: TIMEOUT ?= 900
+check-valgrind-now:
+	@$(if $(VALGRIND_BUILD),,echo "There is no valgrind: make deps-extra." >&2; exit 1)
+	@$(VALGRIND_BUILD)
+	@CK_TIMEOUT_MULTIPLIER=20 $(RUN) $(VALGRIND_PLANTED) \
+		$(call memchecked,$(VALGRIND_SUITES))
 
 check-scale-now: all tests $(BUILD)/tests/big_tensor
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/scale.sh $(BUILD)

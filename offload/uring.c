@@ -18,6 +18,12 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#ifdef HAVE_VALGRIND
+#include <valgrind/memcheck.h>
+#else
+#define VALGRIND_MAKE_MEM_DEFINED(address, bytes) ((void)0)
+#endif
+
 #include "offload/ring_core.h"
 #include "src/thread.h"
 
@@ -148,6 +154,13 @@ static int uring_submit(struct ring *ring, struct error *error)
     return ZERO_OK;
 }
 
+/* What the kernel has read, valgrind did not see it write. */
+static void block_defined(const struct ring_block *block, int64_t result)
+{
+    if (result > 0 && !block->request->write)
+        VALGRIND_MAKE_MEM_DEFINED(block->request->buffer + block->start, (size_t)result);
+}
+
 static int uring_reap(struct ring *ring, struct ring_request **done, int max)
 {
     struct uring *uring = (struct uring *)ring;
@@ -155,6 +168,7 @@ static int uring_reap(struct ring *ring, struct ring_request **done, int max)
     unsigned count = io_uring_peek_batch_cqe(&uring->io, cqes, RING_DEPTH_MAX);
     for (unsigned i = 0; i < count; i++) {
         struct ring_block *block = io_uring_cqe_get_data(cqes[i]);
+        block_defined(block, cqes[i]->res);
         if (ring_core_complete(&uring->core, block, cqes[i]->res))
             block_start(uring, block);
     }
