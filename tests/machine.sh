@@ -54,7 +54,8 @@ front=() with=() # what stands before mpirun, and before the ranks' program
 start() {
     local launch=()
     [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
-    exec "${front[@]}" timeout -k 5 "$limit" "${launch[@]}" "${with[@]}" "$scratch/gpt2" "${model[@]}" \
+    exec "${front[@]}" timeout -k 5 "$limit" "${launch[@]}" "${with[@]}" \
+        "$scratch/gpt2" "${model[@]}" \
         --data "$scratch/LICENSE" --nvme-path "$folder" --steps "$2" "${@:3}" \
         >"$scratch/out" 2>"$scratch/err" </dev/null
 }
@@ -268,8 +269,16 @@ hollow_image() {
 }
 
 shrunk_image() { # ring
+    local tries
     with_image "a disk that shrinks under a run, by $1" 16M 20M || return
-    hit() { truncate -s 64k "$scratch/space/image"; }
+    # What is written afterwards makes it longer again, with zeros in between.
+    hit() {
+        for ((tries = 0; tries < 600; tries++)); do
+            truncate -s 64k "$scratch/space/image"
+            kill -0 "$job" 2>/dev/null || break
+            sleep 0.05
+        done
+    }
     hit_while_running 2 1000000 --ring "$1"
     failed "a disk that shrinks under a run, by $1" 2 \
         "Input/output error|Read-only file system|No space left"
@@ -451,7 +460,8 @@ file_limit_later() { # ring
         "File too large. Raise the limit on file sizes|could not be written"
 }
 
-thread_words="start worker thread|thread could not be started|threads could be started|thread cannot be created|may not start I/O workers"
+thread_words="start worker thread|thread could not be started|threads could be started"
+thread_words+="|thread cannot be created|may not start I/O workers"
 little="Too many open files|eventfd|(was|were) refused|No memory|Cannot allocate|$thread_words"
 little+="|cannot be read|could not be"
 

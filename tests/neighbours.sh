@@ -109,7 +109,8 @@ empty_cache() {
 
 # The names in the cache, without what stands for a drive.
 cached() {
-    find "$cache" -mindepth 2 -printf '%f\n' 2>/dev/null | sed -E 's/[0-9a-f]{16}/KEY/' | sort | xargs
+    find "$cache" -mindepth 2 -printf '%f\n' 2>/dev/null |
+        sed -E 's/[0-9a-f]{16}/KEY/' | sort | xargs
 }
 
 two_jobs() {
