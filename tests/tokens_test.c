@@ -291,7 +291,7 @@ END_TEST
 
 START_TEST(words_refused)
 {
-    unsigned char file[8192];
+    unsigned char file[8192] = {0};
     size_t bytes = tokenizer_make(file, 20240328, 2, 299);
     ck_assert_int_eq(load_words(file, bytes - 1, WORDS), -1);
     ck_assert_ptr_nonnull(strstr(error, "ends within token 299 of 300. It was cut"));
