@@ -108,7 +108,7 @@ struct zero {
     struct zero_comm *comm;
     bool owns_comm;
     struct operation operations[ZERO_COLLECTIVES];
-    struct patience patience;
+    struct patience patience, disk; /* with ranks, with files: of the latter no sequence */
     int deadline; /* zero_set_deadline's, from any thread; 0: the configuration's */
     const void **parts; /* room for one pointer per rank */
     struct device *device;
@@ -135,7 +135,6 @@ struct zero {
     struct zero_io io, step_io[STEPS_KEPT]; /* the latter by step */
     struct retries retries;
     struct lane lanes[QUEUES];
-    double disk_looked, disk_awake; /* last look at a transfer, and first after a stop */
     zero_trace_fn *trace;
     void *trace_arg;
 

@@ -139,7 +139,7 @@ static int test_collective(struct zero *z, struct command *c, bool *done, struct
 /* ------------------------------------------------------------- the disk */
 
 #define DISK_SECONDS_MIN 10 /* a deadline for ranks may be short; disks have their moments */
-#define LOOK_SECONDS_MAX 5  /* between two looks at what is under way, but for stopped processes */
+#define DISK_LOOK_SECONDS 2 /* of a wait that are counted at once: the thread looks each second */
 
 /* Bytes that were moved, for all time and for the step that asked for them. */
 static void account_io(struct zero *z, const struct command *c, int64_t bytes)
@@ -184,26 +184,20 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
     return pipeline_transfer(&z->pipeline, &slot->param, &params, error);
 }
 
-/* Whether the disk has been silent for too long. A process that was stopped, and
- * so did not look, did not wait. */
-static bool disk_is_silent(struct zero *z, const struct command *c, int limit)
-{
-    double now = queue_seconds();
-    if (now - z->disk_looked > LOOK_SECONDS_MAX)
-        z->disk_awake = now;
-    z->disk_looked = now;
-    double since = c->started > z->disk_awake ? c->started : z->disk_awake;
-    return now - since > limit;
-}
-
-/* What the transfer is doing with memory goes on: the ring's end waits for it. */
+/* The disk is overdue when it moves nothing for too long. Time in which nobody
+ * looked counts little: a process that was stopped did not wait. What the
+ * transfer is doing with memory goes on: the ring's end waits for it. */
 static int disk_overdue(struct zero *z, const struct command *c, const char *what,
                         struct error *error)
 {
+    struct patience *p = &z->disk;
     int limit = z->set.deadline_seconds;
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
-    if (!disk_is_silent(z, c, limit))
+    double now = clock_seconds(z), passed = now - p->looked;
+    p->looked = now;
+    p->seconds += passed < DISK_LOOK_SECONDS ? passed : DISK_LOOK_SECONDS;
+    if (p->seconds <= limit)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_IO,
                      "%s %lld: the disk has not answered for %d s. File in %s (%s). Look for what "
@@ -229,6 +223,7 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
         return error->status;
     if (!*done)
         return disk_overdue(z, c, what[c->kind], error);
+    z->disk.seconds = 0;
     if (c->kind == COMMAND_STATE_READ)
         pipeline_was_read(slot);
     else if (c->kind == COMMAND_STATE_WRITE ||

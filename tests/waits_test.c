@@ -8,11 +8,13 @@
 #include <pthread.h>
 #include <regex.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "src/engine.h"
+#include "tests/support/latch.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 
@@ -426,6 +428,42 @@ START_TEST(who_comes_slowly_is_not_overdue)
 }
 END_TEST
 
+/* ------------------------------------------------------------------- the disk */
+
+/* Three seconds pass whenever somebody looks. */
+static double hasty_clock(void)
+{
+    static atomic_int looks;
+    return 3.0 * atomic_fetch_add(&looks, 1);
+}
+
+static bool never_read(void *arg, const struct latch_op *op)
+{
+    return atomic_load((atomic_bool *)arg) && op->kind == LATCH_RING && !op->request->write;
+}
+
+START_TEST(a_disk_that_does_not_answer_is_named)
+{
+    struct zero_param p = {.name = "a", .ndim = 1, .shape = {1 << 12}};
+    const struct zero_config config = {.size = sizeof(config), .stage = 3, .offload = ZERO_NVME,
+                                       .chunk = 1 << 10, .deadline_seconds = 1,
+                                       .log_level = ZERO_LOG_SILENT};
+    atomic_bool hangs = false;
+    struct latch latch = {.withheld = never_read, .arg = &hangs};
+    latch.seams.seconds = hasty_clock;
+    struct zero_digest digest;
+    struct zero *z;
+    ck_assert_int_eq(engine_create(&z, &p, 1, &config, latch_seams(&latch)), ZERO_OK);
+    ck_assert_int_eq(zero_digest(z, &digest), ZERO_OK);
+    atomic_store(&hangs, true);
+    ck_assert_int_eq(zero_digest(z, &digest), ZERO_ERR_IO);
+    const char *text = zero_last_error(z);
+    ck_assert_msg(matches(text, "^Reading optimizer state, chunk [0-3]: the disk has not answered "
+                                "for 10 s\\. File in .*\\. Look for what holds it up"), "%s", text);
+    zero_destroy(z);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ zero_wait */
 
 START_TEST(all_bytes_of_a_step_are_counted)
@@ -461,6 +499,7 @@ int main(void)
     tcase_add_test(c, a_deadline_is_a_second_or_more);
     tcase_add_test(c, who_computes_does_not_wait);
     tcase_add_test(c, who_comes_slowly_is_not_overdue);
+    tcase_add_test(c, a_disk_that_does_not_answer_is_named);
     tcase_add_test(c, all_bytes_of_a_step_are_counted);
     suite_add_tcase(s, c);
     return suite_run_all(s);
