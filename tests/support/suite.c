@@ -18,12 +18,6 @@ int suite_run_all(Suite *suite)
     return failed || ran == 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static bool is_set(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value && *value != '0';
-}
-
 bool suite_checksums(void)
 {
     struct error error = {0};
@@ -32,10 +26,6 @@ bool suite_checksums(void)
 
 bool suite_short(void)
 {
-    return is_set("ZERO_TEST_SHORT");
-}
-
-bool suite_full(void)
-{
-    return is_set("ZERO_TEST_FULL");
+    const char *value = getenv("ZERO_TEST_SHORT");
+    return value && *value && *value != '0';
 }

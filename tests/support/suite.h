@@ -16,7 +16,4 @@ bool suite_short(void);
 /* Whether this build has checksums, for .verify_spill. */
 bool suite_checksums(void);
 
-/* Whether ZERO_TEST_FULL asks for all of what is sampled without it. */
-bool suite_full(void);
-
 #endif
