@@ -331,15 +331,14 @@ static int make_ring(struct zero *z)
     struct error refused = {0};
     if (z->seams && z->seams->ring)
         return z->seams->ring(ring, &options, &z->error);
-    if (z->set.ring == ZERO_RING_AUTO && on_fuse(&z->spill)) {
-        engine_log(z, ZERO_LOG_WARNING,
-                   "%s (%s): io_uring may corrupt files on FUSE. Using pread and pwrite instead.",
-                   z->spill.path, z->spill.type);
-        return ring_posix_create(ring, &options, &z->error);
-    }
     if (z->set.ring == ZERO_RING_POSIX)
         return ring_posix_create(ring, &options, &z->error);
-    if (!ring_uring_create(ring, &options, &refused)) {
+    if (on_fuse(&z->spill)) {
+        error_set(&refused, ZERO_ERR_UNSUPPORTED,
+                  "io_uring may corrupt files on FUSE, as %s is (%s). Use the ring posix, or a "
+                  "folder on a local disk.",
+                  z->spill.path, z->spill.type);
+    } else if (!ring_uring_create(ring, &options, &refused)) {
         struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
         getrlimit(RLIMIT_MEMLOCK, &limit);
         if (!(*ring)->registered)
