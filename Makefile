@@ -84,6 +84,8 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
+# What shell suites put between gpt2 and the machine.
+HELPERS := $(BUILD)/tests/bad_disk $(BUILD)/tests/without
 
 # -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
@@ -190,8 +192,6 @@ $(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(B
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(LIBS) -o $@
 
-# What shell suites put between gpt2 and the machine.
-HELPERS := $(BUILD)/tests/bad_disk $(BUILD)/tests/without
 $(HELPERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libsupport.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -194,7 +194,7 @@ static int disk_overdue(struct zero *z, const struct command *c, const char *wha
     int limit = z->set.deadline_seconds;
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
-    double now = clock_seconds(z), passed = now - p->looked;
+    double now = queue_seconds(), passed = now - p->looked;
     p->looked = now;
     p->seconds += passed < DISK_LOOK_SECONDS ? passed : DISK_LOOK_SECONDS;
     if (p->seconds <= limit)

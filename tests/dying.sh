@@ -182,8 +182,8 @@ dies() { # ranks, rank, moment, SIGNAL, status
 # Who waited names it, the others hear of that; so does it, when it is ended.
 hangs() { # ranks, rank, moment, deadline
     local one="did not arrive at the [a-z_ -]+( of unit [0-9])? within $4 s .rank [0-9] waited."
-    local overdue="rank [0-9]: rank $2 ${one}[^~]*~"
-    local heard="rank [0-9]: (after SIGTERM: )?rank [0-9] gave up before message [^~]*~"
+    local overdue="rank [0-9]: Rank $2 ${one}[^~]*~"
+    local heard="rank [0-9]: (after SIGTERM: )?Rank [0-9] gave up before message [^~]*~"
     hit="$2 $(moments | sed -n "s/^$3|//p") $(kill -l STOP)"
     start "$1" "--steps 6 --deadline $4"
     ends "rank $2 of $1 hangs, $3" 1 "(${heard}|${overdue})*${overdue}(${heard}|${overdue})*"
@@ -273,7 +273,7 @@ told_in_vain() { # how often
     until_true stopped 1 2
     kill -TERM "$(rank_pid 0 2)"
     if [ "$1" = 1 ]; then
-        local overdue="rank 0: after SIGTERM: rank 1 did not arrive at the [^~]* within 10 s "
+        local overdue="rank 0: after SIGTERM: Rank 1 did not arrive at the [^~]* within 10 s "
         ends "$name" 1 "${overdue}[^~]*~(rank 1: [^~]*~)?"
     else
         sleep 1.5

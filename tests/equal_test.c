@@ -345,7 +345,7 @@ END_TEST
 START_TEST(diverged)
 {
     struct toy one = simplest(ZERO_BF16, BATCH), t = one;
-    one.lr = t.lr = 1e38;
+    one.lr = t.lr = 3e37;
     t.config.state = ZERO_STATE_SPLIT;
     t.ranks = 3;
     t.accumulate = BATCH / 3;

@@ -113,7 +113,7 @@ sentences() { # ranks, pattern
     local rank said
     said=$(grep -v '^libzero: warning: ' "$scratch/err")
     grep -qE "^rank [0-9]+: .*($2)" <<<"$said" || echo "no sentence with: $2"
-    grep -vE "^rank [0-9]+: (.*($2)|rank [0-9]+ gave up before message )" <<<"$said" |
+    grep -vE "^rank [0-9]+: (.*($2)|Rank [0-9]+ gave up before message )" <<<"$said" |
         sed '/^$/d; s/^/not the sentence: /'
     for ((rank = 0; rank < $1; rank++)); do
         [ "$(grep -c "^rank $rank: " <<<"$said")" = 1 ] || echo "rank $rank has not one sentence"
@@ -632,7 +632,7 @@ WRONG|failed|exit 1
 WRONG|failed|exec sleep 99
 WRONG|failed|echo "what, and why." >&2; exit 1
 WRONG|failed|echo "rank 0: what, and why not" >&2; exit 1
-WRONG|failed|echo "rank 0: rank 1 gave up before message 3." >&2; exit 1
+WRONG|failed|echo "rank 0: Rank 1 gave up before message 3." >&2; exit 1
 WRONG|failed|echo "rank 0: what, and why." >&2; echo "rank 0: what, and why." >&2; exit 1
 WRONG|failed|echo "rank 0: what, and why." >&2; echo "Aborted" >&2; exit 1
 WRONG|failed|echo "rank 0: what, and why." >&2; echo "digest"; exit 1

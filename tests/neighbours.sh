@@ -273,6 +273,7 @@ calls+=,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,utimensat,setxattr
 strangers() { # where its lines are: folder of the job; reads them
     awk -v at="$1" -v folder="$folder" -v cache="$cache" '
         BEGIN { # without {16}, which not every awk knows
+            trace = at "/logs/run.json"
             ours = "^" cache "/libzero/io-"
             for (i = 0; i < 16; i++)
                 ours = ours "[0-9a-f]"
@@ -289,7 +290,7 @@ strangers() { # where its lines are: folder of the job; reads them
         function result(path) { return path ~ (ours "$") }
         function temporary(path) { return path ~ (ours "[.]" six "$") }
         function written(path) {
-            if (path == at "/logs/run.csv" || path == at "/logs/run.json" || path == "/dev/null")
+            if (path == at "/logs/run.csv" || path == trace ".part" || path == "/dev/null")
                 return 1
             if (path == folder)
                 return /O_TMPFILE/
@@ -318,7 +319,10 @@ strangers() { # where its lines are: folder of the job; reads them
             good = good || written(path[1])
         }
         call ~ /^mkdir/ { good = good || / = -1 EEXIST/ || path[1] == cache "/libzero" }
-        call ~ /^rename/ { good = temporary(path[1]) && result(path[2]) }
+        call ~ /^rename/ {
+            good = temporary(path[1]) && result(path[2]) ||
+                   path[1] == trace ".part" && path[2] == trace
+        }
         call ~ /^unlink/ { good = good || temporary(path[1]) }
         !good { print }'
 }
@@ -399,6 +403,8 @@ self_test() {
 0|openat(AT_FDCWD, "$at/shared/vader_segment.vm.0.1", O_RDWR|O_CREAT, 0600) = 17
 0|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.lock", O_RDWR|O_CREAT|O_NOFOLLOW) = 1
 0|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.jfUqqW", O_RDWR|O_CREAT|O_EXCL) = 18
+0|openat(AT_FDCWD, "$at/logs/run.json.part", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 20
+0|rename("$at/logs/run.json.part", "$at/logs/run.json") = 0
 0|rename("$cache/libzero/io-0123456789abcdef.jfUqqW", "$cache/libzero/io-0123456789abcdef") = 0
 0|mkdir("/tmp", 0700) = -1 EEXIST (File exists)
 0|mkdir("$cache/libzero", 0700) = 0
@@ -412,6 +418,7 @@ self_test() {
 1|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.lock", O_RDWR|O_CREAT) = 18
 1|rename("$cache/libzero/io-0123456789abcdef.jfUqqW", "/etc/passwd") = 0
 1|rename("$at/tmp/ompi.vm", "/etc/passwd") = 0
+1|openat(AT_FDCWD, "$at/logs/run.json", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 20
 1|unlink("$cache/libzero/io-0123456789abcdef") = 0
 1|unlinkat(AT_FDCWD, "$folder/data", 0) = 0
 1|mkdir("/opt/new", 0700) = 0

@@ -56,7 +56,7 @@ cases() {
 1|2||--eps 1e-60|zero_set_adam to lr .* eps 1e-60, .*within fp32\.
 1|1||--lr 1e300|zero_set_adam to lr 1e[+]300, .*within fp32\.
 1|2||--loss-scale 1e300|\.loss_scale is 1e[+]300\. Use 2\^-64 to 2\^64
-1|2||--layers 1024 --channels 65536|of host memory .*, .* are available
+1|2||--layers 1024 --channels 65536|which cuts this model into 50332498 chunks. Use a larger
 1|2||--offload nvme --nvme-path @/files::|'@/files::' has an empty name in it\.
 1|2|ZERO_PROBE=2|--offload nvme|ZERO_PROBE is '2'\. Use 1
 1|2|ZERO_DEVICE_MEMORY=many||ZERO_DEVICE_MEMORY=many is not a number of bytes\.
