@@ -114,7 +114,7 @@ enum zero_phase { ZERO_TRAIN = 0, ZERO_EVAL };
 
 /* The I/O engine for files. AUTO: io_uring, or pread/pwrite (logged) where
  * the site has disabled io_uring or files are on FUSE, where Linux continues a
- * transfer that ended short at the wrong place. */
+ * transfer that ended short at the wrong place. URING: ZERO_ERR_UNSUPPORTED there. */
 enum zero_ring { ZERO_RING_AUTO = 0, ZERO_RING_URING, ZERO_RING_POSIX };
 
 enum zero_log_level { ZERO_LOG_WARNING = 0, ZERO_LOG_INFO, ZERO_LOG_SILENT };
@@ -240,10 +240,12 @@ struct zero_config {
     int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
                              by the ranks of the node that share them, at least 1 */
     int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all
-                               ranks to come where zero_create starts MPI, and, where it is 10 or
-                               more, for a disk to move a chunk. Default 300 */
+                               ranks to come where zero_create starts MPI, and, but 10 at least,
+                               for a disk that ends no transfer. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
-                               if need be), else this rank is alone */
+                               if need be), else this rank is alone. An MPI that zero_create has
+                               started ends at exit; where other ranks do not come to that within
+                               the deadline, 10 seconds at least, SIGALRM ends this process */
 
     zero_trace_fn *trace; /* default: none */
     void *trace_arg;
@@ -266,10 +268,12 @@ struct zero_config {
  * allocated): ask it zero_last_error, then destroy it.
  *   ZERO_ERR_ARGUMENT     a field or tensor is out of range
  *   ZERO_ERR_STATE        another engine uses .comm
- *   ZERO_ERR_UNSUPPORTED  this build lacks what was asked for
+ *   ZERO_ERR_UNSUPPORTED  this build or machine cannot do what was asked for
  *   ZERO_ERR_MEMORY       device or host memory does not suffice
  *   ZERO_ERR_IO           .nvme_path cannot be used or has not enough space
+ *   ZERO_ERR_COMM         MPI failed, or another rank did
  *   ZERO_ERR_MISMATCH     the ranks' models or configurations differ
+ *   ZERO_ERR_DEADLINE     a rank did not come, or MPI did not start, in time
  */
 ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int count,
                          const struct zero_config *config);
@@ -486,7 +490,7 @@ struct zero_io {
 
 /* What a lane has done. */
 struct zero_lane_stats {
-    int64_t bytes; /* moved; of an update, of the fp32 masters */
+    int64_t bytes;       /* moved; of an update, of the fp32 masters */
     double busy_seconds; /* something was under way; counted when it ends */
 };
 
@@ -497,8 +501,8 @@ struct zero_stats {
     int64_t served, missed;    /* acquires served from a slot; prefetched in vain */
     int64_t sent_bytes;        /* to other ranks */
     struct zero_io io;         /* counted at the ring, what succeeded */
-    int64_t io_retried; /* transfers that failed and were tried again, up to three times in all; the
-                           log has a warning of each */
+    int64_t io_retried;        /* times that a failed transfer was tried again, each twice at most;
+                                  the log warns of them */
     /* What one step asked for, from the end of the zero_step before it to its own: [0] of the
      * last step but one, complete to its last write; [1] of the last step, complete once the
      * engine has waited for its update (zero_wait and zero_digest do). */

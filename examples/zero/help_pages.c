@@ -68,7 +68,7 @@ static const char offload[] =
     "what that costs here. A build without xxHash does not have it.\n"
     "\n"
     "Files go through io_uring, or through threads with pread and pwrite where a\n"
-    "site has disabled it (--ring). The bits are the same.\n";
+    "site has disabled it or they are on FUSE (--ring). The bits are the same.\n";
 
 static const char memory[] =
     "MEMORY: what a run takes, and what there is\n"
@@ -156,8 +156,8 @@ static const char mpi[] =
     "error on all of them, and the message names both calls. A rank that does not\n"
     "arrive is named after --deadline seconds (300 unless set) by those that wait\n"
     "for it. When one rank fails, the others say so and end as well. The time runs\n"
-    "only while a rank waits: a job that was suspended goes on. MPI's own start has\n"
-    "no deadline.\n"
+    "only while a rank waits: a job that was suspended goes on. MPI's own start and\n"
+    "its end have this deadline too, by the clock.\n"
     "\n"
     "SIGTERM or SIGINT to any rank ends all ranks of gpt2 after the step under way.\n"
     "mpirun, sent one of them (Ctrl-C), sends SIGTERM to the ranks a second later\n"
