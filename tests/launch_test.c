@@ -20,12 +20,15 @@ static char program[512];
 static int rank_main(void)
 {
     struct zero_comm *comm;
-    struct error error = {0};
     comm_default_deadline(1);
-    int status = comm_default_create(&comm, &error);
-    puts(error.text);
-    bool told = status == ZERO_ERR_DEADLINE && !comm &&
+    bool told = true;
+    for (int i = 0; i < 2; i++) { /* MPI dies of being started a second time */
+        struct error error = {0};
+        int status = comm_default_create(&comm, &error);
+        puts(error.text);
+        told &= status == ZERO_ERR_DEADLINE && !comm &&
                 !strncmp(error.text, "MPI did not start within 1 s: a rank of this job", 48);
+    }
     return told ? REFUSED : 1;
 }
 

@@ -42,6 +42,7 @@
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
 static atomic_int deadline_seconds = 300; /* that its start and its end may take */
+static atomic_bool given_up;              /* its start: it may be half done for good */
 
 void mpi_fail(struct mpi *m, int status)
 {
@@ -438,7 +439,9 @@ static void *launch_main(void *arg)
     MPI_Initialized(&initialized);
     if (!initialized) {
         rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
-        atomic_store(&finalize_at_exit, rc == MPI_SUCCESS && !atomic_load(&launch->left));
+        atomic_store(&finalize_at_exit, rc == MPI_SUCCESS);
+        if (atomic_load(&launch->left)) /* in this order: who leaves sets it before it clears */
+            atomic_store(&finalize_at_exit, false);
         atexit(finalize);
     }
     if (rc)
@@ -453,15 +456,25 @@ static void *launch_main(void *arg)
     return NULL;
 }
 
+static int not_started(int seconds, struct error *error)
+{
+    return error_set(error, ZERO_ERR_DEADLINE,
+                     "MPI did not start within %d s: a rank of this job has not come. Look for "
+                     "what stopped it, or raise .deadline_seconds.",
+                     seconds);
+}
+
 /* MPI starts when all ranks have come, and has no deadline either. Where it takes
- * too long, its thread is left to itself. */
+ * too long, its thread is left to itself, and MPI is not started again beside it. */
 int comm_mpi_default(struct zero_comm **comm, struct error *error)
 {
     int seconds = atomic_load(&deadline_seconds);
-    struct launch *launch = calloc(1, sizeof(*launch));
     struct timespec until;
     pthread_t thread;
     *comm = NULL;
+    if (atomic_load(&given_up))
+        return not_started(seconds, error);
+    struct launch *launch = calloc(1, sizeof(*launch));
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += seconds;
     int rc = launch ? pthread_create(&thread, NULL, launch_main, launch) : ENOMEM;
@@ -475,11 +488,9 @@ int comm_mpi_default(struct zero_comm **comm, struct error *error)
     bool joined = !pthread_timedjoin_np(thread, NULL, &until);
     if (!joined && !atomic_exchange(&launch->left, true)) {
         pthread_detach(thread);
+        atomic_store(&given_up, true);
         atomic_store(&finalize_at_exit, false);
-        return error_set(error, ZERO_ERR_DEADLINE,
-                         "MPI did not start within %d s: a rank of this job has not come. Look for "
-                         "what stopped it, or raise .deadline_seconds.",
-                         seconds);
+        return not_started(seconds, error);
     }
     if (!joined)
         pthread_join(thread, NULL);
