@@ -192,10 +192,15 @@ int engine_wait(struct zero *z, struct ref ref)
 
 /* -------------------------------------------------------------- the first door */
 
-static int take_comm(struct zero *z, struct zero_comm *comm)
+static bool has_all_calls(const struct zero_comm *comm)
 {
     const struct zero_comm_ops *o = comm->ops;
-    bool whole = o && o->start && o->test && o->missing && o->abort && o->destroy;
+    return o && o->start && o->test && o->missing && o->abort && o->destroy;
+}
+
+static int take_comm(struct zero *z, struct zero_comm *comm)
+{
+    bool whole = has_all_calls(comm);
     if (!whole || comm->rank < 0 || comm->rank >= comm->size || comm->local_rank < 0 ||
         comm->local_rank >= comm->local_size || comm->local_size > comm->size)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
@@ -402,7 +407,8 @@ static int no_engine(const struct zero_config *config)
     struct zero_comm *comm = good ? config->comm : NULL;
     struct error unheard = {0};
     if (comm) {
-        comm->ops->abort(comm, comm->sequence + 1);
+        if (has_all_calls(comm) && !comm->taken)
+            comm->ops->abort(comm, comm->sequence + 1);
     } else if (!comm_default_create(&comm, &unheard)) {
         comm->ops->abort(comm, comm->sequence + 1);
         comm->ops->destroy(comm);
