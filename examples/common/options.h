@@ -47,6 +47,13 @@ struct option {
     const char *help;  /* NULL: this build cannot do it, and --help does not show it */
 };
 
+/* The help of what the library refuses in a build without it. */
+#ifdef HAVE_XXHASH
+#define WITH_XXHASH(text) text
+#else
+#define WITH_XXHASH(text) NULL
+#endif
+
 /* Writes every default into *into; then the arguments argv[1 .. argc - 1] over
  * them, the last one counting where an option is repeated (lists grow).
  * Accepts --name value and --name=value. given (count elements) says which

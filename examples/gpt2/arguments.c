@@ -43,13 +43,6 @@ static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING
                                              {.name = "posix", .value = ZERO_RING_POSIX},
                                              {.name = NULL}};
 
-/* What the library refuses in a build without it. */
-#ifdef HAVE_XXHASH
-#define WITH_XXHASH(text) text
-#else
-#define WITH_XXHASH(text) NULL
-#endif
-
 #define NEARLY_ONE                0x1.fffffffffffffp-1
 #define FIELD(field)              .offset = offsetof(struct arguments, field)
 #define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most

@@ -83,11 +83,6 @@ int bench_cpus(void)
 /* ------------------------------------------------------------------- command */
 
 #define FIELD(field) .offset = offsetof(struct bench, field)
-#ifdef HAVE_XXHASH
-#define WITH_XXHASH(text) text
-#else
-#define WITH_XXHASH(text) NULL
-#endif
 
 static const struct option table[] = {
     {"full", .kind = OPTION_FLAG, FIELD(full), .help = "larger sizes and more rounds: minutes"},
