@@ -349,7 +349,7 @@ void queues_stop(struct queues *s, bool drain, int seconds)
     if (!s || !s->running)
         return;
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += seconds;
     pthread_mutex_lock(&s->lock);
     int rc = 0;
@@ -372,7 +372,11 @@ int queues_create(struct queues **queues, int64_t chunks, struct error *error)
         return error_set(error, ZERO_ERR_MEMORY,
                          "No memory for the engine's queues." ERROR_FREE_MEMORY);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    pthread_condattr_t clock; /* that queues_stop waits by: nobody sets it */
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->changed, &clock);
+    pthread_condattr_destroy(&clock);
     s->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (s->event < 0)
         return error_set(
