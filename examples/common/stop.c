@@ -8,8 +8,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "examples/common/clock.h"
 
 #define AGAIN_SECONDS 1.0 /* from the first signal to one that is meant as another */
 
@@ -26,13 +27,6 @@ static atomic_int asked;
 /* The engine is not destroyed while its deadline is set. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct zero *watched;
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* As if nobody had waited for it. */
 static void end_by(int number)
@@ -51,7 +45,7 @@ static void *take_signals(void *set)
         int number;
         if (sigwait(set, &number))
             continue;
-        double now = seconds_now();
+        double now = clock_now();
         if (!atomic_load(&running) || (first > 0 && now - first >= AGAIN_SECONDS))
             end_by(number);
         if (first > 0)

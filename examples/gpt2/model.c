@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "examples/common/clock.h"
 #include "examples/gpt2/attention.h"
 #include "examples/gpt2/block.h"
 #include "examples/gpt2/head.h"
@@ -230,18 +230,11 @@ struct walk {
     const int32_t *tokens, *targets;
 };
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* What began at begin is done. */
 static void span(const struct walk *w, const char *name, int unit, double begin)
 {
     if (w->m->span)
-        w->m->span(w->m->span_arg, name, unit, begin, seconds_now());
+        w->m->span(w->m->span_arg, name, unit, begin, clock_now());
 }
 
 static int params_get(struct zero *z, int first, int count, const void **params)
@@ -269,7 +262,7 @@ static int embed_unit_forward(struct walk *w)
     const void *params[2];
     TRY(zero_acquire(w->z, 0));
     TRY(params_get(w->z, WTE, 2, params));
-    double begin = seconds_now();
+    double begin = clock_now();
     embed_forward(&w->c, w->tokens, params[WTE], params[WPE], w->m->saved[0].x);
     span(w, "forward", 0, begin);
     return zero_release(w->z, 0);
@@ -282,7 +275,7 @@ static int block_unit_forward(struct walk *w, int layer)
     float *y = layer + 1 < m->shape.layers ? m->saved[layer + 1].x : m->x;
     TRY(zero_acquire(w->z, layer + 1));
     TRY(params_get(w->z, tensors_block(layer, 0), BLOCK_TENSORS, params));
-    double begin = seconds_now();
+    double begin = clock_now();
     block_forward(&w->c, params, &m->saved[layer], y);
     span(w, "forward", layer + 1, begin);
     return zero_release(w->z, layer + 1);
@@ -295,7 +288,7 @@ static int final_unit_forward(struct walk *w)
     int unit = m->shape.layers + 1;
     TRY(zero_acquire(w->z, unit));
     TRY(params_get(w->z, tensors_final(&m->shape), 2, params));
-    double begin = seconds_now();
+    double begin = clock_now();
     norm_forward(&w->c, m->x, params[0], params[1], m->final_stats, m->final);
     span(w, "forward", unit, begin);
     return zero_release(w->z, unit);
@@ -319,9 +312,9 @@ static int head_unit_train(struct walk *w, double *loss, double *middle)
     void *dwte;
     TRY(zero_acquire(w->z, 0));
     TRY(params_get(w->z, WTE, 1, &wte));
-    double begin = seconds_now();
+    double begin = clock_now();
     *loss = head_loss(&w->c, &m->head, m->final, wte, w->targets);
-    *middle = seconds_now();
+    *middle = clock_now();
     span(w, "head forward", 0, begin);
     TRY(grads_get(w->z, WTE, 1, &dwte));
     head_backward(&w->c, &m->head, zero_loss_scale(w->z), m->final, wte, w->targets, m->room.dnorm,
@@ -339,7 +332,7 @@ static int final_unit_backward(struct walk *w)
     TRY(zero_acquire(w->z, unit));
     TRY(params_get(w->z, first, 2, params));
     TRY(grads_get(w->z, first, 2, grads));
-    double begin = seconds_now();
+    double begin = clock_now();
     memset(m->dx, 0, (size_t)compute_rows(&w->c) * (size_t)w->c.channels * sizeof(float));
     norm_backward(&w->c, m->x, m->final_stats, params[0], m->room.dnorm, m->dx, grads[0], grads[1]);
     span(w, "backward", unit, begin);
@@ -356,7 +349,7 @@ static int block_unit_backward(struct walk *w, int layer)
     TRY(zero_acquire(w->z, layer + 1));
     TRY(params_get(w->z, first, BLOCK_TENSORS, params));
     TRY(grads_get(w->z, first, BLOCK_TENSORS, grads));
-    double begin = seconds_now();
+    double begin = clock_now();
     if (m->recompute && layer < m->shape.layers - 1) /* the last one's is still there */
         block_forward(&w->c, params, &m->saved[layer], NULL);
     block_backward(&w->c, params, grads, &m->saved[layer], &m->room, m->dx);
@@ -371,7 +364,7 @@ static int embed_unit_backward(struct walk *w)
     struct gpt *m = w->m;
     void *grads[2];
     TRY(grads_get(w->z, WTE, 2, grads));
-    double begin = seconds_now();
+    double begin = clock_now();
     embed_backward(&w->c, w->tokens, m->shape.vocab, m->dx, m->chain, grads[WTE], grads[WPE]);
     span(w, "backward", 0, begin);
     return zero_reduce(w->z, 0);
@@ -390,7 +383,7 @@ int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens, const int32_
 {
     struct walk w = {m, z, m->compute, tokens, targets};
     int rows = compute_rows(&w.c);
-    double start = seconds_now(), middle;
+    double start = clock_now(), middle;
     if (!tokens_valid(m, tokens, rows) || !tokens_valid(m, targets, rows))
         return ZERO_ERR_ARGUMENT;
     matmul_thread_init();
@@ -400,7 +393,7 @@ int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens, const int32_
     for (int layer = m->shape.layers - 1; layer >= 0; layer--)
         TRY(block_unit_backward(&w, layer));
     TRY(embed_unit_backward(&w));
-    double end = seconds_now();
+    double end = clock_now();
     if (m->span) {
         m->span(m->span_arg, "forward", -1, start, middle);
         m->span(m->span_arg, "backward", -1, middle, end);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "examples/common/clock.h"
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
 

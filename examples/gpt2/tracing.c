@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "examples/common/clock.h"
+
 enum { PATH_ROOM = 4096 };
 
 int tracing_create(struct run *r, struct zero_config *config)

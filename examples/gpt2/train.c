@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "examples/common/clock.h"
 #include "examples/common/counter.h"
 #include "examples/common/stop.h"
 #include "examples/gpt2/report.h"
@@ -26,13 +26,6 @@ enum {
 /* Stands for a loss that is not finite where only finite ones may be averaged;
  * no true loss comes near it. */
 static const double not_finite = 1e60;
-
-double clock_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int run_check(struct run *r, int status)
 {

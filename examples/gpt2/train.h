@@ -73,6 +73,4 @@ int run_sum(struct run *r, int64_t value, int64_t *sum);
 /* Takes the engine's sentence when status is not ZERO_OK. 0 or -1. */
 int run_check(struct run *r, int status);
 
-double clock_now(void); /* seconds from an arbitrary start */
-
 #endif

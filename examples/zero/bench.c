@@ -40,7 +40,7 @@ double samples_median(const struct samples *s)
 
 bool bench_over(const struct bench *b)
 {
-    return !b->full && tool_now() - b->started > SECONDS;
+    return !b->full && clock_now() - b->started > SECONDS;
 }
 
 /* -------------------------------------------------------------------- output */
@@ -178,7 +178,7 @@ static int kind_run(const struct kind *kind, int argc, char **argv)
         b.nvme_path = disk_default(&variable);
     if (b.quick && !was_given(given, "params"))
         b.params = 1 << 20;
-    b.started = tool_now();
+    b.started = clock_now();
     return kind->run(&b);
 }
 

@@ -133,11 +133,11 @@ static int check(const struct kernels *kernels)
 /* Elements per second / 1e9, of repeated passes. */
 static double rate(struct workers *w, struct job *job, stream_fn *pass, int repeats)
 {
-    double start = tool_now();
+    double start = clock_now();
     job->pass = pass;
     for (int i = 0; i < repeats; i++)
         workers_run(w, task_run, job, tasks_of(job->elements));
-    return 1e-9 * (double)job->elements * repeats / (tool_now() - start);
+    return 1e-9 * (double)job->elements * repeats / (clock_now() - start);
 }
 
 static void measure(const struct bench *b, struct workers *w, struct job *job, const char *name)

@@ -41,14 +41,14 @@ static int carry_out(struct state *s, struct zero_collective *c, const char *nam
 {
     struct zero_comm *comm = s->comm;
     bool done = false;
-    double start = tool_now();
+    double start = clock_now();
     c->header.sequence = ++comm->sequence;
     c->header.unit = -1;
     snprintf(c->header.name, sizeof(c->header.name), "%s", name);
     int status = comm->ops->start(comm, c);
     while (!status && !done) {
         status = comm->ops->test(comm, c, &done);
-        if (!status && !done && tool_now() - start > SECONDS_MAX)
+        if (!status && !done && clock_now() - start > SECONDS_MAX)
             return error_set(&s->error, ZERO_ERR_DEADLINE, "rank %d did not arrive at the %s.",
                              comm->ops->missing(comm, c), name);
         if (!done)
@@ -192,13 +192,13 @@ static double timed(struct state *s, int (*call)(struct state *), int repeats)
     int64_t flags = 0;
     if (meet(s, &flags))
         return -1;
-    double start = tool_now();
+    double start = clock_now();
     for (int i = 0; i < repeats; i++)
         if (call(s))
             return -1;
     if (meet(s, &flags))
         return -1;
-    return (tool_now() - start) / repeats;
+    return (clock_now() - start) / repeats;
 }
 
 static int measure(const struct bench *b, struct state *s, const char *kind, int64_t whole,

@@ -119,7 +119,7 @@ static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mo
     memset(limit, 0, sizeof(limit));
     memset(ours, 0, sizeof(ours));
     for (int r = b->quick; r <= rounds; r++) {
-        if (r > 1 && !b->full && tool_now() - b->started > until)
+        if (r > 1 && !b->full && clock_now() - b->started > until)
             break;
         for (int i = 0; i < count || i < RINGS; i++) {
             if (i < count && series_add(file, &limits[i], mode, r > 0, &limit[i]))

@@ -80,7 +80,7 @@ static bool space_suffices(struct io_file *file, const char *folder)
  * disk a bench is to end in time, too. */
 static int file_write(struct io_file *file, const char *folder, bool hurry)
 {
-    double start = tool_now();
+    double start = clock_now();
     for (int64_t at = 0; at < file->bytes;) {
         int64_t left = file->bytes - at, n = left < PIECE ? left : PIECE;
         io_content_fill(file->memory, at, n);
@@ -90,7 +90,7 @@ static int file_write(struct io_file *file, const char *folder, bool hurry)
         if (written <= 0)
             return fail(file, "write the file", folder);
         at += written / 4096 * 4096; /* what was cut is written again */
-        if (hurry && at % PIECE == 0 && tool_now() - start > 0.5)
+        if (hurry && at % PIECE == 0 && clock_now() - start > 0.5)
             file->bytes = at;
     }
     return fsync(file->fd) ? fail(file, "write the file", folder) : 0;
@@ -145,10 +145,10 @@ static double cpu_seconds(void)
 int io_measure(struct io_file *file, const struct io_engine *engine, enum io_mode mode,
                struct io_speed *speed)
 {
-    double cpu = cpu_seconds(), start = tool_now();
+    double cpu = cpu_seconds(), start = clock_now();
     if (engine->pass(file, mode, engine->block, engine->depth))
         return -1;
-    speed->bytes_per_second = (double)file->bytes / (tool_now() - start);
+    speed->bytes_per_second = (double)file->bytes / (clock_now() - start);
     speed->cpu_per_byte = (cpu_seconds() - cpu) / (double)file->bytes;
     return 0;
 }

@@ -143,10 +143,10 @@ static int step_once(struct model *m, double *seconds, double *bytes)
         return 1;
     if (zero_stats(m->z, &before))
         return fail(m);
-    double start = tool_now();
+    double start = clock_now();
     if (zero_step(m->z, NULL) || zero_read(m->z, UNITS - 1, ZERO_MASTER, m->unit - 1, 1, &last))
         return fail(m);
-    *seconds = tool_now() - start;
+    *seconds = clock_now() - start;
     if (zero_stats(m->z, &after))
         return fail(m);
     *bytes = (double)(moved(&after) - moved(&before));
@@ -213,7 +213,7 @@ static int measure(const struct bench *b, struct model *m, struct model *checked
     for (int r = 0; r <= rounds && !(r > 0 && bench_over(b)); r++) {
         if (round_run(m, checked, file, &s))
             return 1;
-        if (r == 0 && (b->full || tool_now() - b->started < WARM_SECONDS))
+        if (r == 0 && (b->full || clock_now() - b->started < WARM_SECONDS))
             memset(&s, 0, sizeof(s)); /* it warmed up; where it took long, it counts */
         else if (r == 0)
             break;

@@ -4,7 +4,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
 
 static void complain(const char *format, va_list args)
 {
@@ -45,11 +44,4 @@ int tool_parse(const struct tool_options *options, int argc, char **argv, void *
         return 0;
     }
     return status ? tool_refuse("%s", error) : TOOL_GO_ON;
-}
-
-double tool_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "examples/common/clock.h"
 #include "examples/common/figure.h"
 #include "examples/common/options.h"
 
@@ -38,8 +39,5 @@ struct tool_options {
  * printed, or what is wrong. */
 int tool_parse(const struct tool_options *options, int argc, char **argv, void *into, bool *given,
                const bool *help);
-
-/* Seconds of CLOCK_MONOTONIC. */
-double tool_now(void);
 
 #endif
