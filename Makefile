@@ -285,7 +285,6 @@ MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
 ROUNDS ?= 200
 SEED ?= 1
 CHAOS := "tests/chaos.sh $(BUILD)/gpt2 15"
-.PHONY: chaos
 chaos: all
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/chaos.sh $(BUILD)/gpt2 $(ROUNDS) $(SEED)
 
@@ -376,4 +375,4 @@ clean:
 FORCE:
 .PHONY: all tests report deps deps-extra demo check check-all demo-now check-now check-all-now
 .PHONY: check-scale check-scale-now check-valgrind check-valgrind-now fuzz fuzz-now bench help
-.PHONY: clean FORCE
+.PHONY: chaos clean FORCE
