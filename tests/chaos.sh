@@ -48,16 +48,16 @@ one_of() { # word...: drawn becomes one of them
 faults() {
     cat <<'LIST'
 none|well|
-rank-killed|killed well|
-rank-crashes|killed well|
+rank-killed|killed refused well|gave up before|did not arrive at|MPI did not start
+rank-crashes|killed refused well|gave up before|did not arrive at|MPI did not start
 launcher-killed|killed well|
 rank-pauses|well|
-rank-stops|refused killed well|did not arrive at|gave up before
+rank-stops|refused killed well|did not arrive at|gave up before|MPI did not start
 rank-told-to-end|stopped well|SIGTERM stopped all ranks
 ranks-told-to-end|stopped well|SIGINT stopped all ranks
 told-to-end-twice|stopped killed well|SIGTERM stopped all ranks
 folder-removed|well|
-files-limited|refused well|Raise the limit on file sizes
+files-limited|refused well|limit on file sizes
 descriptors-limited|well|
 memory-limited|well|
 memory-runs-out|refused killed well|bytes are available
@@ -78,7 +78,7 @@ draw_round() { # round
     RANDOM=$((${mixed%% *} % 32768))
     draw 3 && ranks=$((drawn + 2))
     draw 3 && stage=$((drawn + 1))
-    options=(--stage "$stage" --accumulate $((12 / ranks)) --offload nvme)
+    options=(--stage "$stage" --accumulate $((12 / ranks)) --offload nvme --deadline 20)
     one_of uring posix auto && ring=$drawn
     [ "$ring" = auto ] || options+=(--ring "$ring")
     one_of fp32 split && options+=(--state "$drawn")

@@ -22,7 +22,7 @@ static const struct {
 
 enum { SIGNALS = sizeof(signals) / sizeof(*signals) };
 
-static atomic_bool running; /* a run has begun */
+static atomic_bool running; /* a run has begun, and its engine is there */
 static atomic_int asked;
 /* The engine is not destroyed while its deadline is set. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -64,8 +64,11 @@ void stop_begin(void)
     static sigset_t set;
     pthread_t thread;
     sigemptyset(&set);
-    for (int i = 0; i < SIGNALS; i++)
-        sigaddset(&set, signals[i].number);
+    for (int i = 0; i < SIGNALS; i++) {
+        struct sigaction found;
+        if (!sigaction(signals[i].number, NULL, &found) && found.sa_handler != SIG_IGN)
+            sigaddset(&set, signals[i].number); /* what nohup and the like ignore stays so */
+    }
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* here and in all threads to come */
     if (pthread_create(&thread, NULL, take_signals, &set))
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);
@@ -78,8 +81,7 @@ void stop_watch(struct zero *z)
     pthread_mutex_lock(&lock);
     watched = z;
     pthread_mutex_unlock(&lock);
-    if (z)
-        atomic_store(&running, true);
+    atomic_store(&running, z != NULL);
 }
 
 int stop_asked(void)
