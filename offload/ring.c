@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "offload/ring_core.h"
 #include "offload/spill.h"
@@ -127,6 +128,17 @@ static const char *errno_advice(int errnum)
     }
 }
 
+/* Whether a write would make its file larger than a file may be. What is below the
+ * limit is written first, and where that ends off the alignment O_DIRECT has other
+ * names for the reason. */
+static bool beyond_limit(const struct ring_block *block)
+{
+    struct rlimit limit;
+    return block->request->write && !getrlimit(RLIMIT_FSIZE, &limit) &&
+           limit.rlim_cur != RLIM_INFINITY &&
+           (uint64_t)(block->offset + block->bytes) > limit.rlim_cur;
+}
+
 /* Records why a block failed and takes its request out of the queue. */
 static void request_fail(struct ring_core *core, const struct ring_block *block, int64_t result)
 {
@@ -136,6 +148,8 @@ static void request_fail(struct ring_core *core, const struct ring_block *block,
     const char *advice = "";
     int64_t extra = result > 0 ? result : 0;
     char text[64], within[64] = "";
+    if ((result >= 0 || result == -EINVAL) && beyond_limit(block))
+        result = -EFBIG;
     if (result < 0) {
         why = strerror_r((int)-result, text, sizeof(text));
         advice = errno_advice((int)-result);

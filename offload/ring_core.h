@@ -2,8 +2,8 @@
 /*
  * What the implementations of offload/ring.h share: requests become blocks, at
  * most depth of them out at once; results become finished requests. No
- * system call, no lock: an implementation sees to it that one thread at a time
- * is in here.
+ * system call, but to say why a write failed, and no lock: an implementation
+ * sees to it that one thread at a time is in here.
  *
  * An implementation takes blocks from ring_core_next, moves them, gives each
  * result to ring_core_complete, and answers reap with ring_core_take.

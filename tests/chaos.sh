@@ -60,7 +60,7 @@ folder-removed|well|
 files-limited|refused well|limit on file sizes
 descriptors-limited|well|
 memory-limited|well|
-memory-runs-out|refused killed well|bytes are available
+memory-runs-out|refused killed well|are available
 no-such-folder|refused|Cannot create a file in
 drive-is-memory|well|
 drive-without-direct|well|

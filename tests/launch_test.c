@@ -2,6 +2,7 @@
 /* Ranks that start under mpirun, beside one that never comes to MPI. */
 #include <check.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,8 @@ START_TEST(a_thread_that_cannot_be_made_is_named)
 {
     struct zero_comm *comm;
     struct error error = {0};
-    if (!deny_call(SYS_clone3, 0, 0, 0, ENOSYS) || !deny_call(SYS_clone, 0, 0, 0, EAGAIN)) {
+    if (!deny_call(SYS_clone3, 0, 0, 0, ENOSYS) ||
+        !deny_call(SYS_clone, 0, CLONE_THREAD, CLONE_THREAD, EAGAIN)) {
         puts("skipped: threads that are refused: needs seccomp");
         return;
     }
