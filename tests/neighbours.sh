@@ -323,7 +323,7 @@ strangers() { # where its lines are: folder of the job; reads them
             good = temporary(path[1]) && result(path[2]) ||
                    path[1] == trace ".part" && path[2] == trace
         }
-        call ~ /^unlink/ { good = good || temporary(path[1]) || path[1] == trace ".part" }
+        call ~ /^unlink/ { good = good || temporary(path[1]) || index(path[1], trace) == 1 }
         !good { print }'
 }
 
@@ -406,6 +406,7 @@ self_test() {
 0|openat(AT_FDCWD, "$at/logs/run.json.part", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 20
 0|rename("$at/logs/run.json.part", "$at/logs/run.json") = 0
 0|unlink("$at/logs/run.json.part") = 0
+0|unlink("$at/logs/run.json") = -1 ENOENT (No such file or directory)
 0|rename("$cache/libzero/io-0123456789abcdef.jfUqqW", "$cache/libzero/io-0123456789abcdef") = 0
 0|mkdir("/tmp", 0700) = -1 EEXIST (File exists)
 0|mkdir("$cache/libzero", 0700) = 0
