@@ -46,7 +46,9 @@ void matmul_thread_init(void)
 
 bool matmul_has_room(int threads, int64_t *bytes)
 {
-    *bytes = (int64_t)(1 + threads) << 23; /* code, and packed operands */
+    /* For each thread code, packed operands, and what malloc sets aside for it; another
+     * thread may take its part at any time, and oneDNN crashes where it finds none. */
+    *bytes = (int64_t)(1 + threads) * (72 << 20);
     void *room = mmap(NULL, (size_t)*bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return room != MAP_FAILED && munmap(room, (size_t)*bytes) == 0;
 }
