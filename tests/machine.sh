@@ -474,7 +474,7 @@ few_descriptors() { # limit
 
 little_address_space() { # KiB
     limited "-v $1"
-    run 1 3
+    run 1 3 --threads 2
     ended_well "$1 KiB of address space" "$little" "io_uring"
     with=()
 }
@@ -606,7 +606,7 @@ run_more() {
     limited_log
     sweep few_descriptors {4..12}
     sweep few_threads {1..12}
-    sweep little_address_space {60000..300000..15000}
+    sweep little_address_space {60000..480000..30000}
 }
 
 run_list() { # check or more
