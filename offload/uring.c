@@ -25,6 +25,7 @@
 #endif
 
 #include "offload/ring_core.h"
+#include "offload/spill.h"
 #include "src/thread.h"
 
 #define PIECE_BITS 30 /* the kernel registers at most 1 GiB at once */
@@ -236,10 +237,25 @@ static void resources_register(struct uring *uring, const struct ring_options *o
     free(pieces);
 }
 
+/* Whether some of the files are on FUSE: what io_uring makes of its short
+ * transfers is wrong data. Linux (6.18 and before) goes on with the rest by
+ * itself, but from where the transfer began. */
+static bool on_fuse(const struct stripes *files)
+{
+    char type[SPILL_TYPE] = "";
+    for (int i = 0; files != NULL && i < files->files && strcmp(type, "fuse") != 0; i++)
+        spill_type_read(files->fd[i], type);
+    return strcmp(type, "fuse") == 0;
+}
+
 int ring_uring_create(struct ring **ring, const struct ring_options *options, struct error *error)
 {
     assert(options->event_fd >= 0 && options->bytes >= 0);
     *ring = NULL;
+    if (on_fuse(options->files))
+        return error_set(error, ZERO_ERR_UNSUPPORTED,
+                         "io_uring may corrupt files on FUSE, as some of these are. Use the ring "
+                         "posix, or a folder on a local disk.");
     struct uring *uring = calloc(1, sizeof(*uring));
     if (uring == NULL)
         return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring." ERROR_FREE_MEMORY);

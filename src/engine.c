@@ -312,17 +312,6 @@ static int make_tables(struct zero *z)
     return schedule_create(&z->schedule, p, l, z->queues, e);
 }
 
-/* Whether some of the files are on FUSE: what io_uring makes of its short
- * transfers is wrong data. Linux (6.18 and before) goes on with the rest by
- * itself, but from where the transfer began. */
-static bool on_fuse(const struct spill *spill)
-{
-    for (int i = 0; i < spill->stripes.files; i++)
-        if (strcmp(spill->file[i].type, "fuse") == 0)
-            return true;
-    return false;
-}
-
 static int make_ring(struct zero *z)
 {
     int64_t slots = z->plan.report.host.slots; /* the arena's end: all that is read and written */
@@ -338,12 +327,7 @@ static int make_ring(struct zero *z)
         return z->seams->ring(ring, &options, &z->error);
     if (z->set.ring == ZERO_RING_POSIX)
         return ring_posix_create(ring, &options, &z->error);
-    if (on_fuse(&z->spill)) {
-        error_set(&refused, ZERO_ERR_UNSUPPORTED,
-                  "io_uring may corrupt files on FUSE, as %s is (%s). Use the ring posix, or a "
-                  "folder on a local disk.",
-                  z->spill.path, z->spill.type);
-    } else if (!ring_uring_create(ring, &options, &refused)) {
+    if (!ring_uring_create(ring, &options, &refused)) {
         struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
         getrlimit(RLIMIT_MEMLOCK, &limit);
         if (!(*ring)->registered)
