@@ -245,52 +245,21 @@ static int step_or_read(struct zero *z, bool odd)
     return status;
 }
 
-static int set_adam(struct zero *z, int g, bool odd, struct zero_adam other)
-{
-    return zero_set_adam(z, g, odd ? &other : &adam);
-}
+/* The odd rank's hyper-parameters of a group differ in one field. */
+#define ADAM_DIFFERS(field, group, value)                                                          \
+    static int field(struct zero *z, bool odd)                                                     \
+    {                                                                                              \
+        struct zero_adam other = adam;                                                             \
+        other.field = value;                                                                       \
+        return zero_set_adam(z, group, odd ? &other : &adam);                                      \
+    }
 
-static int lr(struct zero *z, bool odd)
-{
-    struct zero_adam other = adam;
-    other.lr = 0.06;
-    return set_adam(z, 0, odd, other);
-}
-
-static int beta1(struct zero *z, bool odd)
-{
-    struct zero_adam other = adam;
-    other.beta1 = 0.8;
-    return set_adam(z, 1, odd, other);
-}
-
-static int beta2(struct zero *z, bool odd)
-{
-    struct zero_adam other = adam;
-    other.beta2 = 0.8;
-    return set_adam(z, 1, odd, other);
-}
-
-static int eps(struct zero *z, bool odd)
-{
-    struct zero_adam other = adam;
-    other.eps = 1e-9;
-    return set_adam(z, 0, odd, other);
-}
-
-static int weight_decay(struct zero *z, bool odd)
-{
-    struct zero_adam other = adam;
-    other.weight_decay = 0.1;
-    return set_adam(z, 0, odd, other);
-}
-
-static int l2(struct zero *z, bool odd)
-{
-    struct zero_adam other = adam;
-    other.l2 = true;
-    return set_adam(z, 0, odd, other);
-}
+ADAM_DIFFERS(lr, 0, 0.06)
+ADAM_DIFFERS(beta1, 1, 0.8)
+ADAM_DIFFERS(beta2, 1, 0.8)
+ADAM_DIFFERS(eps, 0, 1e-9)
+ADAM_DIFFERS(weight_decay, 0, 0.1)
+ADAM_DIFFERS(l2, 0, true)
 
 static int adam_group(struct zero *z, bool odd)
 {
