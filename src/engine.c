@@ -26,16 +26,21 @@ static void log_to_stderr(void *arg, enum zero_log_level level, const char *line
     fprintf(stderr, "libzero: %s%s\n", level == ZERO_LOG_WARNING ? "warning: " : "", line);
 }
 
+static void log_line(const struct zero *z, enum zero_log_level level, const char *line)
+{
+    if (z->log_level != ZERO_LOG_SILENT && level <= z->log_level)
+        z->log(z->log_arg, level, line);
+}
+
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
 {
-    if (z->log_level == ZERO_LOG_SILENT || level > z->log_level || z->muted)
-        return;
     char line[512];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    z->log(z->log_arg, level, line);
+    if (!z->muted)
+        log_line(z, level, line);
 }
 
 /* A transfer is tried again. The log is the caller's thread's, so this one
@@ -58,15 +63,17 @@ static void tell_retries(struct zero *z)
 {
     struct retries *r = &z->retries;
     int64_t noted = __atomic_load_n(&r->noted, __ATOMIC_ACQUIRE), lost = counted(&r->lost);
-    bool muted = z->muted;
-    z->muted = false;
-    for (; r->told < noted; __atomic_store_n(&r->told, r->told + 1, __ATOMIC_RELEASE))
-        engine_log(z, ZERO_LOG_WARNING, "rank %d: %s", z->rank, r->text[r->told % RETRIES_NOTED]);
-    if (lost > r->lost_told)
-        engine_log(z, ZERO_LOG_WARNING, "rank %d: %lld more transfers failed and were tried again.",
-                   z->rank, (long long)(lost - r->lost_told));
+    char line[512];
+    for (; r->told < noted; __atomic_store_n(&r->told, r->told + 1, __ATOMIC_RELEASE)) {
+        snprintf(line, sizeof(line), "rank %d: %s", z->rank, r->text[r->told % RETRIES_NOTED]);
+        log_line(z, ZERO_LOG_WARNING, line);
+    }
+    if (lost == r->lost_told)
+        return;
+    snprintf(line, sizeof(line), "rank %d: %lld more transfers failed and were tried again.",
+             z->rank, (long long)(lost - r->lost_told));
+    log_line(z, ZERO_LOG_WARNING, line);
     r->lost_told = lost;
-    z->muted = muted;
 }
 
 /* ------------------------------------------------------------ all ranks agree */
@@ -188,6 +195,14 @@ int engine_wait(struct zero *z, struct ref ref)
     int status = queues_wait(z->queues, ref, &z->error);
     tell_retries(z);
     return status;
+}
+
+int engine_wait_all(struct zero *z)
+{
+    for (int q = 0; q < QUEUES; q++)
+        if (engine_wait(z, queues_tail(z->queues, (enum queue_id)q)))
+            break;
+    return z->error.status;
 }
 
 /* -------------------------------------------------------------- the first door */
@@ -430,9 +445,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     if (seams && seams->observe)
         queues_observe(z->queues, seams->observe, seams->observe_arg);
     schedule_walk(&z->schedule, WALK_FILL, 0, z->plan.chunks);
-    for (int q = 0; q < QUEUES; q++)
-        engine_wait(z, queues_tail(z->queues, (enum queue_id)q));
-    if (z->error.status) /* the queues have failed: their abort has told the others */
+    if (engine_wait_all(z)) /* the queues have failed: their abort has told the others */
         return z->error.status;
     z->step_io[0] = (struct zero_io){0}; /* the first step did not ask for them */
     z->created = !engine_agree(z, "initial values");

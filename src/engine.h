@@ -86,9 +86,8 @@ struct operation {
     bool fresh, last;
 };
 
-/* How long the caller has waited for the oldest collective under way. */
+/* How long something has been waited for, by looks at it. */
 struct patience {
-    uint64_t sequence; /* of its command; 0: none was looked at since one was done */
     double looked, seconds;
 };
 
@@ -108,8 +107,9 @@ struct zero {
     struct zero_comm *comm;
     bool owns_comm;
     struct operation operations[ZERO_COLLECTIVES];
-    struct patience patience, disk; /* with ranks, with files: of the latter no sequence */
-    int deadline; /* zero_set_deadline's, from any thread; 0: the configuration's */
+    struct patience with_ranks, with_disk;
+    uint64_t oldest;    /* collective's command that ranks are waited for in; 0: it is done */
+    int deadline;       /* zero_set_deadline's, from any thread; 0: the configuration's */
     const void **parts; /* room for one pointer per rank */
     struct device *device;
     char *device_memory;
@@ -201,6 +201,7 @@ static inline int engine_status(const struct zero *z)
 /* Waits for a command; the engine's first failure becomes z->error. The log hears
  * what was tried again meanwhile. */
 int engine_wait(struct zero *z, struct ref ref);
+int engine_wait_all(struct zero *z); /* for all that was asked for */
 
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

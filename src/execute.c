@@ -99,23 +99,30 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                      set ? "give zero_set_deadline more" : "raise .deadline_seconds");
 }
 
-/* Whether the caller has waited too long for c. Ranks start collectives in one
- * order, so the oldest is what another rank comes to next: younger ones are not
- * overdue before it. Time that passes between two looks counts up to LOOK_SECONDS,
- * for a process that was stopped did not wait in it. */
-static bool too_long(struct zero *z, const struct command *c)
+/* Another look at what is waited for. What passed since the last one counts up to
+ * most, for a process that was stopped did not wait in it. */
+static void look_again(struct patience *p, double now, double most, bool counts)
 {
-    struct patience *p = &z->patience;
-    double now = clock_seconds(z);
-    if (p->sequence == 0)
-        *p = (struct patience){.sequence = c->sequence, .looked = now};
-    if (p->sequence != c->sequence)
-        return false;
     double passed = now - p->looked;
     p->looked = now;
-    if (queues_waited_for(z->queues))
-        p->seconds += passed < LOOK_SECONDS ? passed : LOOK_SECONDS;
-    return p->seconds > engine_deadline(z);
+    if (counts)
+        p->seconds += passed < most ? passed : most;
+}
+
+/* Whether the caller has waited too long for c. Ranks start collectives in one
+ * order, so the oldest is what another rank comes to next: younger ones are not
+ * overdue before it. */
+static bool too_long(struct zero *z, const struct command *c)
+{
+    double now = clock_seconds(z);
+    if (z->oldest == 0) {
+        z->oldest = c->sequence;
+        z->with_ranks = (struct patience){.looked = now};
+    }
+    if (z->oldest != c->sequence)
+        return false;
+    look_again(&z->with_ranks, now, LOOK_SECONDS, queues_waited_for(z->queues));
+    return z->with_ranks.seconds > engine_deadline(z);
 }
 
 static int test_collective(struct zero *z, struct command *c, bool *done, struct error *error)
@@ -126,8 +133,8 @@ static int test_collective(struct zero *z, struct command *c, bool *done, struct
         return error_set(error, status, "%s", z->comm->error);
     if (*done) {
         o->busy = false;
-        if (z->patience.sequence == c->sequence)
-            z->patience.sequence = 0;
+        if (z->oldest == c->sequence)
+            z->oldest = 0;
         bool sends = c->kind != COMMAND_BROADCAST || c->part == z->rank;
         count(&z->sent_bytes, sends && z->size > 1 && c->kind != COMMAND_EXCHANGE ? c->bytes : 0);
     } else if (too_long(z, c)) {
@@ -138,8 +145,8 @@ static int test_collective(struct zero *z, struct command *c, bool *done, struct
 
 /* ------------------------------------------------------------- the disk */
 
-#define DISK_SECONDS_MIN 10 /* a deadline for ranks may be short; disks have their moments */
-#define DISK_LOOK_SECONDS 2 /* of a wait that are counted at once: the thread looks each second */
+#define DISK_SECONDS_MIN  10 /* a deadline for ranks may be short; disks have their moments */
+#define DISK_LOOK_SECONDS 2  /* of a wait that are counted at once: the thread looks each second */
 
 /* Bytes that were moved, for all time and for the step that asked for them. */
 static void account_io(struct zero *z, const struct command *c, int64_t bytes)
@@ -184,20 +191,16 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
     return pipeline_transfer(&z->pipeline, &slot->param, &params, error);
 }
 
-/* The disk is overdue when it moves nothing for too long. Time in which nobody
- * looked counts little: a process that was stopped did not wait. What the
- * transfer is doing with memory goes on: the ring's end waits for it. */
+/* The disk is overdue when it moves nothing for too long. What the transfer is
+ * doing with memory goes on: the ring's end waits for it. */
 static int disk_overdue(struct zero *z, const struct command *c, const char *what,
                         struct error *error)
 {
-    struct patience *p = &z->disk;
     int limit = z->set.deadline_seconds;
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
-    double now = queue_seconds(), passed = now - p->looked;
-    p->looked = now;
-    p->seconds += passed < DISK_LOOK_SECONDS ? passed : DISK_LOOK_SECONDS;
-    if (p->seconds <= limit)
+    look_again(&z->with_disk, queue_seconds(), DISK_LOOK_SECONDS, true);
+    if (z->with_disk.seconds <= limit)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_IO,
                      "%s %lld: the disk has not answered for %d s. File in %s (%s). Look for what "
@@ -223,7 +226,7 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
         return error->status;
     if (!*done)
         return disk_overdue(z, c, what[c->kind], error);
-    z->disk.seconds = 0;
+    z->with_disk.seconds = 0;
     if (c->kind == COMMAND_STATE_READ)
         pipeline_was_read(slot);
     else if (c->kind == COMMAND_STATE_WRITE ||

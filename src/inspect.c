@@ -205,12 +205,7 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
 
 int zero_wait(struct zero *z)
 {
-    if (engine_enter(z))
-        return engine_status(z);
-    for (int q = 0; q < QUEUES; q++)
-        if (engine_wait(z, queues_tail(z->queues, (enum queue_id)q)))
-            return engine_status(z);
-    return ZERO_OK;
+    return engine_enter(z) ? engine_status(z) : engine_wait_all(z);
 }
 
 const char *zero_lane_name(int lane)
