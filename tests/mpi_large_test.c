@@ -8,35 +8,19 @@
  */
 #include <assert.h>
 #include <check.h>
-#include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "include/zero_mpi.h"
 #include "offload/ring.h"
 #include "src/comm/comm.h"
+#include "tests/support/mpi_suite.h"
 
 #define UNITS    2
 #define ELEMENTS (3 << 20) /* of a unit: 6 MiB to gather, 12 MiB of sums */
 #define STEPS    2
 
-static int world_rank(void)
-{
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    return rank;
-}
-
 /* An assertion that only one of the ranks fails would leave the others waiting. */
-static bool all_agree(bool good, const char *text)
-{
-    int here = good, all = 0;
-    if (!good)
-        fprintf(stderr, "rank %d: %s\n", world_rank(), text);
-    MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all;
-}
-
 static int train_unit(struct zero *z, int u, int step)
 {
     int status = zero_acquire(z, u);
@@ -106,18 +90,13 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    int provided, failed, all = 0;
+    int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     Suite *suite = suite_create("mpi large");
     TCase *tests = tcase_create("limits");
     tcase_add_loop_test(tests, limits_change_no_bit, 0, 3);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, world_rank() == 0 ? CK_ENV : CK_SILENT);
-    failed = srunner_ntests_failed(runner);
-    MPI_Allreduce(&failed, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    srunner_free(runner);
+    int failed = mpi_suite_run(suite);
     MPI_Finalize();
-    return all != 0;
+    return failed != 0;
 }

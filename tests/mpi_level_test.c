@@ -2,11 +2,11 @@
 /* A program whose own MPI_Init gave too little is told so, under mpirun with any
  * number of ranks. */
 #include <check.h>
-#include <mpi.h>
 #include <string.h>
 
 #include "include/zero_mpi.h"
 #include "src/comm/comm.h"
+#include "tests/support/mpi_suite.h"
 
 static void expect_sentence(int status, const char *text)
 {
@@ -35,20 +35,14 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    int level, rank;
+    int level;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &level);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     Suite *suite = suite_create("mpi level");
     TCase *tests = tcase_create("level");
     tcase_add_test(tests, communicator_is_refused);
     tcase_add_test(tests, default_is_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, rank == 0 ? CK_ENV : CK_SILENT);
-    int failed = srunner_ntests_failed(runner), all = 0;
-    MPI_Allreduce(&failed, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    srunner_free(runner);
+    int failed = mpi_suite_run(suite);
     MPI_Finalize();
-    return all != 0;
+    return failed != 0;
 }

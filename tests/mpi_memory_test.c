@@ -5,38 +5,22 @@
  * does. Every stage, state and parameters in files; the ranks agree on each
  * outcome. Under a sanitizer allocations are not seen.
  */
-#include "tests/support/allocations.h"
 
 #include <check.h>
 #include <fcntl.h>
-#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/allocations.h"
+#include "tests/support/mpi_suite.h"
 #include "tests/support/toy.h"
 
 #define STEPS      30
 #define SETTLED    3
 #define ACCUMULATE 2
 
-static int world_rank(void)
-{
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    return rank;
-}
-
 /* An assertion that only one of the ranks fails would leave the others waiting. */
-static bool all_agree(bool good, const char *text)
-{
-    int here = good, all = 0;
-    if (!good)
-        fprintf(stderr, "rank %d: %s\n", world_rank(), text);
-    MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all;
-}
-
 /* How many entries a folder of /proc has. */
 static int64_t entries(const char *path)
 {
@@ -117,12 +101,7 @@ int main(void)
     MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
     tcase_add_loop_test(tests, steps_take_nothing, 0, 8);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, world_rank() == 0 ? CK_ENV : CK_SILENT);
-    int failed = srunner_ntests_failed(runner), all = 0;
-    MPI_Allreduce(&failed, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    srunner_free(runner);
+    int failed = mpi_suite_run(suite);
     MPI_Finalize();
-    return all != 0;
+    return failed != 0;
 }

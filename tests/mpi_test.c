@@ -10,6 +10,7 @@
 
 #include "src/comm/comm.h"
 #include "tests/support/comm_suite.h"
+#include "tests/support/mpi_suite.h"
 
 /* Frames of unloaded plugins could not be suppressed in leak reports. */
 int dlclose(void *handle);
@@ -17,31 +18,6 @@ int dlclose(void *handle)
 {
     (void)handle;
     return 0;
-}
-
-static int world_rank(void)
-{
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    return rank;
-}
-
-static int world_size(void)
-{
-    int size;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    return size;
-}
-
-/* Whether something is right on all ranks: an assertion that only one of them
- * fails would leave the others waiting. */
-static bool all_agree(bool good, const char *text)
-{
-    int here = good, all = 0;
-    if (!good)
-        fprintf(stderr, "rank %d: %s\n", world_rank(), text);
-    MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all;
 }
 
 static void barrier(void *arg)
@@ -169,14 +145,8 @@ int main(void)
         return 1;
     }
     comm->ops->destroy(comm);
-    SRunner *runner = srunner_create(suite_make());
-    /* A fork of an MPI process cannot communicate. */
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, world_rank() == 0 ? CK_ENV : CK_SILENT);
-    int failed = srunner_ntests_failed(runner), all = 0;
-    MPI_Allreduce(&failed, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    srunner_free(runner);
+    int failed = mpi_suite_run(suite_make());
     /* The library leaves this to us after the failures that were provoked. */
     MPI_Finalize();
-    return all != 0;
+    return failed != 0;
 }

@@ -5,7 +5,6 @@
  * Functions of MPI are replaced here by ones that fail when a test says so.
  */
 #include <check.h>
-#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "include/zero_mpi.h"
 #include "src/comm/comm.h"
 #include "tests/support/differ.h"
+#include "tests/support/mpi_suite.h"
 
 static bool dup_fails, nobody_has_memory, send_fails;
 
@@ -35,33 +35,12 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
     return send_fails ? MPI_ERR_INTERN : PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
-static int world_rank(void)
-{
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    return rank;
-}
-
-static int world_size(void)
-{
-    int size;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    return size;
-}
-
 /* Whether all ranks, or any, find something true. */
 static bool vote(bool here, MPI_Op op)
 {
     int mine = here, all = 0;
     PMPI_Allreduce(&mine, &all, 1, MPI_INT, op, MPI_COMM_WORLD);
     return all;
-}
-
-static bool all_agree(bool good, const char *text)
-{
-    if (!good)
-        fprintf(stderr, "rank %d: %s\n", world_rank(), text);
-    return vote(good, MPI_MIN);
 }
 
 static struct zero_comm *communicator(void)
@@ -210,11 +189,7 @@ int main(void)
     tcase_add_test(calls, given_up);
     suite_add_tcase(suite, ranks);
     suite_add_tcase(suite, calls);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, world_rank() == 0 ? CK_ENV : CK_SILENT);
-    bool failed = vote(srunner_ntests_failed(runner) > 0, MPI_MAX);
-    srunner_free(runner);
+    int failed = mpi_suite_run(suite);
     MPI_Finalize();
-    return !refused_without_mpi("MPI was finalized") || failed || !good;
+    return !refused_without_mpi("MPI was finalized") || failed > 0 || !good;
 }
