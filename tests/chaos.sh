@@ -192,6 +192,11 @@ when_training() {
     done
 }
 
+# What is spoiled is only then no other result.
+be_checked() {
+    [[ " ${options[*]} " == *" --verify-spill "* ]] || options+=(--verify-spill)
+}
+
 # What is wrong from the start.
 prepare() {
     folder=$scratch/files/spill
@@ -202,8 +207,8 @@ prepare() {
     no-space) mount_drive 1 ;;
     drive-is-memory) mount -t tmpfs tmpfs "$folder" && mounted=$folder ;;
     drive-without-direct) mount -t ramfs ramfs "$folder" && mounted=$folder ;;
-    drive-fails) mount_drive 16 && options+=(--verify-spill) ;;
-    page-spoiled | file-cut) options+=(--verify-spill) ;;
+    drive-fails) mount_drive 16 && be_checked ;;
+    page-spoiled | file-cut) be_checked ;;
     rank-stops) options+=(--deadline 5) ;;
     unlike-ranks) one_of "--stage 0" "--steps 1" "--clip 3" && read -ra second <<<"$drawn" ;;
     esac

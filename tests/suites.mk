@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# Which suites there are and where each runs, as arguments of tests/run.sh: what
+# the Makefile's check, check-all, check-valgrind and chaos put together.
+
+# Suites named mpi* start MPI and run on 1 to 4 ranks.
+STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
+	$(foreach s,style layers errors,"tests/check_$s.sh --self-test" tests/check_$s.sh)
+suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
+sampled = $(patsubst %/soak_test,"ZERO_TEST_SHORT=1 %/soak_test",$(call suites,$(1)))
+mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
+MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
+RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
+
+# Suites that run programs as users do, under mpirun where there is one.
+MATRIX := tests/equal/matrix.sh
+HIT := $(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
+DYING = $(if $(HIT),"tests/dying.sh --self-test" "tests/dying.sh $(BUILD)/gpt2 $(HIT)")
+DYING_ALL = $(if $(HIT),"tests/dying.sh $(BUILD)/gpt2 $(HIT) all")
+GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
+	"$(MATRIX) --self-test $(BUILD)/gpt2" \
+	"tests/wrong_use.sh --self-test" "tests/wrong_use.sh $(BUILD)/gpt2" \
+	"tests/memory.sh --self-test" "tests/memory.sh $(BUILD)/gpt2" \
+	"tests/machine.sh --self-test" "tests/neighbours.sh --self-test" \
+	"tests/chaos.sh --self-test" \
+	"tests/machine.sh check $(BUILD)" "tests/neighbours.sh check $(BUILD)" \
+	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" "tests/verify.sh $(BUILD)/gpt2" \
+	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero"
+GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
+MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
+
+# Real runs, real faults: make chaos draws many of them, check-all a few.
+ROUNDS ?= 200
+SEED ?= 1
+CHAOS := "tests/chaos.sh $(BUILD)/gpt2 15"
+
+# Every place where a fault can strike, scenario by scenario.
+TORTURES = $(or $(shell sed -n 's/^    {"\([a-z0-9-]*\)",.*/\1/p' tests/torture_test.c), \
+	$(error tests/torture_test.c has no scenarios that are found))
+TORTURE_ALL = $(foreach s,$(TORTURES),"ZERO_TEST_FULL=1 CK_RUN_CASE=$s $(BUILD)/tests/torture_test")
+
+# The last of all: which errors the suites have provoked. A sanitizer refuses no memory.
+BUILT_WITH := $(foreach p,MPI URING XXHASH,$(if $(filter 1,$($p)),$p))
+ERRORS_SEEN := $(if $(SAN),,"tests/check_errors.sh --seen $(BUILT_WITH)")
+
+# The law under the sanitizers, a sample of it.
+SANITIZED := $(if $(SAN),,address thread)
+SAN_address := address,undefined
+SAN_thread := thread
+SAN_EQUAL = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_test")
+
+# Under a sanitizer a sample of the long products is enough, of numbers of ranks, and
+# of transfers that are long because counts are.
+sanitized = $(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$(1)) \
+	$(filter-out 3@%/mpi_large_test %-thread/tests/mpi_large_test, \
+	$(call mpi_suites,$(BUILD)-$(1),2 3))) "tests/planted.sh $(1) $(BUILD)-$(1) $(BUILD)"
+
+# Under valgrind all suites but those that take very long there (a core is thirty times slower,
+# and threads share it), and memory and soak, which watch memory that valgrind takes.
+VALGRIND_OUT := arithmetic async comm disk equal features formats frozen kernels memory model \
+	mpi_large soak
+memchecked = $(patsubst %,"ZERO_TEST_SHORT=1 tests/valgrind.sh $(BUILD)-valgrind/tests/%", \
+	$(filter-out mpi%,$(1))) \
+	$(patsubst %,"2@tests/valgrind.sh $(BUILD)-valgrind/tests/%",$(filter mpi%,$(1)))
+VALGRIND_SUITES := $(filter-out $(VALGRIND_OUT:%=%_test),$(SUITES))
+VALGRIND_PLANTED = "tests/planted.sh valgrind $(BUILD)-valgrind"
+VALGRIND_SAMPLE = $(if $(shell command -v valgrind),$(VALGRIND_PLANTED) $(call memchecked, \
+	$(filter numa_test options_test ring_core_test mpi_level_test,$(VALGRIND_SUITES))))
+VALGRIND_BUILD = $(if $(shell command -v valgrind),$(MAKE) --no-print-directory VALGRIND=1 \
+	BUILD=$(BUILD)-valgrind tests $(BUILD)-valgrind/tests/planted)
