@@ -10,6 +10,7 @@
 # make tests      builds the tests alone
 # make chaos      gpt2 runs to which things happen: ROUNDS=200 SEED=1
 # make bench      measures the library against this machine's limits
+# make bench-runs whole runs of gpt2: what hides behind compute, what stage 3 costs
 # make deps       installs what is missing (as root, from the distribution)
 # make install    puts library, headers and zero.pc, as built, in PREFIX; make uninstall
 # make clean      removes every build folder
@@ -255,6 +256,11 @@ bench: all
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 )$(BUILD)/zero bench comm
 	$(BUILD)/zero bench step
 
+# Minutes each. tests/bench/largest.sh takes the disk besides: by hand.
+bench-runs: all
+	tests/bench/overlap.sh $(BUILD)
+	tests/bench/stages.sh $(BUILD)
+
 # Suites and where they run.
 include tests/suites.mk
 
@@ -313,5 +319,6 @@ clean:
 
 FORCE:
 .PHONY: all tests report deps deps-extra demo check check-all demo-now check-now check-all-now
-.PHONY: check-scale check-scale-now check-valgrind check-valgrind-now fuzz fuzz-now bench help
+.PHONY: check-scale check-scale-now check-valgrind check-valgrind-now fuzz fuzz-now help
+.PHONY: bench bench-runs
 .PHONY: chaos clean FORCE

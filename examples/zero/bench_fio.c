@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "examples/zero/bench_io.h"
 
-enum { ARGUMENTS = 32, LINE = 8192 };
+enum { ARGUMENTS = 32, LINE = 8192, RUNTIME = 1 /* seconds */ };
 
 static bool fio_there(void)
 {
@@ -67,7 +68,13 @@ static double bandwidth(FILE *output)
     return sum;
 }
 
-double io_fio(const struct io_file *file, enum io_mode mode)
+static double seconds_of(const struct rusage *u)
+{
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+           1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+}
+
+bool io_fio(const struct io_file *file, enum io_mode mode, struct io_speed *speed)
 {
     char name[64], half[64];
     char *arguments[ARGUMENTS] = {"fio",
@@ -86,7 +93,7 @@ double io_fio(const struct io_file *file, enum io_mode mode)
     char *const jobs[2][2] = {{"--name=read", "--rw=read"}, {"--name=write", "--rw=write"}};
     pid_t child = -1;
     if (!fio_there())
-        return 0;
+        return false;
     /* The file has no name: this is one while we live. */
     snprintf(name, sizeof(name), "--filename=/proc/%d/fd/%d", (int)getpid(), file->fd);
     snprintf(half, sizeof(half), mode == IO_MIXED ? "--size=50%%" : "--size=100%%");
@@ -100,11 +107,13 @@ double io_fio(const struct io_file *file, enum io_mode mode)
             arguments[count++] = "--offset=50%";
     }
     FILE *output = fio_start(arguments, &child);
-    double rate = output ? bandwidth(output) : 0;
+    speed->bytes_per_second = output ? bandwidth(output) : 0;
     if (output)
         fclose(output);
     int status = 0;
-    if (child > 0 && (waitpid(child, &status, 0) != child || status != 0))
-        return 0;
-    return rate;
+    struct rusage used = {0}; /* with its start, and what it waits for at its end */
+    if (child > 0 && (wait4(child, &status, 0, &used) != child || status != 0))
+        return false;
+    speed->cpu_per_byte = seconds_of(&used) / (RUNTIME * speed->bytes_per_second);
+    return speed->bytes_per_second > 0;
 }

@@ -73,8 +73,8 @@ struct io_speed {
 int io_measure(struct io_file *file, const struct io_engine *engine, enum io_mode mode,
                struct io_speed *speed);
 
-/* fio's bytes per second on the file; 0: it is not installed, or failed. */
-double io_fio(const struct io_file *file, enum io_mode mode);
+/* fio's speed on the file; false: it is not installed, or failed. */
+bool io_fio(const struct io_file *file, enum io_mode mode, struct io_speed *speed);
 
 /* The engines of the limit; count takes how many there are. */
 const struct io_engine *io_limits(int *count);

@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The largest model that trains a step here: tests/bench/largest.sh BUILD [LAYERS]
+#
+# Two ranks, stage 3, everything in files, split state, bf16 gradients at rest, recompute,
+# blocks of 2048 channels: 50.4 million parameters a layer. LAYERS is by default what the free
+# disk holds less 2 GB (12 bytes a parameter) and memory allows (2.7 bytes a parameter).
+# Prints parameters, the seconds of the second step against those that its bytes take at the
+# rate of reads and writes together, and the peak of all ranks' memory in bytes a parameter.
+# It takes a quarter of an hour or more, and nearly all of the disk while it runs.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:?"give the build folder: tests/bench/largest.sh BUILD [LAYERS]"}
+folder=${TMPDIR:-/var/tmp}
+. tests/bench/rows.sh
+
+disk=$(($(stat -f -c '%a * %S' "$folder")))
+memory=$(awk '/^MemAvailable/ { printf "%.0f", $2 * 1024 }' /proc/meminfo)
+layers=${2:-$(awk -v disk="$disk" -v memory="$memory" 'BEGIN {
+    most = (disk - 2e9) / 12
+    most = memory / 2.7 < most ? memory / 2.7 : most
+    print int((most - 1e6) / 50.36e6)
+}')}
+options=(--layers "$layers" --channels 2048 --heads 32 --seq 256 --batch 1 --stage 3 --offload nvme
+    --state split --grad-dtype bf16 --recompute --steps 2 --lr 1e-5 --sample 0
+    --nvme-path "$folder")
+
+echo "# $layers layers of 2048 channels; $((disk / 1000000000)) GB of disk, \
+$((memory / 1000000000)) GB of memory"
+rate=$(TMPDIR=$folder disk_rate "$build")
+"${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" | tee "$scratch/out"
+[ "${PIPESTATUS[0]}" = 0 ] || exit 1
+
+awk '/^model .* parameters/ {
+    for (i = 2; i <= NF; i++) if ($i ~ /^(million|billion)$/)
+        params = $(i - 1) * ($i == "million" ? 1e6 : 1e9)
+}
+/memory \(VmHWM\)/ { peak += $(NF - 1) * ($NF == "GiB" ? 1073741824 : 1048576) }
+END {
+    printf "largest_params %.4g\nlargest_memory %.3g bytes/parameter\n", params, peak / params
+}' "$scratch/out"
+# The second step waits for the update of the first: it is as all that would follow.
+seconds largest "$({ column read_bytes "$scratch/log" && column written_bytes "$scratch/log"; } |
+    awk -v rate="$rate" 'NR % 2 == 0 { sum += $1 } END { print sum / rate }')" \
+    "$(column step_ms "$scratch/log" | tail -1)e-3"

@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# How much of the files' time hides behind compute: tests/bench/overlap.sh BUILD [GPT2 OPTIONS]
+#
+# Two ranks train a model small enough to rest in memory, in turn there and with all of it in
+# files. The runs in memory tell what forward and backward take alone, `zero bench step` what
+# the disk moves in a second, reads and writes together. A step that hides what can be hidden
+# takes
+#
+#   backward + max(forward, I/O (1 - s / 2))
+#
+# since reads begin in backward as deep as there are slots (s: their part of the state) and
+# the rest of the update runs behind the next forward. Prints that (limit), what a step took
+# (ours), and the share. The digests of all runs must agree. --batch finds the point where
+# forward and I/O take equally long; SLOTS=8 and ROUNDS=3 may be set.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:?"give the build folder: tests/bench/overlap.sh BUILD [GPT2 OPTIONS]"}
+shift
+slots=${SLOTS:-8} rounds=${ROUNDS:-3}
+options=(--stage 3 --model d12 --seq 256 --batch 1 --steps 8 --sample 0 --slots "$slots" "$@")
+. tests/bench/rows.sh
+
+run() { # name, further options: rows of its steps but two to NAME.csv, digest to digests
+    local name=$1
+    shift
+    timeout 600 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" "$@" --quiet \
+        --log "$scratch/log" >>"$scratch/digests" || exit 1
+    [ -e "$scratch/$name.csv" ] || head -1 "$scratch/log" >"$scratch/$name.csv"
+    tail -n +4 "$scratch/log" >>"$scratch/$name.csv"
+}
+
+value() { # name of the runs, column: its median
+    column "$2" "$scratch/$1.csv" | median
+}
+
+rate=$(disk_rate "$build")
+for ((r = 0; r < rounds; r++)); do
+    run memory --offload none
+    run files --offload nvme
+done
+same_digests "$scratch/digests"
+
+# The part of the state that lies in slots.
+part=$("${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --offload nvme --plan |
+    awk -v slots="$slots" '/chunks of state/ {
+        for (i = 2; i <= NF; i++) if ($i == "chunks") chunks = $(i - 1)
+        print (slots < chunks ? slots / chunks : 1)
+    }')
+limit=$(awk -v forward="$(value memory forward_ms)" -v backward="$(value memory backward_ms)" \
+    -v rate="$rate" -v bytes="$(value files read_bytes)" -v written="$(value files written_bytes)" \
+    -v waited="$(value files wait_ms)" -v part="$part" -v notes="$scratch/notes" 'BEGIN {
+    io = 1e3 * (bytes + written) / rate
+    hidden = io * (1 - part / 2)
+    printf "# forward %.0f, backward %.0f ms; in files %.2f GB a step, %.0f ms at %.3f GB/s; " \
+        "%.2f of the state in slots; waited %.0f ms; one after the other: %.4g s\n", forward,
+        backward, (bytes + written) / 1e9, io, rate / 1e9, part, waited,
+        (forward + backward + io) / 1e3 >notes
+    print (backward + (forward > hidden ? forward : hidden)) / 1e3
+}')
+cat "$scratch/notes"
+seconds overlap "$limit" "$(value files step_ms)e-3"

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# What benches of whole runs share, sourced from the tree's root: columns of gpt2's --log files,
+# medians, the three lines of a result. It runs nothing.
+# shellcheck shell=bash
+. tests/support/verdicts.sh
+[ "${#launcher[@]}" != 0 ] || { echo "This needs mpirun, and a build with MPI." >&2 && exit 1; }
+
+column() { # name, file: its values, one a line
+    awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i; next }
+        { print $c }' "$2"
+}
+
+median() { # of the numbers in standard input
+    sort -g | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'
+}
+
+seconds() { # name, limit, ours
+    awk -v name="$1" -v limit="$2" -v ours="$3" 'BEGIN {
+        printf "%s_limit %.4g s\n%s_ours %.4g s\n%s_share %.3f\n", name, limit, name, ours, name,
+            limit / ours
+    }'
+}
+
+# Bytes a second that the disk reads and writes together, as `zero bench step` finds them.
+disk_rate() { # build
+    "$1/zero" bench step --params 32M | awk '/^# limit:/ { print $3 * 1e9 }'
+}
+
+same_digests() { # file
+    [ "$(sort -u "$1" | wc -l)" = 1 ] && return
+    echo "The runs end with different digests: look into it before measuring." >&2
+    exit 1
+}
