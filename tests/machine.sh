@@ -108,12 +108,13 @@ left_behind() {
 }
 
 # Whether every rank has said one sentence, which fits the pattern or points at
-# another rank's that does. Warnings are no sentences.
+# another rank's that does, behind its launcher's SIGTERM or not. Warnings are no sentences.
 sentences() { # ranks, pattern
     local rank said
     said=$(grep -v '^libzero: warning: ' "$scratch/err")
     grep -qE "^rank [0-9]+: .*($2)" <<<"$said" || echo "no sentence with: $2"
-    grep -vE "^rank [0-9]+: (.*($2)|Rank [0-9]+ gave up before message )" <<<"$said" |
+    grep -vE "^rank [0-9]+: (.*($2)|(after SIGTERM: )?Rank [0-9]+ gave up before message )" \
+        <<<"$said" |
         sed '/^$/d; s/^/not the sentence: /'
     for ((rank = 0; rank < $1; rank++)); do
         [ "$(grep -c "^rank $rank: " <<<"$said")" = 1 ] || echo "rank $rank has not one sentence"
