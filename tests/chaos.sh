@@ -48,14 +48,14 @@ one_of() { # word...: drawn becomes one of them
 faults() {
     cat <<'LIST'
 none|well|
-rank-killed|killed refused well|gave up before|did not arrive at|MPI did not start
-rank-crashes|killed refused well|gave up before|did not arrive at|MPI did not start
-launcher-killed|killed well|
+rank-killed|killed refused well late|gave up before|did not arrive at|MPI did not start
+rank-crashes|killed refused well late|gave up before|did not arrive at|MPI did not start
+launcher-killed|killed well late|
 rank-pauses|well|
-rank-stops|refused killed well|did not arrive at|gave up before|MPI did not start
-rank-told-to-end|stopped well|SIGTERM stopped all ranks
-ranks-told-to-end|stopped well|SIGINT stopped all ranks
-told-to-end-twice|stopped killed well|SIGTERM stopped all ranks
+rank-stops|refused killed well late|did not arrive at|gave up before|MPI did not start
+rank-told-to-end|stopped well late|SIGTERM stopped all ranks
+ranks-told-to-end|stopped well late|SIGINT stopped all ranks
+told-to-end-twice|stopped killed well late|SIGTERM stopped all ranks
 folder-removed|well|
 files-limited|refused well|limit on file sizes
 descriptors-limited|well|
@@ -254,8 +254,15 @@ await() {
 # dead themselves; of our own sentences there is one a rank.
 kind() {
     if grep -q "^digest" "$scratch/out"; then
-        [ "$status" = 0 ] || { echo "a digest, and status $status" && return; }
-        [ "$(tail -n 1 "$scratch/out")" = "$reference" ] && echo well || echo "another digest"
+        if [ "$(grep "^digest" "$scratch/out")" != "$reference" ]; then
+            echo "another digest"
+        elif [ "$status" = 0 ]; then
+            echo well
+        elif [ "$status" -gt 128 ]; then
+            echo late # the signal came behind the result
+        else
+            echo "a digest, and status $status"
+        fi
     elif [ "$status" = 0 ]; then
         echo "no digest, and status 0"
     elif grep -q "^rank [0-9]*: SIG[A-Z]* stopped all ranks" "$scratch/err"; then
@@ -324,6 +331,9 @@ impostors() {
 0|rank-killed|kill -KILL $$
 0|rank-stops|echo "rank 0: rank 1 did not arrive at" >&2; exit 1
 1|none|echo "digest b"
+0|rank-told-to-end|echo "digest a"; kill -TERM $$
+1|rank-told-to-end|echo "digest b"; kill -TERM $$
+1|none|echo "digest a"; kill -TERM $$
 1|none|echo "digest a"; exit 1
 1|none|exit 0
 1|none|echo "rank 0: what, and why" >&2; exit 1
