@@ -55,9 +55,10 @@ sanitized = $(patsubst %,"ZERO_TEST_SHORT=1 %",$(call suites,$(BUILD)-$(1)) \
 	$(call mpi_suites,$(BUILD)-$(1),2 3))) "tests/planted.sh $(1) $(BUILD)-$(1) $(BUILD)"
 
 # Under valgrind all suites but those that take very long there (a core is thirty times slower,
-# and threads share it), and memory and soak, which watch memory that valgrind takes.
+# and threads share it); memory and soak, which watch memory that valgrind takes; and refused,
+# whose malloc valgrind puts its own in place of.
 VALGRIND_OUT := arithmetic async comm disk equal features formats frozen kernels memory model \
-	mpi_large soak
+	mpi_large refused soak
 memchecked = $(patsubst %,"ZERO_TEST_SHORT=1 tests/valgrind.sh $(BUILD)-valgrind/tests/%", \
 	$(filter-out mpi%,$(1))) \
 	$(patsubst %,"2@tests/valgrind.sh $(BUILD)-valgrind/tests/%",$(filter mpi%,$(1)))
