@@ -42,8 +42,8 @@
  * Rules for all calls
  *  - COLLECTIVE calls are made by all ranks, in the same order, with equal
  *    arguments. A rank that differs is an error on all of them.
- *  - One thread at a time calls an engine. Several engines in one process are
- *    independent.
+ *  - One thread at a time calls an engine, one that rounds to nearest (fenv.h). Several
+ *    engines in one process are independent. A fork of the process has none of them.
  *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the
  *    sentence. A call that fails with ZERO_ERR_ARGUMENT, ZERO_ERR_STATE or
  *    ZERO_ERR_UNSUPPORTED has changed nothing. After any other error the engine
@@ -135,7 +135,8 @@ struct zero_comm; /* how ranks reach each other: end of this file */
  * Elements are numbered row-major from 0. Called once per element and rank
  * that needs it, within zero_create, from one library thread at a time, in
  * pieces: so a model is initialised that no rank could hold. Values must be
- * finite. Returns 0, or anything else to end zero_create with
+ * finite, and the same on all ranks: of the ready-made fills zero_create compares
+ * what they are given. Returns 0, or anything else to end zero_create with
  * ZERO_ERR_ARGUMENT.
  */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);

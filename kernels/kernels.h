@@ -82,4 +82,7 @@ const struct kernels *kernels_select(const char *isa, struct error *error);
  * that touches state calls this first. */
 void kernels_thread_init(void);
 
+/* Whether the calling thread rounds to nearest, as every sum of the engine's must. */
+bool kernels_thread_rounds_to_nearest(void);
+
 #endif

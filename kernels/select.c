@@ -127,3 +127,12 @@ void kernels_thread_init(void)
     __asm__ volatile("msr fpcr, %0" : : "r"(fpcr & ~(fz | dn | ahp)));
 #endif
 }
+
+bool kernels_thread_rounds_to_nearest(void)
+{
+#if defined(__x86_64__) /* fegetround asks the x87 unit alone */
+    if (_MM_GET_ROUNDING_MODE() != _MM_ROUND_NEAREST)
+        return false;
+#endif
+    return fegetround() == FE_TONEAREST;
+}

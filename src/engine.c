@@ -146,7 +146,7 @@ static void judge(struct zero *z, const struct hello *all)
         if (all[r].model != me->model)
             error_set(&z->error, ZERO_ERR_MISMATCH,
                       "Rank %d describes another model than rank %d. Make names, shapes, units, "
-                      "groups and flags equal on all ranks.",
+                      "groups, flags and fills equal on all ranks.",
                       r, z->rank);
         else if (all[r].settings != me->settings)
             error_set(&z->error, ZERO_ERR_MISMATCH,
@@ -424,6 +424,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     if (!z)
         return no_engine(config);
     z->seams = seams;
+    z->process = getpid();
     if (begin(z, config))
         return z->error.status;
     describe(z, params, count, config);
@@ -454,7 +455,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
 
 void zero_destroy(struct zero *z)
 {
-    if (!z)
+    if (!z || z->process != getpid()) /* a fork: all of it is the parent's */
         return;
     queues_stop(z->queues, z->created, engine_deadline(z));
     tell_retries(z);

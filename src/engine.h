@@ -97,6 +97,7 @@ struct zero {
     struct settings set;
     struct layout layout;
     struct plan plan;
+    pid_t process; /* that made it: a fork of it has no threads */
     int rank, size;
     int threads;
     struct queues *queues;

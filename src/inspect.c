@@ -150,6 +150,11 @@ static int check_values(struct zero *z, const struct tensor *t, enum zero_what w
                              "zero_write of %g to element %lld of tensor %s. Write values that are "
                              "finite, masters also as parameters: below %g.",
                              (double)in[i], (long long)(first + i), t->name, (double)limit);
+        if (what == ZERO_MOMENT2 && in[i] < 0)
+            return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                             "zero_write of %g to element %lld of the second moment of tensor %s, "
+                             "whose root an update takes. Write values of 0 or more.",
+                             (double)in[i], (long long)(first + i), t->name);
     }
     return ZERO_OK;
 }

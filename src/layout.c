@@ -197,6 +197,24 @@ void layout_destroy(struct layout *l)
     l->unit = NULL;
 }
 
+/* What of a fill can be compared: whether there is one, and what a ready-made one is
+ * given. Of a function of the program's own even the address may differ. */
+static uint64_t fill_hash(const struct tensor *t)
+{
+    const struct zero_normal *normal = t->fill_arg;
+    uint32_t bits[2] = {0};
+    if (t->fill == zero_fill_constant && t->fill_arg) {
+        memcpy(bits, t->fill_arg, sizeof(*bits));
+        return random_mix(2 + ((uint64_t)bits[0] << 8));
+    }
+    if (t->fill != zero_fill_normal || !normal)
+        return t->fill != NULL;
+    memcpy(&bits[0], &normal->mean, sizeof(*bits));
+    memcpy(&bits[1], &normal->std, sizeof(*bits));
+    uint64_t hash = random_mix(3 + ((uint64_t)bits[0] << 8) + ((uint64_t)bits[1] << 32));
+    return random_mix(random_mix(hash ^ normal->seed) ^ normal->stream);
+}
+
 uint64_t layout_hash(const struct layout *l)
 {
     uint64_t hash = random_mix((uint64_t)l->count);
@@ -208,6 +226,7 @@ uint64_t layout_hash(const struct layout *l)
         hash = random_mix(hash ^ (uint64_t)t->unit);
         hash = random_mix(hash ^ t->shape);
         hash = random_mix(hash ^ (uint64_t)(t->group * 4 + t->frozen * 2 + t->decay));
+        hash = random_mix(hash ^ fill_hash(t));
     }
     return hash;
 }

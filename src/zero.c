@@ -2,8 +2,10 @@
 /* The public calls: check arguments and state, ask the schedule, wait where
  * the contract says so. Nothing is decided here. */
 #include <assert.h>
+#include <fenv.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/engine.h"
 
@@ -31,7 +33,8 @@ int zero_size(const struct zero *z)
 }
 
 /* Every call comes in here: a failed engine stays failed, any other error was
- * the last call's. */
+ * the last call's. In a forked child nothing that the engine's threads may have held
+ * is touched. */
 int engine_enter(struct zero *z)
 {
     if (!z)
@@ -39,7 +42,19 @@ int engine_enter(struct zero *z)
     if (!z->created) /* it has its sentence, unless a fill calls while it is being made */
         return engine_status(z);
     z->error = z->failure;
-    return z->error.status ? z->error.status : queues_status(z->queues, &z->error);
+    if (z->error.status)
+        return z->error.status;
+    if (z->process != getpid())
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "This process (%d) was forked from the one that made the engine (%d), and "
+                         "has none of its threads. Make engines behind the fork, not before.",
+                         (int)getpid(), (int)z->process);
+    if (!kernels_thread_rounds_to_nearest())
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "The calling thread does not round to nearest (fegetround gives %d), and "
+                         "the results would be others. Call fesetround(FE_TONEAREST) before.",
+                         fegetround());
+    return queues_status(z->queues, &z->error);
 }
 
 static int enter_unit(struct zero *z, int unit, const char *call)

@@ -5,13 +5,18 @@
  * rank alone between all right calls, the run ends with the digest of the
  * undisturbed one. Then engines that have failed, and several in one process.
  */
+#include <fenv.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
 
 #include "tests/support/comm_threads.h"
 #include "tests/support/ranks.h"
@@ -156,6 +161,8 @@ static void wild_values(struct zero *z, struct verdict *v)
             REFUSED(zero_write(z, 0, (enum zero_what)what, 4, 3, x), ZERO_ERR_ARGUMENT,
                     "to element 6 of tensor embed");
         }
+    REFUSED(zero_write(z, 0, ZERO_MOMENT2, 4, 2, (const float[]){0, -1e-30f}), ZERO_ERR_ARGUMENT,
+            "to element 5 of the second moment of tensor embed");
 }
 
 static void wrong_always(struct zero *z, struct verdict *v)
@@ -548,6 +555,65 @@ START_TEST(two_engines)
 }
 END_TEST
 
+/* ------------------------------------- threads and processes that are not right */
+
+static struct zero *toy_alone(void)
+{
+    struct zero_param params[TOY_TENSORS];
+    struct zero *z;
+    toy_describe(params);
+    ck_assert_int_eq(zero_init(&z, params, TOY_TENSORS, .threads = 1), ZERO_OK);
+    return z;
+}
+
+START_TEST(a_thread_rounds_to_nearest)
+{
+    static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    struct verdict verdict = {""}, *v = &verdict;
+    struct zero *z = toy_alone();
+    for (int i = 0; i < COUNT(modes); i++) {
+        fesetround(modes[i]);
+        REFUSED(zero_acquire(z, 0), ZERO_ERR_STATE, "does not round to nearest");
+        REFUSED(zero_step(z, NULL), ZERO_ERR_STATE, "does not round to nearest");
+        fesetround(FE_TONEAREST);
+        GOOD(zero_acquire(z, 0));
+        GOOD(zero_release(z, 0));
+    }
+#ifdef __x86_64__
+    _MM_SET_ROUNDING_MODE(_MM_ROUND_UP);
+    REFUSED(zero_set_adam(z, 0, &adam), ZERO_ERR_STATE, "does not round to nearest");
+    _MM_SET_ROUNDING_MODE(_MM_ROUND_NEAREST);
+#endif
+    GOOD(zero_set_adam(z, 0, &adam));
+    ck_assert_msg(!verdict.text[0], "%s", verdict.text);
+    zero_destroy(z);
+}
+END_TEST
+
+/* The child is told, and leaves the parent's engine as it is. */
+START_TEST(a_fork_has_no_engine)
+{
+    struct verdict verdict = {""}, *v = &verdict;
+    struct zero *z = toy_alone();
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30); /* for a child that hangs */
+        REFUSED(zero_acquire(z, 0), ZERO_ERR_STATE, "was forked from the one that made the engine");
+        NULLED(zero_param_data(z, 0), "was forked");
+        zero_destroy(z);
+        _exit(verdict.text[0] != 0);
+    }
+    ck_assert(child > 0);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
+    GOOD(zero_acquire(z, 0));
+    GOOD(zero_release(z, 0));
+    ck_assert_msg(!verdict.text[0], "%s", verdict.text);
+    zero_destroy(z);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("wrong calls");
@@ -560,6 +626,8 @@ int main(void)
     tcase_add_test(tests, called_from_a_fill);
     tcase_add_test(tests, failed);
     tcase_add_test(tests, two_engines);
+    tcase_add_test(tests, a_thread_rounds_to_nearest);
+    tcase_add_test(tests, a_fork_has_no_engine);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }

@@ -60,6 +60,7 @@ cases() {
 1|2||--offload nvme --nvme-path @/files::|'@/files::' has an empty name in it\.
 1|2|ZERO_PROBE=2|--offload nvme|ZERO_PROBE is '2'\. Use 1
 1|2|ZERO_DEVICE_MEMORY=many||ZERO_DEVICE_MEMORY=many is not a number of bytes\.
+1|1|PMI_SIZE=2||This job has 2 ranks \(PMI_SIZE is set\)
 1|1|ZERO_ISA=sse||There is no instruction set .sse.\.
 1|2||--log @/nothing/run.csv|'@/nothing/run\.csv' cannot be written: No such file
 1|2||--trace @/nothing/run.json|'@/nothing/run\.json' cannot be written: No such file

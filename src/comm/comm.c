@@ -111,12 +111,31 @@ static const struct launcher *launcher_find(void)
 
 #ifdef HAVE_MPI
 
+/* A launcher of another kind than this MPI starts ranks that are each alone. */
+static int check_size(struct zero_comm **comm, const struct launcher *launcher, struct error *error)
+{
+    const char *size = getenv(launcher->size);
+    int told = size ? atoi(size) : 0;
+    if ((*comm)->size > 1 || told <= 1)
+        return ZERO_OK;
+    (*comm)->ops->destroy(*comm);
+    *comm = NULL;
+    return error_set(error, ZERO_ERR_UNSUPPORTED,
+                     "This job has %d ranks (%s is set), and to the MPI of this build this rank is "
+                     "alone. Start it with that MPI's own mpirun (srun: --mpi=pmix), or unset %s "
+                     "for one rank.",
+                     told, launcher->size, launcher->mark);
+}
+
 int comm_default_create(struct zero_comm **comm, struct error *error)
 {
+    const struct launcher *launcher = launcher_find(); /* before MPI, which leaves marks too */
     *comm = NULL;
-    if (launcher_find() || comm_mpi_started())
-        return comm_mpi_default(comm, error);
-    return comm_self_create(comm, error);
+    if (!launcher && !comm_mpi_started())
+        return comm_self_create(comm, error);
+    if (comm_mpi_default(comm, error))
+        return error->status;
+    return launcher ? check_size(comm, launcher, error) : ZERO_OK;
 }
 
 void comm_default_deadline(int seconds)

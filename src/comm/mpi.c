@@ -41,6 +41,7 @@
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
+static pid_t started_in; /* the process that started it: a fork of that does not end it */
 static atomic_int deadline_seconds = 300; /* that its start and its end may take */
 static atomic_bool given_up;              /* its start: it may be half done for good */
 
@@ -411,6 +412,8 @@ static void finalize(void)
     int finalized = 0;
     struct sigaction fatal = {.sa_handler = SIG_DFL};
     sigset_t alarms;
+    if (getpid() != started_in)
+        return;
     MPI_Finalized(&finalized);
     if (finalized || !atomic_load(&finalize_at_exit))
         return;
@@ -438,6 +441,7 @@ static void *launch_main(void *arg)
     int initialized = 0, level, rc = MPI_SUCCESS;
     MPI_Initialized(&initialized);
     if (!initialized) {
+        started_in = getpid();
         rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
         atomic_store(&finalize_at_exit, rc == MPI_SUCCESS);
         if (atomic_load(&launch->left)) /* in this order: who leaves sets it before it clears */

@@ -83,6 +83,27 @@ static void frozen(struct model *m)
     m->params[2].flags = ZERO_FROZEN;
 }
 
+static void no_fill(struct model *m)
+{
+    m->params[2].fill = NULL;
+}
+
+static void fill(struct model *m)
+{
+    static struct zero_normal other;
+    other = *(struct zero_normal *)m->params[2].fill_arg;
+    other.seed++;
+    m->params[2].fill_arg = &other;
+}
+
+static void deviation(struct model *m)
+{
+    static struct zero_normal other;
+    other = *(struct zero_normal *)m->params[2].fill_arg;
+    other.std *= 2;
+    m->params[2].fill_arg = &other;
+}
+
 static void dtype(struct model *m)
 {
     m->config.dtype = ZERO_FP32;
@@ -147,6 +168,9 @@ static const struct creation {
     {"another model", group},
     {"another model", decay},
     {"another model", frozen},
+    {"another model", no_fill},
+    {"another model", fill},
+    {"another model", deviation},
     {"another configuration", dtype},
     {"another configuration", stage},
     {"another configuration", place},
