@@ -158,6 +158,24 @@ START_TEST(half_rounds)
 }
 END_TEST
 
+/* What products have done is counted, what measures their speed is not. */
+START_TEST(counted)
+{
+    static float a[7 * 5], b[5 * 3], c[7 * 3];
+    struct matmul p = {ZERO_FP32, false, false, 7, 3, 5, a, 5, b, 3};
+    void *scratch = zeros((size_t)matmul_scratch(ZERO_FP32, 7, 3, 5) + 1, 1);
+    matmul_thread_init();
+    struct matmul_done before = matmul_flops_done();
+    for (int i = 0; i < 1000; i++)
+        matmul(&p, false, c, 3, scratch);
+    ck_assert(matmul_peak(ZERO_FP32) > 1e6 && matmul_peak(ZERO_BF16) > 1e6);
+    struct matmul_done after = matmul_flops_done();
+    ck_assert_double_eq(after.flops - before.flops, 1000 * 2.0 * 7 * 3 * 5);
+    ck_assert(after.seconds > before.seconds);
+    free(scratch);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("numeric");
@@ -165,6 +183,7 @@ int main(void)
     printf("products by %s\n", matmul_backend());
     tcase_add_test(t, exp_and_log);
     tcase_add_loop_test(t, products, 0, 12);
+    tcase_add_test(t, counted);
     tcase_add_test(t, half_widens);
     tcase_add_test(t, half_rounds);
     suite_add_tcase(suite, t);

@@ -7,10 +7,12 @@
 #include "examples/gpt2/matmul.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/clock.h"
 #include "examples/gpt2/numeric.h"
 
 #ifdef HAVE_DNNL
@@ -106,7 +108,7 @@ static dnnl_status_t gemm_widened(const struct matmul *p, float beta, float *c, 
     return gemm_f32(&w, beta, c, ldc);
 }
 
-void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
+static void multiply(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
     float beta = add ? 1.0f : 0.0f;
     dnnl_status_t status = dnnl_unimplemented;
@@ -214,7 +216,7 @@ static int stripe_count(int n, int first, int width)
     return n - first < width ? n - first : width;
 }
 
-void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
+static void multiply(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
     float *spare = scratch, *b = spare + p->k + PLAIN_COLS, *a = b + (int64_t)p->k * PLAIN_COLS;
     float piece[PLAIN_ROWS * PLAIN_COLS];
@@ -233,6 +235,54 @@ void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 }
 
 #endif
+
+/* ----------------------------------------------------------------- counting */
+
+static atomic_int_fast64_t done_flops, done_ns; /* of the process, as oneDNN's state is */
+
+void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
+{
+    double begin = clock_now();
+    multiply(p, add, c, ldc, scratch);
+    int64_t ns = (int64_t)(1e9 * (clock_now() - begin));
+    atomic_fetch_add_explicit(&done_flops, 2 * (int64_t)p->m * p->n * p->k, memory_order_relaxed);
+    atomic_fetch_add_explicit(&done_ns, ns, memory_order_relaxed);
+}
+
+struct matmul_done matmul_flops_done(void)
+{
+    return (struct matmul_done){
+        (double)atomic_load_explicit(&done_flops, memory_order_relaxed),
+        1e-9 * (double)atomic_load_explicit(&done_ns, memory_order_relaxed),
+    };
+}
+
+#define PEAK_SUM     384 /* k: both operands of a tile in fp32 are 768 KiB */
+#define PEAK_SECONDS 0.1
+
+double matmul_peak(enum zero_dtype dtype)
+{
+    int64_t operand = (int64_t)TILE * PEAK_SUM * operand_bytes(dtype);
+    struct carve carve = {NULL, 0};
+    carve_take(&carve, 2 * operand + TILE * TILE * (int64_t)sizeof(float));
+    int64_t scratch = carve.used;
+    carve_take(&carve, matmul_scratch(dtype, TILE, TILE, PEAK_SUM));
+    char *memory = aligned_alloc(64, (size_t)carve.used);
+    if (!memory)
+        return 0;
+    memset(memory, 0, (size_t)carve.used);
+    struct matmul p = {
+        dtype, false, false, TILE, TILE, PEAK_SUM, memory, PEAK_SUM, memory + operand, TILE};
+    double least = PEAK_SECONDS, start = clock_now();
+    for (double now = start; now - start < PEAK_SECONDS;) {
+        double begin = now;
+        multiply(&p, false, (float *)(memory + 2 * operand), TILE, memory + scratch);
+        now = clock_now();
+        least = now - begin < least ? now - begin : least;
+    }
+    free(memory);
+    return 2.0 * TILE * TILE * PEAK_SUM / least;
+}
 
 /* ------------------------------------------------------- a product in tiles */
 

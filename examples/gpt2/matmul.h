@@ -41,6 +41,19 @@ bool matmul_has_room(int threads, int64_t *bytes);
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch);
 int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k); /* bytes */
 
+/* All products of this process so far, on all its threads. Seconds are clock time
+ * inside products, conversions of operands included, what finishes tiles not. */
+struct matmul_done {
+    double flops; /* 2 m n k of each */
+    double seconds;
+};
+struct matmul_done matmul_flops_done(void);
+
+/* flop/s that the calling thread reaches with one tile's operands, in cache: the best of
+ * a tenth of a second. Not counted above. After matmul_thread_init; takes megabytes for its
+ * time. 0: there are none. */
+double matmul_peak(enum zero_dtype dtype);
+
 /* ------------------------------------------------------- a product in tiles */
 
 #define TILE 256 /* rows and columns; inner tiles of 256 run within 5 % of uncut products */
