@@ -9,17 +9,15 @@
 #include <string.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/stream.h"
 #include "examples/common/workers.h"
 #include "examples/zero/bench.h"
-#include "examples/zero/bench_stream.h"
 #include "examples/zero/tool.h"
 #include "kernels/kernels.h"
 #include "offload/arena.h"
 #include "offload/memory.h"
 
 #define TASK     ((int64_t)1 << 15) /* elements, as in the engine */
-#define PAGE     ((int64_t)2 << 20)
-#define BYTES    18                 /* of memory per element */
 #define IN_CACHE ((int64_t)1 << 20) /* elements up to which caches hold all */
 #define PAIRS    3                  /* passes measured in turn: two limits, ours */
 #define CHECKED  (3 * TASK + 37)
@@ -63,25 +61,6 @@ static int64_t tasks_of(int64_t elements)
     return (elements + TASK - 1) / TASK;
 }
 
-/* Gives a piece of memory to each array, with a page between them: five streams
- * at distances of 512 MiB exactly halve the speed of any loop. */
-static struct stream_arrays arrays_carve(char *base, int64_t elements)
-{
-    int64_t array = (elements * 4 + PAGE - 1) / PAGE * PAGE + PAGE;
-    return (struct stream_arrays){
-        .grad = (float *)(void *)base,
-        .master = (float *)(void *)(base + array),
-        .m = (float *)(void *)(base + 2 * array),
-        .v = (float *)(void *)(base + 3 * array),
-        .bf16 = (uint16_t *)(void *)(base + 4 * array),
-    };
-}
-
-static int64_t arrays_bytes(int64_t elements)
-{
-    return (elements * BYTES + 10 * PAGE + PAGE - 1) / PAGE * PAGE;
-}
-
 /* A pass that writes first values: small numbers, second moments above 0. */
 static void fill(const struct stream_arrays *a, int64_t first, int64_t count)
 {
@@ -106,13 +85,13 @@ static int check(const struct kernels *kernels)
 {
     struct error error = {0};
     struct arena arena;
-    int64_t n = CHECKED, bytes = arrays_bytes(n);
+    int64_t n = CHECKED, bytes = stream_bytes(n);
     const struct kernels *scalar = kernels_select("scalar", &error);
     if (!scalar || arena_create(&arena, 2 * bytes, &error))
         return tool_fail("%s", error.text);
-    struct job job = {.arrays = arrays_carve(arena.base, n), .elements = n, .kernels = kernels};
+    struct job job = {.arrays = stream_carve(arena.base, n), .elements = n, .kernels = kernels};
     struct stream_arrays *a = &job.arrays;
-    struct stream_arrays b = arrays_carve(arena.base + bytes, n);
+    struct stream_arrays b = stream_carve(arena.base + bytes, n);
     fill(a, 0, n);
     fill(&b, 0, n);
     for (int64_t i = 0; i < tasks_of(n); i++)
@@ -176,7 +155,7 @@ static int size_run(const struct bench *b, const struct kernels *kernels, const 
     struct workers *w = workers_create(threads, 0, kernels_thread_init, error, sizeof(error));
     if (!w)
         return tool_fail("%s", error);
-    struct job job = {.arrays = arrays_carve(arena->base, elements),
+    struct job job = {.arrays = stream_carve(arena->base, elements),
                       .elements = elements,
                       .pass = fill,
                       .kernels = kernels};
@@ -195,10 +174,10 @@ static int sizes_find(const struct bench *b, int64_t sizes[4])
     int count = b->quick ? 1 : b->full ? 4 : 3;
     for (int i = 0; i < count; i++)
         sizes[i] = (b->quick ? 1 : all[i]) << 16;
-    while (count > 1 && arrays_bytes(sizes[count - 1]) > there / 4 * 3) {
+    while (count > 1 && stream_bytes(sizes[count - 1]) > there / 4 * 3) {
         count--;
         bench_note("%lldM elements are left out: %s of memory needed, %s available",
-                   (long long)(sizes[count] >> 20), in_bytes(arrays_bytes(sizes[count])).text,
+                   (long long)(sizes[count] >> 20), in_bytes(stream_bytes(sizes[count])).text,
                    in_bytes(there).text);
     }
     return count;
@@ -212,7 +191,7 @@ static int sizes_run(const struct bench *b, const struct kernels *kernels)
     int count = sizes_find(b, sizes), cpus = bench_cpus(), status = 0;
     const int threads[] = {b->threads ? b->threads : 1, cpus};
     int variants = b->threads || cpus == 1 ? 1 : 2;
-    if (arena_create(&arena, arrays_bytes(sizes[count - 1]), &error))
+    if (arena_create(&arena, stream_bytes(sizes[count - 1]), &error))
         return tool_fail("%s", error.text);
     bench_note("%s of %s in huge pages", in_bytes(arena_huge_bytes(&arena)).text,
                in_bytes(arena.bytes).text);

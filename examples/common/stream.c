@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Plain loops, compiled for each instruction set; only the stores that pass the
  * caches by need intrinsics. Their results mean nothing. */
-#include "examples/zero/bench_stream.h"
+#include "examples/common/stream.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
+
+#include "examples/common/clock.h"
+
+#define TASK  ((int64_t)1 << 15) /* elements, as in the engine */
+#define PAGE  ((int64_t)2 << 20)
+#define BYTES 18                  /* of memory per element */
+#define LEAST ((int64_t)48 << 20) /* of memory that is not all in a cache, */
+#define MOST  ((int64_t)96 << 20) /* and of what is gone over soon */
 
 #define TINY   1e-9f /* second moments stay above 0 */
 #define INLINE static inline __attribute__((always_inline))
@@ -98,4 +107,105 @@ struct streams streams_select(void)
         return (struct streams){ordinary_avx2, non_temporal_avx2, root_avx2};
 #endif
     return (struct streams){ordinary_plain, NULL, root_plain};
+}
+
+/* With a page between the arrays: five streams at distances of 512 MiB exactly
+ * halve the speed of any loop. */
+struct stream_arrays stream_carve(void *memory, int64_t elements)
+{
+    int64_t array = (elements * 4 + PAGE - 1) / PAGE * PAGE + PAGE;
+    char *base = memory;
+    return (struct stream_arrays){
+        .grad = (float *)(void *)base,
+        .master = (float *)(void *)(base + array),
+        .m = (float *)(void *)(base + 2 * array),
+        .v = (float *)(void *)(base + 3 * array),
+        .bf16 = (uint16_t *)(void *)(base + 4 * array),
+    };
+}
+
+int64_t stream_bytes(int64_t elements)
+{
+    return (elements * BYTES + 10 * PAGE + PAGE - 1) / PAGE * PAGE;
+}
+
+/* ------------------------------------------------------------------- rates */
+
+struct job {
+    struct stream_arrays arrays;
+    stream_fn *pass;
+};
+
+static void task_run(void *arg, int64_t index, void *scratch)
+{
+    const struct job *j = arg;
+    (void)scratch;
+    j->pass(&j->arrays, index * TASK, TASK);
+}
+
+/* Zeros stay numbers, however often they are added to. */
+static void clear(const struct stream_arrays *a, int64_t first, int64_t count)
+{
+    memset(a->grad + first, 0, (size_t)count * 4);
+    memset(a->master + first, 0, (size_t)count * 4);
+    memset(a->m + first, 0, (size_t)count * 4);
+    memset(a->v + first, 0, (size_t)count * 4);
+    memset(a->bf16 + first, 0, (size_t)count * 2);
+}
+
+double stream_rate(struct workers *w, void *memory, int64_t bytes, double seconds)
+{
+    int64_t room = bytes - stream_bytes(0) - PAGE;
+    room = room < MOST ? room : MOST;
+    if (room < LEAST)
+        return 0;
+    struct streams streams = streams_select();
+    int64_t tasks = room / BYTES / TASK;
+    struct job job = {stream_carve(memory, tasks * TASK), clear};
+    double best = 1e9, start = clock_now();
+    workers_run(w, task_run, &job, tasks);
+    for (int i = 0; i < 2 || clock_now() - start < seconds; i++) {
+        double begin = clock_now();
+        job.pass = i % 2 && streams.non_temporal ? streams.non_temporal : streams.ordinary;
+        workers_run(w, task_run, &job, tasks);
+        double took = clock_now() - begin;
+        best = took < best ? took : best;
+    }
+    return (double)(tasks * TASK * STREAM_MOVED) / best;
+}
+
+double stream_copy_rate(void *memory, int64_t bytes, double seconds)
+{
+    bytes = bytes < MOST ? bytes : MOST;
+    if (bytes < LEAST)
+        return 0;
+    size_t half = (size_t)bytes / 2;
+    double best = 1e9, start = clock_now();
+    memset(memory, 0, (size_t)bytes);
+    for (int i = 0; i < 2 || clock_now() - start < seconds; i++) {
+        double begin = clock_now();
+        memcpy(memory, (char *)memory + half, half);
+        double took = clock_now() - begin;
+        best = took < best ? took : best;
+    }
+    return (double)half / best;
+}
+
+double stream_rate_apart(int threads, int64_t bytes_max)
+{
+    int64_t bytes = stream_bytes(MOST / BYTES) + PAGE;
+    char error[256];
+    bytes = bytes < bytes_max ? bytes : bytes_max;
+    if (bytes < LEAST)
+        return 0;
+    void *memory =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return 0;
+    madvise(memory, (size_t)bytes, MADV_HUGEPAGE); /* advice: nothing is lost without */
+    struct workers *w = workers_create(threads, 0, NULL, error, sizeof(error));
+    double rate = w ? stream_rate(w, memory, bytes, 0.05) : 0;
+    workers_destroy(w);
+    munmap(memory, (size_t)bytes);
+    return rate;
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What memory moves: loops with the Adam kernel's reads and writes and next to no
+ * arithmetic, its slow arithmetic with few reads and writes, and plain copies.
+ * What a kernel or a whole update is measured against, or predicted with. */
+#ifndef EXAMPLES_COMMON_STREAM_H
+#define EXAMPLES_COMMON_STREAM_H
+
+#include <stdint.h>
+
+#include "examples/common/workers.h"
+
+/* What one update touches: 16 bytes read and 14 written per element. */
+struct stream_arrays {
+    float *grad, *master, *m, *v;
+    uint16_t *bf16;
+};
+
+#define STREAM_MOVED 30 /* bytes per element */
+
+/* Cuts memory of stream_bytes into arrays that lie well to each other. */
+struct stream_arrays stream_carve(void *memory, int64_t elements);
+int64_t stream_bytes(int64_t elements);
+
+/* Elements [first, first + count); both are multiples of 64. */
+typedef void stream_fn(const struct stream_arrays *a, int64_t first, int64_t count);
+
+/* For the widest registers of this CPU. */
+struct streams {
+    stream_fn *ordinary;
+    stream_fn *non_temporal; /* stores that pass the caches by; NULL: not on this CPU */
+    stream_fn *root;         /* master = m / (sqrt(v) + eps): one root and one division */
+};
+
+struct streams streams_select(void);
+
+/* Bytes per second that the workers move together with the better of the first two
+ * loops, in the best of the passes that begin within so many seconds. Overwrites
+ * memory, at a page's boundary, as far as it uses it. 0: it is too little to lie
+ * beyond the caches. */
+double stream_rate(struct workers *w, void *memory, int64_t bytes, double seconds);
+
+/* The same for memcpy by the calling thread alone; a byte counts once. */
+double stream_copy_rate(void *memory, int64_t bytes, double seconds);
+
+/* stream_rate of so many threads in memory of its own, at most so many bytes, for
+ * about 0.1 s. 0: it is too little, or there is none. */
+double stream_rate_apart(int threads, int64_t bytes_max);
+
+#endif
