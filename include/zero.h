@@ -475,6 +475,8 @@ struct zero_plan {
     int64_t param_read_bytes;          /* from files, to gather each unit once */
     int64_t gather_bytes; /* this rank sends to gather each unit once; as many it receives */
     int64_t reduce_bytes; /* likewise to reduce each unit once */
+    int64_t update_bytes; /* that Adam reads and writes where it runs, per step and rank: gradient,
+                             master, moments, the new parameter */
 };
 
 /* Local, needs no engine. What zero_create would allocate on one of ranks

@@ -384,6 +384,8 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
     p->report.gather_bytes = p->gathers ? (live + frozen) * p->element : 0;
     p->report.reduce_bytes =
         live * ((p->set.local ? 4 : p->element) + (p->whole_state ? p->grad : 0));
+    bool apart = !p->shared && !p->set.split; /* the parameter is no part of the master */
+    p->report.update_bytes = p->state * (p->grad + 2 * (4 + 8) + (apart ? p->element : 0));
     return ZERO_OK;
 }
 

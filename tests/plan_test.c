@@ -28,7 +28,7 @@ static const struct figure {
     FIGURE(params),       FIGURE(frozen),        FIGURE(elements),      FIGURE(units),
     FIGURE(chunks),       FIGURE(chunks_in_ram), PLACE(device),         PLACE(host),
     PLACE(nvme),          FIGURE(read_bytes),    FIGURE(written_bytes), FIGURE(param_read_bytes),
-    FIGURE(gather_bytes), FIGURE(reduce_bytes),
+    FIGURE(gather_bytes), FIGURE(reduce_bytes),  FIGURE(update_bytes),
 };
 #define FIGURES (sizeof(figures) / sizeof(*figures))
 
