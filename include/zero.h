@@ -512,6 +512,7 @@ struct zero_stats {
     struct zero_io step_io[2];
     struct zero_lane_stats lanes[ZERO_LANES];
     int64_t to_device_bytes, to_host_bytes; /* copies between host and device memory */
+    double files_seconds;                   /* a transfer was under way, of parameters or state */
     double wait_seconds;                    /* the caller waited for the engine */
     double update_seconds;                  /* the update kernels ran */
     int threads;

@@ -135,7 +135,7 @@ struct zero {
     int64_t sent_bytes, to_device_bytes, to_host_bytes, update_ns;
     struct zero_io io, step_io[STEPS_KEPT]; /* the latter by step */
     struct retries retries;
-    struct lane lanes[QUEUES];
+    struct lane lanes[QUEUES], files; /* files: of both that move them */
     zero_trace_fn *trace;
     void *trace_arg;
 

@@ -311,23 +311,40 @@ static int begin(struct zero *z, struct command *c, struct error *error)
     return error->status;
 }
 
+static void lane_begin(struct lane *lane, const struct command *c)
+{
+    if (lane->under_way++ == 0)
+        lane->since = c->started;
+}
+
+static void lane_end(struct lane *lane, const struct command *c, double now)
+{
+    count(&lane->bytes, c->bytes);
+    if (--lane->under_way == 0)
+        count(&lane->busy_ns, (int64_t)(1e9 * (now - lane->since)));
+}
+
+static bool moves_files(const struct command *c)
+{
+    return c->queue == QUEUE_PARAM_DISK || c->queue == QUEUE_STATE_DISK;
+}
+
 static int start(void *arg, struct command *c, struct error *error)
 {
     struct zero *z = arg;
-    struct lane *lane = &z->lanes[c->queue];
-    if (lane->under_way++ == 0)
-        lane->since = c->started;
+    lane_begin(&z->lanes[c->queue], c);
+    if (moves_files(c))
+        lane_begin(&z->files, c);
     return begin(z, c, error);
 }
 
 /* c is done: what its lane has to tell. */
 static void account(struct zero *z, const struct command *c)
 {
-    struct lane *lane = &z->lanes[c->queue];
     double now = queue_seconds();
-    count(&lane->bytes, c->bytes);
-    if (--lane->under_way == 0)
-        count(&lane->busy_ns, (int64_t)(1e9 * (now - lane->since)));
+    lane_end(&z->lanes[c->queue], c, now);
+    if (moves_files(c))
+        lane_end(&z->files, c, now);
     if (!z->trace)
         return;
     struct zero_span span = {.lane = (enum zero_lane)c->queue,

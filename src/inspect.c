@@ -261,6 +261,7 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .ring_depth = ring ? ring->depth : 0,
         .probe_read = z->probe.read,
         .probe_write = z->probe.write,
+        .files_seconds = 1e-9 * (double)counted(&z->files.busy_ns),
         .numa_nodes = z->numa.nodes,
         .numa_mine = z->numa.mine,
     };

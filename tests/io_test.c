@@ -5,6 +5,7 @@
  * order alone.
  */
 #include <check.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -417,6 +418,31 @@ static void expect_lanes(struct zero *z, const struct setting *s, const struct t
     }
 }
 
+static int earlier(const void *a, const void *b)
+{
+    double x = ((const struct zero_span *)a)->begin, y = ((const struct zero_span *)b)->begin;
+    return (x > y) - (x < y);
+}
+
+/* Time in which a transfer was under way counts once, however many there were. */
+static void expect_files_seconds(struct zero *z, const struct setting *s, struct trace *t,
+                                 double files_seconds)
+{
+    double seconds = 0, until = 0;
+    int row = s->row;
+    qsort(t->span, (size_t)t->count, sizeof(*t->span), earlier);
+    for (int i = 0; i < t->count; i++) {
+        const struct zero_span *span = &t->span[i];
+        if (span->lane != ZERO_LANE_PARAM_DISK && span->lane != ZERO_LANE_STATE_DISK)
+            continue;
+        double from = span->begin > until ? span->begin : until;
+        seconds += span->end > from ? span->end - from : 0;
+        until = span->end > until ? span->end : until;
+    }
+    EXPECT(fabs(files_seconds - seconds) < 1e-8 * (1 + t->count), "files: %.9f, spans %.9f s",
+           files_seconds, seconds);
+}
+
 /* Updates, verdicts and reductions belong to the step that asked for them. */
 static void expect_work(struct zero *z, const struct setting *s, const struct trace *t)
 {
@@ -463,6 +489,7 @@ static void trace_body(int rank, struct zero_comm *comm, void *arg)
     expect_span_bytes(z, s, t, e);
     expect_lanes(z, s, t, &stats, began);
     expect_work(z, s, t);
+    expect_files_seconds(z, s, t, stats.files_seconds);
     int count = t->count;
     zero_destroy(z);
     z = NULL;
