@@ -486,6 +486,18 @@ ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
                             struct zero_plan *plan, char *error, size_t error_size);
 
+/* What the drives of .nvme_path can do together, in bytes per second. */
+struct zero_probe {
+    double read, write; /* 0: not known */
+};
+
+/* Local, needs no engine. What a probe has measured earlier (.nvme_path says when one
+ * is made), as an engine of this configuration would find it; measures nothing, and
+ * writes nothing. A folder that was never measured, or is not there: not known. error
+ * (may be NULL) takes the sentence when the answer is not ZERO_OK. */
+ZERO_API int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
+                              char *error, size_t error_size);
+
 /* Bytes from and to files. */
 struct zero_io {
     int64_t state_read, state_written, param_read, param_written;

@@ -218,6 +218,26 @@ const char *zero_lane_name(int lane)
     return lane >= 0 && lane < ZERO_LANES ? queue_name((enum queue_id)lane) : "unknown";
 }
 
+int zero_probe_known(const struct zero_config *config, struct zero_probe *probe, char *text,
+                     size_t text_size)
+{
+    struct error error = {0};
+    struct settings set;
+    struct spill_paths paths;
+    struct probe found = {0};
+    if (!probe)
+        error_set(&error, ZERO_ERR_ARGUMENT,
+                  "zero_probe_known into NULL. Pass a struct zero_probe.");
+    else if (!settings_resolve(&set, config, &error) &&
+             !spill_paths_split(&paths, set.nvme_path, &error))
+        probe_paths(&found, &paths, 0, PROBE_CACHED); /* of no bytes: nothing is measured */
+    if (!error.status)
+        *probe = (struct zero_probe){found.read, found.write};
+    if (text && text_size)
+        snprintf(text, text_size, "%s", error.text);
+    return error.status;
+}
+
 static struct zero_io io_counted(const struct zero_io *io)
 {
     return (struct zero_io){counted(&io->state_read), counted(&io->state_written),

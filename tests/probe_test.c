@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "include/zero.h"
 #include "offload/probe.h"
 #include "offload/probe_cache.h"
 #include "tests/support/suite.h"
@@ -352,6 +354,41 @@ START_TEST(several_folders)
 }
 END_TEST
 
+/* What programs are told: what the cache has, and nothing is made or measured for it. */
+START_TEST(programs_are_told)
+{
+    struct zero_config config = {.size = sizeof(config), .nvme_path = home};
+    struct zero_probe p = {1, 1};
+    char key[PROBE_KEY], error[256] = "x", twice[2 * TREE_ROOT + 2];
+    ck_assert_int_eq(zero_probe_known(&config, &p, error, sizeof(error)), ZERO_OK);
+    ck_assert_msg(error[0] == '\0' && !(p.read > 0) && !(p.write > 0), "%s", error);
+    ck_assert_int_eq(rmdir(home), 0); /* nothing was left there */
+    config.nvme_path = "/there/is/none";
+    ck_assert_int_eq(zero_probe_known(&config, &p, error, sizeof(error)), ZERO_OK);
+    ck_assert(!(p.read > 0));
+    ck_assert_int_eq(mkdir(home, 0700), 0);
+
+    snprintf(twice, sizeof(twice), "%s:%s", home, home);
+    setenv("TMPDIR", home, 1);
+    unsetenv("SLURM_TMPDIR");
+    const char *paths[] = {home, NULL, twice};
+    ck_assert(probe_key(key, "", home) && probe_store(&sound, key));
+    for (int i = 0; i < 3; i++) {
+        config.nvme_path = paths[i];
+        ck_assert_int_eq(zero_probe_known(&config, &p, NULL, 0), ZERO_OK);
+        ck_assert_msg(llround(p.read) == 3200000000 && llround(p.write) == 1500000000, "%d: %g %g",
+                      i, p.read, p.write);
+    }
+    ck_assert_int_eq(zero_probe_known(&config, NULL, error, sizeof(error)), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(error, "into NULL"));
+    config.nvme_path = "/var/tmp::/tmp";
+    p.read = 5;
+    ck_assert_int_eq(zero_probe_known(&config, &p, error, sizeof(error)), ZERO_ERR_ARGUMENT);
+    ck_assert_msg(strstr(error, "empty name") && llround(p.read) == 5, "%s", error);
+    ck_assert_int_eq(zero_probe_known(NULL, &p, NULL, 0), ZERO_ERR_ARGUMENT);
+}
+END_TEST
+
 /* A rank that finds another measuring waits and takes its result. */
 START_TEST(ranks_measure_once)
 {
@@ -398,6 +435,7 @@ int main(void)
     tcase_add_test(c, measures);
     tcase_add_test(c, one_folder);
     tcase_add_test(c, several_folders);
+    tcase_add_test(c, programs_are_told);
     tcase_add_loop_test(c, ranks_measure_once, 0, 2);
     suite_add_tcase(suite, c);
     return suite_run_all(suite);
