@@ -177,7 +177,7 @@ WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support
 $(BUILD)/tests/torture_test: LINK += $(WRAPPED:%=-Wl,--wrap=%)
 
 # These link the trainer as well, all of it but main.
-$(patsubst %,$(BUILD)/tests/%_test,model numeric options stop text tokens trace): \
+$(patsubst %,$(BUILD)/tests/%_test,model numeric options roofline stop text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 .PRECIOUS: $(BUILD)/obj/%.o
 

@@ -488,7 +488,8 @@ ZERO_API int zero_plan_make(const struct zero_param *params, int count,
 
 /* What the drives of .nvme_path can do together, in bytes per second. */
 struct zero_probe {
-    double read, write; /* 0: not known */
+    double read, write;   /* 0: not known */
+    char nvme_path[1024]; /* the folders that were meant: .nvme_path, or its default */
 };
 
 /* Local, needs no engine. What a probe has measured earlier (.nvme_path says when one

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Looking inside an engine: any element of any tensor at any stage and place,
  * digests, counters. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -218,6 +219,10 @@ const char *zero_lane_name(int lane)
     return lane >= 0 && lane < ZERO_LANES ? queue_name((enum queue_id)lane) : "unknown";
 }
 
+static_assert(sizeof(((struct zero_probe *)0)->nvme_path) ==
+                  sizeof(((struct settings *)0)->nvme_path),
+              "folders fit");
+
 int zero_probe_known(const struct zero_config *config, struct zero_probe *probe, char *text,
                      size_t text_size)
 {
@@ -231,8 +236,10 @@ int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
     else if (!settings_resolve(&set, config, &error) &&
              !spill_paths_split(&paths, set.nvme_path, &error))
         probe_paths(&found, &paths, 0, PROBE_CACHED); /* of no bytes: nothing is measured */
-    if (!error.status)
-        *probe = (struct zero_probe){found.read, found.write};
+    if (!error.status) {
+        *probe = (struct zero_probe){.read = found.read, .write = found.write};
+        memcpy(probe->nvme_path, set.nvme_path, sizeof(set.nvme_path));
+    }
     if (text && text_size)
         snprintf(text, text_size, "%s", error.text);
     return error.status;

@@ -358,7 +358,7 @@ END_TEST
 START_TEST(programs_are_told)
 {
     struct zero_config config = {.size = sizeof(config), .nvme_path = home};
-    struct zero_probe p = {1, 1};
+    struct zero_probe p = {.read = 1, .write = 1};
     char key[PROBE_KEY], error[256] = "x", twice[2 * TREE_ROOT + 2];
     ck_assert_int_eq(zero_probe_known(&config, &p, error, sizeof(error)), ZERO_OK);
     ck_assert_msg(error[0] == '\0' && !(p.read > 0) && !(p.write > 0), "%s", error);
@@ -378,6 +378,7 @@ START_TEST(programs_are_told)
         ck_assert_int_eq(zero_probe_known(&config, &p, NULL, 0), ZERO_OK);
         ck_assert_msg(llround(p.read) == 3200000000 && llround(p.write) == 1500000000, "%d: %g %g",
                       i, p.read, p.write);
+        ck_assert_str_eq(p.nvme_path, paths[i] ? paths[i] : home);
     }
     ck_assert_int_eq(zero_probe_known(&config, NULL, error, sizeof(error)), ZERO_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(error, "into NULL"));

@@ -79,6 +79,8 @@ wrong_use() {
     refused "--full and --quick contradict each other\." bench adam --full --quick
     refused "--params is for zero bench step" bench io --params 1M
     refused "--verify-spill is for zero bench step" bench io --verify-spill
+    refused "--state is for zero bench step" bench adam --state split
+    refused "--host-bytes is for zero bench step" bench comm --host-bytes 1M
     refused "--threads is for zero bench adam" bench comm --threads 1
     refused "--nvme-path is for zero bench io and step" bench adam --nvme-path /
     refused "2 were launched\." OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 bench io
@@ -272,9 +274,9 @@ by_hand() {
     equals 1,none gather $((2 * shard))
     equals 0,none gather 0
     tool plan --layers 2 --channels 64 --seq 32 --vocab 256 --ranks 2
-    has '^ *3 nvme .* 812\.0 KiB .* 1\.6 MiB  *696\.0 KiB  *812\.0 KiB  ✓$' "plan, its table"
+    has '^ *3 nvme .* 812\.0 KiB .* 1\.6 MiB  *696\.0 KiB  *812\.0 KiB .*✓$' "plan, its table"
     has 'reads a further 128\.0 KiB per rank\.$' "plan, its table"
-    has '^ *1 none .* -  *-  *[0-9.]* MiB  *-  *-  *-  *-  ✓$' "plan, its table"
+    has '^ *1 none .* -  *-  *[0-9.]* MiB  *-  *-  *-  *- .*✓$' "plan, its table"
 }
 
 fitting() {
@@ -297,6 +299,37 @@ fitting() {
     has '^ *3 cpu .*✓$' "plan with a folder that is not there"
 }
 
+# Seconds of an update: of drives that nothing was measured of, then with the figures
+# of a probe replaced by rates at which files take longer than any memory.
+predicting() {
+    local shape=(--params 4M --unit-size 1M --nvme-path "$scratch") file seconds
+    local cache=XDG_CACHE_HOME=$scratch/cache
+    tool "$cache" plan "${shape[@]}" --csv
+    equals 3,nvme update_seconds 0
+    [ ! -e "$scratch/cache" ]
+    verdict $? "plan made a cache"
+    tool "$cache" plan "${shape[@]}"
+    has "no probe of $scratch is known; ZERO_PROBE=1 zero bench step --quick --nvme-path \
+$scratch makes one" "plan without a probe"
+    has '^ *3 nvme .* \?  ✓$' "plan without a probe"
+    tool "$cache" bench step --quick --nvme-path "$scratch"
+    has '^# nothing is predicted without a probe: ZERO_PROBE=1 ' "bench step without a probe"
+    tool "$cache" ZERO_PROBE=1 bench step --quick --nvme-path "$scratch"
+    has '^step_1M_predicted [0-9.e-]+ s$' "bench step with a probe"
+    has '^step_1M_predicted_share [0-9.]+$' "bench step with a probe"
+    for file in "$scratch"/cache/libzero/io-*; do
+        [[ $file == *.lock ]] ||
+            sed -i -E "s/ read [0-9]+ write .*/ read 1000000 write 2000000/" "$file"
+    done
+    tool "$cache" plan "${shape[@]}" --csv
+    seconds=$(awk -v r="$(column 3,nvme read)" -v w="$(column 3,nvme written)" \
+        'BEGIN { printf "%.6g", 2 * (r / 1e6 + w / 2e6) }')
+    equals 3,nvme update_seconds "$seconds"
+    tool "$cache" plan "${shape[@]}"
+    has "^ *3 nvme .* $(printf %.3g "$seconds") s  ✓\$" "plan with a probe"
+    has '^  files: 976\.6 KiB/s read and 1\.9 MiB/s written, by an earlier' "plan with a probe"
+}
+
 # ----------------------------------------------------------------------- bench
 
 # Each of the names has its three lines, and the share is the quotient.
@@ -308,7 +341,7 @@ three_lines() { # quotient: "ours/limit" or "limit/ours", name...
             NF == 3 && $1 == name "_limit" && $2 > 0 { limit = $2; unit = $3; next }
             NF == 3 && $1 == name "_ours" && $2 > 0 && $3 == unit { ours = $2; next }
             NF == 2 && $1 == name "_share" { share = $2; found++; next }
-            index($1, name "_") == 1 && !($1 ~ /_cpu$/) { extra++ }
+            index($1, name "_") == 1 && !($1 ~ /_cpu$|_predicted(_share)?$/) { extra++ }
             END {
                 if (!limit || !ours) exit 1
                 ratio = quotient == "ours/limit" ? ours / limit : limit / ours
@@ -451,6 +484,7 @@ else
     info
     by_hand
     fitting
+    predicting
     bench
     help
 fi

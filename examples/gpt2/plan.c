@@ -6,6 +6,8 @@
 
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
+#include "examples/common/predict.h"
+#include "examples/common/stream.h"
 #include "examples/gpt2/trace.h"
 #include "examples/gpt2/train.h"
 
@@ -102,6 +104,31 @@ static int plan_make(const struct arguments *a, const struct launch *l, struct z
     return status == ZERO_OK ? 0 : -1;
 }
 
+/* How long an update takes by itself, on this node. */
+static void print_prediction(const struct arguments *a, const struct launch *l, int threads,
+                             const struct zero_plan *plan)
+{
+    struct zero_config config = arguments_config(a);
+    struct zero_probe probe = {0};
+    int cpus = launch_cpus(), all = threads * l->local;
+    double stream = stream_rate_apart(all < cpus ? all : cpus, INT64_MAX);
+    if (zero_probe_known(&config, &probe, NULL, 0) != ZERO_OK)
+        probe = (struct zero_probe){0};
+    struct prediction p = predict_update(plan, l->local, &probe, stream);
+    char advice[sizeof(probe.nvme_path) + 80];
+    if (p.files && p.disk <= 0)
+        printf("  an update's seconds are not predicted: no probe of %s is known; %s makes one\n",
+               probe.nvme_path, predict_advice(probe.nvme_path, advice, sizeof(advice)));
+    else if (p.seconds > 0)
+        printf("  an update by itself: %.3g s (memory %.3g s at %s/s", p.seconds, p.memory,
+               in_bytes((int64_t)stream).text);
+    if (p.disk > 0)
+        printf(", files %.3g s at %s/s read, %s/s written, as probed earlier", p.disk,
+               in_bytes((int64_t)probe.read).text, in_bytes((int64_t)probe.write).text);
+    if (p.seconds > 0)
+        puts(")");
+}
+
 int plan_run(struct arguments *a, char *error, size_t error_size)
 {
     struct launch l = launch_find();
@@ -118,6 +145,7 @@ int plan_run(struct arguments *a, char *error, size_t error_size)
                threads > 1 ? "s" : "");
         plan_print_task(a, &data, l.ranks);
         plan_print(&plan, &own);
+        print_prediction(a, &l, threads, &plan);
     }
     data_free(&data);
     if (status == 0 && (fflush(stdout) || ferror(stdout))) {

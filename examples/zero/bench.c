@@ -12,6 +12,7 @@
 #include "examples/common/launch.h"
 #include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
+#include "include/zero.h"
 
 enum { SECONDS = 30 }; /* after this no further round begins, so that 45 s suffice */
 
@@ -84,6 +85,10 @@ int bench_cpus(void)
 
 #define FIELD(field) .offset = offsetof(struct bench, field)
 
+static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STATE_FP32},
+                                              {.name = "split", .value = ZERO_STATE_SPLIT},
+                                              {.name = NULL}};
+
 static const struct option table[] = {
     {"full", .kind = OPTION_FLAG, FIELD(full), .help = "larger sizes and more rounds: minutes"},
     {"quick", .kind = OPTION_FLAG, FIELD(quick),
@@ -92,6 +97,10 @@ static const struct option table[] = {
      .shown = "1, then all this process may use", .help = "adam: with so many threads alone"},
     {"params", .kind = OPTION_SIZE, FIELD(params), .min = 1 << 16, .max = 0x1p40, .value = "COUNT",
      .initial = "64M", .help = "step: elements of the model"},
+    {"state", .kind = OPTION_CHOICE, FIELD(state), .choices = states, .initial = "fp32",
+     .help = "step: of the master: a number of its own, or split into weight and remainder"},
+    {"host-bytes", .kind = OPTION_SIZE, FIELD(host_bytes), .min = 0, .max = 0x1p50, .value = "SIZE",
+     .initial = "0", .help = "step: optimizer state that stays in host memory"},
     {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
      .help = WITH_XXHASH("step: also with every page that is read checked, in turn with steps that "
                          "do not")},
@@ -113,7 +122,7 @@ static const struct tool_options options = {
         "  comm   all-gather and ordered reduce between ranks (mpirun -n N zero bench comm)\n"
         "         against their memory traffic, streamed by all ranks at once\n"
         "  step   zero_step to its last write, optimizer state in files, against its bytes at the\n"
-        "         bandwidth of reads and writes together\n\n"
+        "         bandwidth of reads and writes together; and what zero plan predicts for it\n\n"
         "Prints NAME_limit, NAME_ours and NAME_share; limit and ours are measured in turn, in one\n"
         "run, on the same memory. Results are checked first. Each ends within 45 s.\n",
     .table = table,
@@ -143,12 +152,11 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
     struct launch l = launch_find();
     if (b->full && b->quick)
         return tool_refuse("--full and --quick contradict each other. Give one of them.");
-    if (was_given(given, "params") && strcmp(kind->name, "step") != 0)
-        return tool_refuse("--params is for zero bench step, not for %s. Leave it out.",
-                           kind->name);
-    if (b->verify_spill && strcmp(kind->name, "step") != 0)
-        return tool_refuse("--verify-spill is for zero bench step, not for %s. Leave it out.",
-                           kind->name);
+    static const char *const of_step[] = {"params", "state", "host-bytes", "verify-spill"};
+    for (int i = 0; i < 4; i++)
+        if (was_given(given, of_step[i]) && strcmp(kind->name, "step") != 0)
+            return tool_refuse("--%s is for zero bench step, not for %s. Leave it out.", of_step[i],
+                               kind->name);
     if (was_given(given, "threads") && strcmp(kind->name, "adam") != 0)
         return tool_refuse("--threads is for zero bench adam, not for %s. Leave it out.",
                            kind->name);

@@ -15,8 +15,9 @@ enum { BENCH_SAMPLES = 64 };
 
 struct bench {
     bool full, quick, verify_spill, help;
-    int threads;    /* 0: all that this process may use */
-    int64_t params; /* of step */
+    int threads;                /* 0: all that this process may use */
+    int64_t params, host_bytes; /* of step, */
+    int state;                  /* enum zero_state, likewise */
     const char *nvme_path;
     double started;
 };

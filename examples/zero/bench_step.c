@@ -9,10 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/predict.h"
+#include "examples/common/stream.h"
 #include "examples/zero/bench.h"
 #include "examples/zero/bench_io.h"
+#include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
 #include "include/zero.h"
+#include "offload/memory.h"
 
 enum { UNITS = 16, LIMITS_MAX = 16, WARM_SECONDS = 15 };
 
@@ -98,6 +102,8 @@ static struct zero_config config_of(const struct bench *b)
                                 .dtype = ZERO_BF16,
                                 .offload = ZERO_HOST,
                                 .offload_optimizer = ZERO_NVME,
+                                .state = (enum zero_state)b->state,
+                                .host_bytes = b->host_bytes,
                                 .nvme_path = b->nvme_path};
 }
 
@@ -177,6 +183,27 @@ static int round_run(struct model *m, struct model *checked, struct io_file *fil
     return 0;
 }
 
+/* What zero plan would have said of these steps before there was one. */
+static void print_predicted(const struct bench *b, const struct zero_stats *s, const char *name,
+                            double ours)
+{
+    const struct zero_probe probe = {.read = s->probe_read, .write = s->probe_write};
+    char source[512], advice[DISK_PATH + 80];
+    double stream = stream_rate_apart(s->threads, memory_available("", source, sizeof(source)) / 4);
+    struct prediction p = predict_update(&s->plan, 1, &probe, stream);
+    if (p.seconds <= 0) {
+        bench_note("nothing is predicted without a probe: %s makes one",
+                   predict_advice(b->nvme_path, advice, sizeof(advice)));
+        return;
+    }
+    bench_note("predicted: files %.4g s at %.4g GB/s read, %.4g GB/s written, as probed; memory "
+               "%.4g s at %.4g GB/s; share: of ours",
+               p.disk, 1e-9 * probe.read, 1e-9 * probe.write, p.memory, 1e-9 * stream);
+    printf("%s_predicted %.4g s\n%s_predicted_share %.3f\n", name, p.seconds, name,
+           p.seconds / ours);
+    fflush(stdout);
+}
+
 static void print(const struct bench *b, const struct model *m, const struct series *s)
 {
     struct zero_stats stats;
@@ -197,6 +224,7 @@ static void print(const struct bench *b, const struct model *m, const struct ser
     snprintf(name, sizeof(name), "step_%lldM", (long long)(b->params >> 20));
     bench_seconds(name, samples_median(&s->bytes) / samples_median(&s->limit[best]),
                   samples_median(&s->seconds));
+    print_predicted(b, &stats, name, samples_median(&s->seconds));
     if (s->checked.count == 0)
         return;
     bench_note("limit of checked steps: the steps that check nothing");

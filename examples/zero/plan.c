@@ -75,8 +75,9 @@ enum { OPTIONS = sizeof(table) / sizeof(*table) };
 static const struct tool_options options = {
     .usage =
         "usage: zero plan [options]\n\n"
-        "Prints what a model needs at every stage and place, and whether it fits this machine.\n"
-        "Nothing is allocated: the figures are those that zero_create would allocate.\n",
+        "Prints what a model needs at every stage and place, whether it fits this machine, and\n"
+        "how long an update takes here by itself. Nothing of it is allocated: the figures are\n"
+        "those that zero_create would allocate.\n",
     .table = table,
     .count = OPTIONS,
 };

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/launch.h"
+#include "examples/common/predict.h"
+#include "examples/common/stream.h"
 #include "examples/zero/disk.h"
 #include "examples/zero/plan.h"
 #include "examples/zero/tool.h"
@@ -28,6 +31,8 @@ struct machine {
     int64_t free;
     bool in_memory;                /* files are in RAM */
     char refused[DISK_PATH + 128]; /* why there is no space for files; "": there is */
+    struct zero_probe probe;       /* of folders; zeros: never measured */
+    double stream;                 /* bytes per second of memory; 0: not known */
 };
 
 /* ----------------------------------------------------------------- the machine */
@@ -86,11 +91,21 @@ static void folders_find(struct machine *m, const struct plan_options *o)
     }
 }
 
+/* What predicts an update's time. Measuring takes no more than a part of what is there. */
+static void speeds_find(struct machine *m)
+{
+    const struct zero_config config = {.size = sizeof(config), .nvme_path = m->folders};
+    if (zero_probe_known(&config, &m->probe, NULL, 0) != ZERO_OK)
+        m->probe = (struct zero_probe){0};
+    m->stream = stream_rate_apart(launch_cpus(), m->memory / 4);
+}
+
 static int machine_find(struct machine *m, const struct plan_options *o)
 {
     *m = (struct machine){0};
     m->memory = memory_available("", m->source, sizeof(m->source));
     folders_find(m, o);
+    speeds_find(m);
     return device_find(m, o);
 }
 
@@ -167,18 +182,22 @@ static bool fits(const struct machine *m, const struct zero_plan *p, char *why, 
     return !why[0];
 }
 
-static void row_print(int stage, const char *place, const struct zero_plan *p, const char *verdict)
+static void row_print(int stage, const char *place, const struct zero_plan *p, double seconds,
+                      const char *verdict)
 {
+    char update[16] = "?";
+    if (seconds > 0)
+        snprintf(update, sizeof(update), "%.3g s", seconds);
     const int64_t columns[] = {p->device.total, p->host.total, p->nvme.total, p->node_device,
                                p->node_host,    p->node_nvme,  p->read_bytes, p->written_bytes};
     printf("%5d %-7s", stage, place);
     for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
         printf(" %10s", columns[i] ? in_bytes(columns[i]).text : "-");
-    printf("  %s\n", verdict);
+    printf(" %9s  %s\n", update, verdict);
 }
 
-static void row_csv(int stage, const char *place, const struct zero_plan *p, bool fit,
-                    const char *why)
+static void row_csv(int stage, const char *place, const struct zero_plan *p, double seconds,
+                    bool fit, const char *why)
 {
     const int64_t columns[] = {p->device.total, p->host.total,    p->nvme.total,
                                p->node_device,  p->node_host,     p->node_nvme,
@@ -187,7 +206,7 @@ static void row_csv(int stage, const char *place, const struct zero_plan *p, boo
     printf("%d,%s", stage, place);
     for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
         printf(",%lld", (long long)columns[i]);
-    printf(",%d,\"", fit);
+    printf(",%.6g,%d,\"", seconds, fit);
     for (; *why; why++)
         putchar(*why == '"' ? '\'' : *why);
     puts("\"");
@@ -204,10 +223,11 @@ static int64_t row(const struct plan_options *o, const struct plan_model *model,
                                 &plan, why, sizeof(why));
     bool fit = status == ZERO_OK && fits(m, &plan, why, sizeof(why));
     snprintf(verdict, sizeof(verdict), fit ? "✓" : "✗ %s", why);
+    double seconds = predict_update(&plan, o->ranks_per_node, &m->probe, m->stream).seconds;
     if (o->csv)
-        row_csv(stage, places[place].name, &plan, fit, why);
+        row_csv(stage, places[place].name, &plan, seconds, fit, why);
     else
-        row_print(stage, places[place].name, &plan, verdict);
+        row_print(stage, places[place].name, &plan, seconds, verdict);
     return plan.param_read_bytes;
 }
 
@@ -216,15 +236,36 @@ static void header_print(const struct plan_options *o, const struct plan_model *
 {
     if (o->csv) {
         puts("stage,offload,device,host,nvme,node_device,node_host,node_nvme,read,written,"
-             "param_read,gather,reduce,fits,reason");
+             "param_read,gather,reduce,update_seconds,fits,reason");
         return;
     }
     printf("%s; %d rank%s, %d on this node\n", model->title, o->ranks, o->ranks > 1 ? "s" : "",
            o->ranks_per_node);
     machine_print(m);
     printf("\n%13s %-32s %-32s %s\n", "", "  a rank has", "  a node has", "  a step, per rank");
-    printf("%5s %-7s %10s %10s %10s %10s %10s %10s %10s %10s  %s\n", "stage", "offload", "device",
-           "host", "nvme", "device", "host", "nvme", "read", "written", "fits here");
+    printf("%5s %-7s %10s %10s %10s %10s %10s %10s %10s %10s %9s  %s\n", "stage", "offload",
+           "device", "host", "nvme", "device", "host", "nvme", "read", "written", "update",
+           "fits here");
+}
+
+/* Where the column of seconds comes from. */
+static void predicted_print(const struct machine *m)
+{
+    char advice[DISK_PATH + 80];
+    printf("Update: seconds that one takes with nothing beside it, its files or its memory, "
+           "whichever takes longer.\n");
+    if (m->stream > 0)
+        printf("  memory: %s/s, measured now on %d CPUs\n", in_bytes((int64_t)m->stream).text,
+               launch_cpus());
+    else
+        printf("  memory: not measured, for want of it\n");
+    if (m->probe.read > 0)
+        printf("  files: %s/s read and %s/s written, by an earlier probe of %s\n",
+               in_bytes((int64_t)m->probe.read).text, in_bytes((int64_t)m->probe.write).text,
+               m->folders);
+    else
+        printf("  files: no probe of %s is known; %s makes one\n", m->folders,
+               predict_advice(m->folders, advice, sizeof(advice)));
 }
 
 int plan_table(const struct plan_options *o, const struct plan_model *model)
@@ -244,5 +285,7 @@ int plan_table(const struct plan_options *o, const struct plan_model *model)
             "by the update.\nAt stage 3 with nvme each gather of all units, two in a micro-step, "
             "reads a further %s per rank.\n",
             in_bytes(gathered).text);
+    if (!o->csv)
+        predicted_print(&m);
     return 0;
 }
