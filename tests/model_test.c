@@ -275,6 +275,14 @@ START_TEST(golden_gradients)
 }
 END_TEST
 
+/* What others may do to the model's memory between two calls: all NaN. */
+static void memory_spoil(const struct session *s)
+{
+    int64_t bytes;
+    void *memory = gpt_memory(s->m, &bytes);
+    memset(memory, 0xFF, (size_t)bytes);
+}
+
 START_TEST(golden_logits)
 {
     struct session s;
@@ -285,6 +293,7 @@ START_TEST(golden_logits)
     golden_read(&s, &g);
     OK(&s, zero_phase(s.z, ZERO_EVAL));
     for (int row = BATCH * T - 1; row >= 0; row--) {
+        memory_spoil(&s);
         OK(&s, gpt_logits(s.m, s.z, s.tokens + row / T * T, row % T + 1, logits));
         s.tokens[row] = 1 << 30; /* no token: later calls must not read it */
         expect_close("logits", V, logits, g.logits + row * V, 1e-5);
@@ -438,7 +447,8 @@ static int process_threads(void)
 }
 
 /* The loss and all gradients of a micro-step, and of the same evaluated. */
-static float *all_bits(const struct gpt_config *config, int64_t *count, int64_t *bytes)
+static float *all_bits_of(const struct gpt_config *config, bool spoil, int64_t *count,
+                          int64_t *bytes)
 {
     struct session s;
     session_open_config(&s, config);
@@ -446,6 +456,8 @@ static float *all_bits(const struct gpt_config *config, int64_t *count, int64_t 
     int before = process_threads();
     float *bits = zeros((size_t)total + 4, sizeof(float));
     OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){0, 0.9, 0.9, 1e-8, 0, false}));
+    if (spoil)
+        memory_spoil(&s);
     double loss = train(&s), again;
     ck_assert_int_eq(process_threads(), before); /* oneDNN has started none */
     memcpy(bits, &loss, sizeof(loss));
@@ -457,6 +469,8 @@ static float *all_bits(const struct gpt_config *config, int64_t *count, int64_t 
     ck_assert_int_eq(at, total + 2);
     OK(&s, zero_step(s.z, NULL)); /* with a rate of 0: nothing changes */
     OK(&s, zero_phase(s.z, ZERO_EVAL));
+    if (spoil)
+        memory_spoil(&s);
     OK(&s, gpt_eval(s.m, s.z, s.tokens, s.targets, &again));
     ck_assert_msg(memcmp(&loss, &again, sizeof(loss)) == 0, "evaluated %.17g, trained %.17g", again,
                   loss);
@@ -465,6 +479,26 @@ static float *all_bits(const struct gpt_config *config, int64_t *count, int64_t 
     *count = at;
     return bits;
 }
+
+static float *all_bits(const struct gpt_config *config, int64_t *count, int64_t *bytes)
+{
+    return all_bits_of(config, false, count, bytes);
+}
+
+START_TEST(memory_keeps_nothing)
+{
+    int64_t count, bytes;
+    for (int i = 0; i < 2; i++) {
+        struct gpt_config config = {odd, kinds[_i].dtype, BATCH, 2, i, NULL, NULL};
+        float *before = all_bits(&config, &count, &bytes);
+        float *after = all_bits_of(&config, true, &count, &bytes);
+        ck_assert_msg(memcmp(before, after, (size_t)count * sizeof(float)) == 0,
+                      "what lay in its memory gives other bits");
+        free(before);
+        free(after);
+    }
+}
+END_TEST
 
 START_TEST(threads_change_no_bit)
 {
@@ -649,6 +683,7 @@ int main(void)
     tcase_add_test(t, finite_differences);
     tcase_add_loop_test(t, odd_sizes, 0, KINDS);
     tcase_add_test(t, large_scores);
+    tcase_add_loop_test(t, memory_keeps_nothing, 0, KINDS);
     tcase_add_loop_test(t, threads_change_no_bit, 0, KINDS);
     tcase_add_loop_test(t, recompute_changes_no_bit, 0, KINDS);
     tcase_add_loop_test(t, bytes_as_planned, 0, KINDS);

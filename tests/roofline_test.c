@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "examples/common/predict.h"
+#include "examples/gpt2/roofline.h"
 #include "tests/support/suite.h"
 
 /* ------------------------------------------------------------- predictions */
@@ -58,12 +59,90 @@ START_TEST(advice_names_folders)
 }
 END_TEST
 
+/* ---------------------------------------------------------------- verdicts */
+
+/* A step of seconds, in which the program waited, and its rows' busy seconds. */
+START_TEST(step_judged)
+{
+    static const struct {
+        const char *name;
+        double step, waited, products, updates, network, disk;
+        const char *says;
+    } rows[] = {
+        {"compute alone", 1, 0, .9, 0, 0, 0, "the step waits for matrix products: 0.9 of its 1 s"},
+        {"disk alone", 1.1, .9, .1, .05, 0, .9, "the step waits for the disk: 0.9 of its 1.1 s"},
+        {"updates", 1, .8, .1, .7, 0, .3,
+         "the step waits for the memory, in updates: 0.7 of its 1 s"},
+        {"collectives", 1, .8, .1, .2, .75, .3,
+         "the step waits for the other ranks and the network: 0.75 of its 1 s"},
+        {"a busy disk that nobody waits for", 1, .02, .6, .1, 0, .9,
+         "the step waits for matrix products: 0.6 of its 1 s"},
+        {"a disk that takes as long as all else", 1, .4, .5, .1, 0, .95,
+         "the step waits for the disk: 0.95 of its 1 s"},
+        {"collectives under way while others compute", 1, .1, .7, .1, .95, 0,
+         "the step waits for matrix products: 0.7 of its 1 s"},
+        {"waits of all sorts", 1, .7, .2, .3, .4, .45,
+         "nothing of these: the program itself works 0.3 of its 1 s, 0.2 of that in matrix "
+         "products, and waits 0.7 s, while the disk had 0.45 s of work"},
+        {"other work", 2, .1, .5, .3, .05, .2,
+         "nothing of these: the program itself works 1.9 of its 2 s, 0.5 of that in matrix "
+         "products, and waits 0.1 s, while the memory, in updates had 0.3 s of work"},
+        {"half of it is enough", 1, .5, .1, 0, 0, .5,
+         "the step waits for the disk: 0.5 of its 1 s"},
+    };
+    char text[320];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct roofline r = {.step = rows[i].step, .waited = rows[i].waited};
+        r.row[ROOFLINE_COMPUTE].seconds = rows[i].products;
+        r.row[ROOFLINE_MEMORY].seconds = rows[i].updates;
+        r.row[ROOFLINE_NETWORK].seconds = rows[i].network;
+        r.row[ROOFLINE_DISK].seconds = rows[i].disk;
+        roofline_verdict(&r, text, sizeof(text));
+        ck_assert_msg(strcmp(text, rows[i].says) == 0, "%s: %s", rows[i].name, text);
+    }
+}
+END_TEST
+
+START_TEST(table_printed)
+{
+    const struct roofline r = {
+        .row = {[ROOFLINE_COMPUTE] = {.done = 60e9, .seconds = .6, .limit = 2e12, .of = "cache"},
+                [ROOFLINE_MEMORY] = {.done = 3 << 20, .seconds = .25, .of = "none"},
+                [ROOFLINE_NETWORK] = {.limit = 1 << 30, .of = "one rank"},
+                [ROOFLINE_DISK] = {.done = 1 << 30, .seconds = .5, .limit = 5LL << 30, .of = "it"}},
+        .step = 1};
+    static const char *const lines[] = {
+        "what bounds the step             achieved          limit  share  busy a step  "
+        "the limit is",
+        "  compute: matrix products  100.0 Gflop/s    2.0 Tflop/s    5 %        0.6 s  cache",
+        "  memory: updates              12.0 MiB/s              -      -       0.25 s  none",
+        "  network: collectives                  -      1.0 GiB/s      -            -  one rank",
+        "  disk: files                   2.0 GiB/s      5.0 GiB/s   40 %        0.5 s  it",
+        "the step waits for matrix products: 0.6 of its 1 s",
+    };
+    char line[256];
+    FILE *f = tmpfile();
+    ck_assert_ptr_nonnull(f);
+    roofline_print(&r, f);
+    rewind(f);
+    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) {
+        ck_assert_ptr_nonnull(fgets(line, sizeof(line), f));
+        line[strcspn(line, "\n")] = '\0';
+        ck_assert_str_eq(line, lines[i]);
+    }
+    ck_assert_ptr_null(fgets(line, sizeof(line), f));
+    fclose(f);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("roofline");
     TCase *tests = tcase_create("figures");
     tcase_add_test(tests, update_predicted);
     tcase_add_test(tests, advice_names_folders);
+    tcase_add_test(tests, step_judged);
+    tcase_add_test(tests, table_printed);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }

@@ -3,19 +3,22 @@
 # --trace and --log of one run say the same: tests/trace.sh GPT2
 # In the trace no two spans of a lane overlap, every lane has one name, and the
 # bytes of its disk lanes, step by step, are those of the log's columns; rows of
-# equal steps have equal bytes. Make it run by: make check ONLY=trace.sh.
+# equal steps have equal bytes. The report's last table says what a step waits for,
+# and measuring it changes no bit. Make it run by: make check ONLY=trace.sh.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 gpt2=${1:?"give gpt2: tests/trace.sh GPT2"}
 . tests/support/verdicts.sh
 
+quiet=--quiet
+
 run() { # ranks, options
     local launch=() options
     [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
-    read -ra options <<<"$2 --layers 3 --channels 32 --seq 32 --batch 2 --sample 0 --data LICENSE"
+    read -ra options <<<"$2 $quiet --layers 3 --channels 32 --seq 32 --batch 2 --sample 0 --data LICENSE"
     rm -f "$scratch/log.csv" "$scratch/trace.json"
-    timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" --quiet \
+    timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" \
         --log "$scratch/log.csv" --trace "$scratch/trace.json" >"$scratch/out" 2>"$scratch/err"
 }
 
@@ -43,4 +46,66 @@ made=$(sed -n 's/.*up to step \([0-9]*\),.*/\1/p' "$scratch/err")
 [ -n "$made" ] && awk -F, -v made="$made" 'NR > 1 && $1 == NR - 1 { rows++ }
     END { exit !(rows == made && rows == NR - 1) }' "$scratch/log.csv"
 verdict $? "a failed run has no row for each of its $made steps: $(tail -n 1 "$scratch/log.csv")"
+
+# Four rows, none busy for longer than a step, steps that take as long as they do,
+# and what is said of them.
+report_wrong() { # steps, pattern of the last line
+    awk -v steps="$1" -v pattern="$2" '
+        function bad(text) { print text; wrong++ }
+        / steps in .* s \(/ { seconds = $4 }
+        /^what bounds the step / { rows = 1; next }
+        rows && /^  / {
+            name[rows] = $1
+            busy[rows++] = match($0, /[0-9.e+-]+ s  /) ? substr($0, RSTART, RLENGTH) + 0 : 0
+            next
+        }
+        rows { said = $0; exit }
+        END {
+            if (name[1] name[2] name[3] name[4] != "compute:memory:network:disk:" || rows != 5)
+                bad(rows - 1 " rows")
+            if (!match(said, /of its [0-9.e+-]+ s/) || said !~ pattern) bad("it says: " said)
+            step = substr(said, RSTART + 7, RLENGTH - 9) + 0
+            for (i in busy) if (busy[i] > 1.01 * step) bad(name[i] " busy " busy[i] " of " step " s")
+            if (!(busy[1] > 0 && busy[2] > 0)) bad("nothing was computed, or updated")
+            if (seconds - 0.1 > 1.01 * steps * step) bad(steps " of " step " s are not " seconds)
+            exit wrong > 0
+        }' "$scratch/out"
+}
+
+report_case() { # ranks, pattern, options
+    local name="the report, $1 ranks, $3" digest
+    have_ranks "$1" "$name" || return
+    run "$1" "--steps 3 $3"
+    digest=$(tail -n 1 "$scratch/out")
+    quiet='' run "$1" "--steps 3 $3"
+    verdict $? "$name failed: $(cat "$scratch/err")"
+    [[ $digest == digest* ]] && [ "$(tail -n 1 "$scratch/out")" = "$digest" ]
+    verdict $? "$name: with --quiet the last line is '$digest', else $(tail -n 1 "$scratch/out")"
+    report_wrong 3 "$2" >"$scratch/wrong"
+    verdict $? "$name: $(cat "$scratch/wrong")"
+}
+
+# Chunks so small that files take all of the time.
+report_case 1 "^the step waits for the disk: " "--stage 3 --offload nvme --chunk 64"
+report_case 2 "^(the step waits for|nothing of these:) " "--stage 1 --offload nvme --chunk 1024"
+report_case 1 "^(the step waits for matrix products|nothing of these): " ""
+grep -q '^  disk: files  *-  *-  *-  *-  no files$' "$scratch/out"
+verdict $? "without files there is a disk: $(grep 'disk: files' "$scratch/out")"
+grep -q '^  compute: .* [0-9.]* [GT]flop/s .* products in cache$' "$scratch/out"
+verdict $? "nothing was measured: $(grep 'compute: ' "$scratch/out")"
+
+# What was stopped ends at once: nothing is measured.
+rm -f "$scratch/log.csv"
+timeout -k 5 60 "$gpt2" --steps 1000000 --seq 32 --batch 1 --data LICENSE --log "$scratch/log.csv" \
+    >"$scratch/out" 2>"$scratch/err" &
+for _ in $(seq 300); do
+    grep -qs '^[1-9]' "$scratch/log.csv" && break
+    sleep 0.1
+done
+kill -TERM $!
+wait $!
+[ $? = 143 ]
+verdict $? "a run that was to be stopped: $(tail -n 1 "$scratch/err")"
+grep -q '^  compute: .* not measured$' "$scratch/out"
+verdict $? "a stopped run measured: $(grep 'compute: ' "$scratch/out")"
 closing

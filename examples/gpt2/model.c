@@ -213,6 +213,17 @@ int64_t gpt_bytes(const struct gpt *m)
     return m->bytes + workers_bytes(m->compute.workers);
 }
 
+void *gpt_memory(const struct gpt *m, int64_t *bytes)
+{
+    *bytes = m->bytes;
+    return m->memory;
+}
+
+struct workers *gpt_workers(const struct gpt *m)
+{
+    return m->compute.workers;
+}
+
 /* ------------------------------------------------------------------ the walk */
 
 #define TRY(call)                                                                                  \

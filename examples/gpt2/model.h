@@ -69,6 +69,11 @@ void gpt_destroy(struct gpt *m);        /* NULL is fine */
 int64_t gpt_bytes(const struct gpt *m); /* of its memory: activations and scratch */
 int64_t gpt_plan_bytes(const struct gpt_config *config); /* the same, before; 0: no such model */
 
+/* The model's memory but that of its workers, from a huge page's boundary on, and the
+ * workers: for others to use between two calls, as nothing is kept in it. */
+void *gpt_memory(const struct gpt *m, int64_t *bytes);
+struct workers *gpt_workers(const struct gpt *m);
+
 struct gpt_times {
     double forward, backward; /* seconds, waiting for the engine included */
 };

@@ -14,6 +14,7 @@
 #include "examples/common/clock.h"
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
+#include "examples/gpt2/limits.h"
 
 enum {
     EVERY_STEP = 200, /* runs up to this long get a line per step in a job's log, */
@@ -365,8 +366,11 @@ int report_end(struct run *r)
         return -1;
     if (speaks)
         print_unsharded(r, &s.plan);
-    if (report_io(r, &s))
+    struct roofline roofline;
+    if (report_io(r, &s) || limits_find(r, !r->stopped, &roofline))
         return -1;
+    if (speaks)
+        roofline_print(&roofline, stdout);
     fflush(stdout);
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "examples/common/clock.h"
 #include "examples/common/counter.h"
 #include "examples/common/stop.h"
+#include "examples/gpt2/limits.h"
 #include "examples/gpt2/report.h"
 #include "examples/gpt2/sample.h"
 #include "examples/gpt2/tracing.h"
@@ -332,6 +333,8 @@ int run_train(struct run *r)
         return -1;
     report_start(r);
     r->printed = clock_now();
+    if (limits_mark(r, &r->begun))
+        return -1;
     bool adapts = a->dtype == ZERO_FP16 && a->loss_scale == 0; /* then the engine ends it */
     for (int step = 1, skips = 0; step <= a->steps && !r->stopped; step++) {
         struct step_record record = {.step = step, .eval_loss = NAN};
@@ -389,14 +392,16 @@ static int print_digest(struct run *r, const struct zero_digest *d)
     return run_agree(r, well);
 }
 
-/* The digest is taken first, because it waits for the last update's end, so
- * that the reports and the last row count all of it; it is printed last. A run
- * that was stopped only waits, for a digest reads all of the state. */
+/* First of all the last update comes to its end, so that the reports and the last
+ * row count all of it. The digest, which reads all of the state, is printed last; a
+ * run that was stopped has none. */
 int run_finish(struct run *r)
 {
     struct zero_digest digest;
     struct zero_stats stats;
-    int status = r->stopped ? zero_wait(r->z) : zero_digest(r->z, &digest);
+    if (run_check(r, zero_wait(r->z)) || limits_mark(r, &r->ended))
+        return -1;
+    int status = r->stopped ? ZERO_OK : zero_digest(r->z, &digest);
     if (run_check(r, status) || run_check(r, zero_stats(r->z, &stats)) ||
         row_finish(r, &stats.step_io[1]) || run_agree(r, log_close(r)) || tracing_write(r))
         return -1;

@@ -11,6 +11,7 @@
 #include "examples/common/data.h"
 #include "examples/common/tokenizer.h"
 #include "examples/gpt2/arguments.h"
+#include "examples/gpt2/matmul.h"
 #include "examples/gpt2/model.h"
 #include "examples/gpt2/plan.h"
 #include "include/zero.h"
@@ -29,6 +30,13 @@ struct step_record {
     int64_t read_bytes, written_bytes; /* of files: this rank's, in a finished row all ranks' */
 };
 
+/* What was done up to a moment: limits.h. */
+struct run_mark {
+    double when; /* clock_now */
+    struct zero_stats stats;
+    struct matmul_done products;
+};
+
 struct run {
     const struct arguments *a;
     struct data data;
@@ -37,20 +45,21 @@ struct run {
     int count;
     struct zero *z;
     struct gpt *model;
-    struct own_bytes own;       /* planned */
-    int32_t *tokens, *targets;  /* (batch, seq) */
-    double *losses;             /* (accumulate) */
-    struct trace *trace;        /* with --trace */
-    double trace_zero;          /* when all ranks had been created, on this rank's clock */
-    int64_t made;               /* zero_step calls so far */
-    FILE *log;                  /* rank 0's, with --log */
-    struct step_record pending; /* the log's next row, with --log; step 0: none */
-    double recent[RECENT];      /* loss of step s at s % RECENT */
-    double seconds, waited;     /* in steps, evaluation apart; this rank for the engine in them */
-    double printed;             /* clock_now of the last progress line */
-    int stopped;                /* the signal that ended all ranks after the last step; 0: none */
-    bool live;                  /* a progress line stands on the terminal without its end */
-    char error[640];            /* "" when this rank is well and only another one failed */
+    struct own_bytes own;         /* planned */
+    int32_t *tokens, *targets;    /* (batch, seq) */
+    double *losses;               /* (accumulate) */
+    struct trace *trace;          /* with --trace */
+    double trace_zero;            /* when all ranks had been created, on this rank's clock */
+    int64_t made;                 /* zero_step calls so far */
+    FILE *log;                    /* rank 0's, with --log */
+    struct step_record pending;   /* the log's next row, with --log; step 0: none */
+    double recent[RECENT];        /* loss of step s at s % RECENT */
+    double seconds, waited;       /* in steps, evaluation apart; this rank for the engine in them */
+    struct run_mark begun, ended; /* before the first step, after the last one's last write */
+    double printed;               /* clock_now of the last progress line */
+    int stopped;                  /* the signal that ended all ranks after the last step; 0: none */
+    bool live;                    /* a progress line stands on the terminal without its end */
+    char error[640];              /* "" when this rank is well and only another one failed */
 };
 
 /* Local: reads what --data names; a->shape gets GPT-2's vocabulary where that is
