@@ -14,9 +14,9 @@ gpt2=${1:?"give gpt2: tests/trace.sh GPT2"}
 quiet=--quiet
 
 run() { # ranks, options
-    local launch=() options
+    local launch=() options shape="--layers 3 --channels 32 --seq 32 --batch 2"
     [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
-    read -ra options <<<"$2 $quiet --layers 3 --channels 32 --seq 32 --batch 2 --sample 0 --data LICENSE"
+    read -ra options <<<"$2 $quiet $shape --sample 0 --data LICENSE"
     rm -f "$scratch/log.csv" "$scratch/trace.json"
     timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" \
         --log "$scratch/log.csv" --trace "$scratch/trace.json" >"$scratch/out" 2>"$scratch/err"
@@ -65,7 +65,8 @@ report_wrong() { # steps, pattern of the last line
                 bad(rows - 1 " rows")
             if (!match(said, /of its [0-9.e+-]+ s/) || said !~ pattern) bad("it says: " said)
             step = substr(said, RSTART + 7, RLENGTH - 9) + 0
-            for (i in busy) if (busy[i] > 1.01 * step) bad(name[i] " busy " busy[i] " of " step " s")
+            for (i in busy)
+                if (busy[i] > 1.01 * step) bad(name[i] " busy " busy[i] " of " step " s")
             if (!(busy[1] > 0 && busy[2] > 0)) bad("nothing was computed, or updated")
             if (seconds - 0.1 > 1.01 * steps * step) bad(steps " of " step " s are not " seconds)
             exit wrong > 0
