@@ -79,7 +79,7 @@ static char *room_find(struct run *r, int64_t *bytes)
 static int measure(struct run *r, int threads, double *figure)
 {
     struct workers *w = gpt_workers(r->model);
-    struct peaks peaks = {.dtype = r->a->dtype};
+    struct peaks peaks = {.dtype = (enum zero_dtype)r->a->dtype};
     int64_t bytes;
     char *memory = room_find(r, &bytes);
     if (run_agree(r, true))
