@@ -100,14 +100,14 @@ static void refused(const char *path, const char *sentence)
     snprintf(expected, sizeof(expected), "%.*s%s%s", (int)(at - sentence), sentence, folder,
              at + 1);
     ck_assert_str_eq(error, expected);
-    ck_assert_ptr_null(data.tokens.maps);
+    ck_assert_ptr_null(data.tokens.list);
 }
 
 static void is_row(const struct token_row *row, int64_t first, int64_t count, int begin)
 {
     int32_t tokens[5000];
     ck_assert_int_le(first + count, row->tokens);
-    tokens_copy(row, first, (int)count, tokens);
+    ck_assert_int_eq(tokens_copy(row, first, (int)count, tokens, error, sizeof(error)), 0);
     for (int64_t i = 0; i < count; i++)
         ck_assert_int_eq(tokens[i], begin + i);
 }
@@ -118,9 +118,29 @@ START_TEST(one_file)
     ck_assert(data.is_tokens && data.vocab == 50257 && data.files == 1);
     ck_assert_int_eq(data.train, 950);
     ck_assert_int_eq(data.held, 50);
-    ck_assert_int_eq(data.bytes, 1024 + 2000);
     is_row(&data.tokens.train, 0, 950, 100);
     is_row(&data.tokens.held, 0, 50, 1050);
+}
+END_TEST
+
+/* A file that others change while it is read: cut, written over, replaced, removed. */
+START_TEST(a_file_changes)
+{
+    static const char *const commands[] = {
+        "truncate -s 1500 $f", "printf x | dd of=$f bs=1 seek=1100 conv=notrunc status=none",
+        "cp -p $f $f.new && mv $f.new $f", "rm $f"};
+    char command[400];
+    int32_t tokens[9];
+    const char *path = put_counting("c.bin", 100, 1000);
+    ck_assert_int_eq(load(8, path, NULL), 0);
+    const struct token_row *row = &data.tokens.train;
+    ck_assert_int_eq(tokens_copy(row, 900, 9, tokens, error, sizeof(error)), 0);
+    snprintf(command, sizeof(command), "f=%s; %s", path, commands[_i]);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(tokens_copy(row, 900, 9, tokens, error, sizeof(error)), -1);
+    ck_assert_msg(strstr(error, "c.bin' is not what it was when the run began"), "%s", error);
+    ck_assert_int_eq(data_batch(&data, false, 9, 0, 1, 8, tokens, tokens, error, sizeof(error)),
+                     -1);
 }
 END_TEST
 
@@ -168,7 +188,9 @@ START_TEST(batches)
     ck_assert_int_eq(load(LENGTH, first, put_counting("b", 700, 900)), 0);
     for (int held = 0; held < 2; held++)
         for (int number = 0; number < 40; number++) {
-            data_batch(&data, held, 9, number, BATCH, LENGTH, tokens, targets);
+            ck_assert_int_eq(data_batch(&data, held, 9, number, BATCH, LENGTH, tokens, targets,
+                                        error, sizeof(error)),
+                             0);
             for (int b = 0; b < BATCH; b++) {
                 int64_t row = held ? data.held : data.train, edge = held ? data.train : 0;
                 int64_t at = edge + text_start(9, number * BATCH + b, row, LENGTH);
@@ -323,9 +345,14 @@ static void use_all(int status)
     ck_assert(status == 0 || error[0]);
     if (status)
         return;
-    ck_assert_int_eq(data.train + data.held, data.files * (data.bytes - 1024) / 2);
-    tokens_copy(&data.tokens.train, 0, (int)data.train, tokens);
-    tokens_copy(&data.tokens.held, 0, (int)data.held, tokens);
+    int64_t all = 0;
+    for (int i = 0; i < data.files; i++)
+        all += (data.tokens.list[i].is.st_size - 1024) / 2;
+    ck_assert_int_eq(data.train + data.held, all);
+    ck_assert_int_eq(
+        tokens_copy(&data.tokens.train, 0, (int)data.train, tokens, error, sizeof(error)), 0);
+    ck_assert_int_eq(
+        tokens_copy(&data.tokens.held, 0, (int)data.held, tokens, error, sizeof(error)), 0);
 }
 
 START_TEST(any_tokens)
@@ -412,6 +439,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, one_file);
     tcase_add_test(t, several_files);
+    tcase_add_loop_test(t, a_file_changes, 0, 4);
     tcase_add_test(t, held_files);
     tcase_add_test(t, batches);
     tcase_add_test(t, refusals);

@@ -16,6 +16,7 @@ scratch=$(mktemp -d) || exit 1
 mounted=
 trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$scratch"' EXIT
 mkdir "$scratch/files" "$scratch/empty" "$scratch/shared"
+mkfifo "$scratch/pipe"
 : "${OMPI_MCA_btl_vader_backing_directory:=$scratch/shared}"
 export OMPI_MCA_btl_vader_backing_directory
 checks=0 failures=0
@@ -64,6 +65,9 @@ cases() {
 1|1|ZERO_ISA=sse||There is no instruction set .sse.\.
 1|2||--log @/nothing/run.csv|'@/nothing/run\.csv' cannot be written: No such file
 1|2||--trace @/nothing/run.json|'@/nothing/run\.json' cannot be written: No such file
+1|2||--log @/pipe|'@/pipe' cannot be written: nobody reads this pipe
+1|1||--trace @/pipe|'@/pipe' cannot be written: nobody reads this pipe
+1|2||--log @/empty/../one --trace @/one|'@/one' is the file of --log, '@/empty/\.\./one', too
 1|2||--trace /dev/full|'/dev/full' could not be written to its end
 1|1||--log /dev/full|'/dev/full' could not be written to its end\.
 1|1||--lr 1e30 --steps 50|10 steps in a row were skipped
@@ -227,7 +231,9 @@ run_all() {
     run_case 1 2 "" "" "No text was found: of 0 files"
     text=(--data LICENSE)
     run_unlike "--stage 1" "--stage 2" "has another configuration than rank [01]\."
-    run_unlike "--steps 3" "--steps 4" "The ranks were not given the same options or text"
+    run_unlike "--steps 3" "--steps 4" "not given the same --steps: it is [34] on this one"
+    run_unlike "--lr 1e-3" "--lr 1e-4" "not given the same --lr: it is 0.0*1 on this one"
+    run_unlike "" "--data README.md" "not given the same text; this one read [12] files"
     run_all_taken
     model=("${model[@]:0:11}") # the folder of files as the environment says
     run_case 1 2 "SLURM_TMPDIR=$scratch/nothing" "--offload nvme" \

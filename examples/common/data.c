@@ -49,7 +49,6 @@ static void take_tokens(struct data *d)
     d->held_files = d->tokens.held_files;
     d->train = d->tokens.train.tokens;
     d->held = d->tokens.held.tokens;
-    d->bytes = d->tokens.bytes;
 }
 
 int data_load(struct data *d, const char *const *paths, int count, int length, char *error,
@@ -86,14 +85,14 @@ uint64_t data_hash(const struct data *d)
     return d->is_tokens ? ~d->tokens.hash : text_hash(&d->text);
 }
 
-void data_batch(const struct data *d, bool held, uint64_t seed, int64_t number, int batch,
-                int length, int32_t *tokens, int32_t *targets)
+int data_batch(const struct data *d, bool held, uint64_t seed, int64_t number, int batch,
+               int length, int32_t *tokens, int32_t *targets, char *error, size_t error_size)
 {
     const struct text *t = &d->text;
     if (d->is_tokens)
-        tokens_batch(held ? &d->tokens.held : &d->tokens.train, seed, number, batch, length, tokens,
-                     targets);
-    else
-        text_batch(held ? t->held : t->train, held ? t->held_bytes : t->train_bytes, seed, number,
-                   batch, length, tokens, targets);
+        return tokens_batch(held ? &d->tokens.held : &d->tokens.train, seed, number, batch, length,
+                            tokens, targets, error, error_size);
+    text_batch(held ? t->held : t->train, held ? t->held_bytes : t->train_bytes, seed, number,
+               batch, length, tokens, targets);
+    return 0;
 }

@@ -18,7 +18,7 @@ struct data {
     int vocab; /* tokens are below: 256, or GPT-2's */
     int files, held_files;
     int64_t train, held; /* tokens to learn from, to test on */
-    int64_t bytes;       /* read into memory, or mapped */
+    int64_t bytes;       /* of text in memory */
 };
 
 /* Returns 0, or -1 with error set; length: tokens of a sequence. */
@@ -30,8 +30,9 @@ void data_free(struct data *d);
 uint64_t data_hash(const struct data *d);
 
 /* Micro-batch number of the run with that seed, of what is held out or of the
- * rest: tokens and targets (batch, length). */
-void data_batch(const struct data *d, bool held, uint64_t seed, int64_t number, int batch,
-                int length, int32_t *tokens, int32_t *targets);
+ * rest: tokens and targets (batch, length). Returns 0, or -1 with error set: a token file
+ * has changed. */
+int data_batch(const struct data *d, bool held, uint64_t seed, int64_t number, int batch,
+               int length, int32_t *tokens, int32_t *targets, char *error, size_t error_size);
 
 #endif

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +19,7 @@
 
 enum { MAGIC_GPT2 = 20240520, MAGIC_LLAMA = 20240801, VERSION = 1 };
 
-#define PIECE (1 << 20) /* tokens looked at before their pages are let go */
+#define PIECE (1 << 16) /* tokens that are read at once */
 
 enum token_kind tokens_kind(const char *path)
 {
@@ -61,43 +60,51 @@ static int header_check(const char *path, const int32_t header[3], int64_t bytes
     return 0;
 }
 
-static int map_open(struct token_map *m, const char *path, struct sink sink)
+/* Opens the file and sees what it is. The descriptor, or -1 with a sentence. */
+static int file_open(struct token_file *f, struct sink sink)
 {
-    struct stat st;
     int32_t header[3];
-    int fd = open(path, O_RDONLY | O_CLOEXEC), status = 0;
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        status = refuse(sink, "'%s' cannot be read: %s. Give --data files that can.", path,
+    int fd = open(f->path, O_RDONLY | O_CLOEXEC), status;
+    if (fd < 0 || fstat(fd, &f->is) < 0 || !S_ISREG(f->is.st_mode))
+        status = refuse(sink, "'%s' cannot be read: %s. Give --data files that can.", f->path,
                         fd < 0 ? strerror(errno) : "it is no file");
-        goto exit;
-    }
-    if (st.st_size < TOKENS_HEADER || pread(fd, header, sizeof(header), 0) != sizeof(header)) {
+    else if (f->is.st_size < TOKENS_HEADER ||
+             pread(fd, header, sizeof(header), 0) != sizeof(header))
         status = refuse(sink,
                         "'%s' has %lld bytes, and the header of a token file has %d. It was "
                         "cut: write it anew.",
-                        path, (long long)st.st_size, (int)TOKENS_HEADER);
-        goto exit;
-    }
-    status = header_check(path, header, st.st_size, &m->tokens, sink);
-    if (status)
-        goto exit;
-    void *address = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (address == MAP_FAILED) {
-        status = refuse(sink, "'%s' cannot be mapped: %s. Give fewer files with --data.", path,
-                        strerror(errno));
-        goto exit;
-    }
-    m->address = address;
-    m->bytes = (size_t)st.st_size;
-exit:
+                        f->path, (long long)f->is.st_size, (int)TOKENS_HEADER);
+    else
+        status = header_check(f->path, header, f->is.st_size, &f->tokens, sink);
+    if (status == 0)
+        return fd;
     if (fd >= 0)
         close(fd);
-    return status;
+    return -1;
 }
 
-static const uint16_t *map_tokens(const struct token_map *m)
+/* Whether tokens [begin, begin + count) could be read. */
+static bool tokens_read(int fd, int64_t begin, int64_t count, uint16_t *out)
 {
-    return (const uint16_t *)(const void *)((const char *)m->address + TOKENS_HEADER);
+    char *to = (char *)out;
+    int64_t left = count * (int64_t)sizeof(*out), at = TOKENS_HEADER + begin * 2;
+    while (left > 0) {
+        ssize_t n = pread(fd, to, (size_t)left, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        to += n, at += n, left -= n;
+    }
+    return true;
+}
+
+static int changed(const struct token_file *f, struct sink sink)
+{
+    return refuse(sink,
+                  "'%s' is not what it was when the run began: it was changed, cut or removed. "
+                  "Leave the files under --data as they are while they are read.",
+                  f->path);
 }
 
 static uint64_t piece_hash(uint64_t hash, const uint16_t *from, int64_t count)
@@ -110,32 +117,45 @@ static uint64_t piece_hash(uint64_t hash, const uint16_t *from, int64_t count)
     return hash;
 }
 
-/* Looks at every token, a piece at a time: a rank's memory stays small. */
-static int map_check(const struct token_map *m, const char *path, uint64_t *hash, struct sink sink)
+/* Looks at every token, a piece at a time. */
+static int pieces_check(const struct token_file *f, int fd, uint16_t *piece, uint64_t *hash,
+                        struct sink sink)
 {
-    const uint16_t *tokens = map_tokens(m);
-    *hash = counter_mix(*hash + (uint64_t)m->tokens);
-    for (int64_t first = 0; first < m->tokens; first += PIECE) {
-        int64_t count = m->tokens - first < PIECE ? m->tokens - first : PIECE;
-        for (int64_t i = first; i < first + count; i++)
-            if (tokens[i] >= TOKENS_VOCAB)
+    *hash = counter_mix(*hash + (uint64_t)f->tokens);
+    for (int64_t first = 0; first < f->tokens; first += PIECE) {
+        int64_t count = f->tokens - first < PIECE ? f->tokens - first : PIECE;
+        if (!tokens_read(fd, first, count, piece))
+            return changed(f, sink);
+        for (int64_t i = 0; i < count; i++)
+            if (piece[i] >= TOKENS_VOCAB)
                 return refuse(sink,
                               "'%s' has %u as token %lld, and GPT-2 has tokens 0 to %d. Write "
                               "the file anew with GPT-2's tokenizer.",
-                              path, (unsigned)tokens[i], (long long)i, TOKENS_VOCAB - 1);
-        *hash = piece_hash(*hash, tokens + first, count);
-        madvise(m->address, m->bytes, MADV_DONTNEED); /* the kernel's cache keeps them */
+                              f->path, (unsigned)piece[i], (long long)(first + i),
+                              TOKENS_VOCAB - 1);
+        *hash = piece_hash(*hash, piece, count);
     }
     return 0;
 }
 
+static int file_check(struct token_file *f, uint16_t *piece, uint64_t *hash, struct sink sink)
+{
+    int fd = file_open(f, sink);
+    if (fd < 0)
+        return -1;
+    int status = pieces_check(f, fd, piece, hash, sink);
+    close(fd);
+    return status;
+}
+
 /* ------------------------------------------------------------------ holding */
 
-static void row_append(struct token_row *row, const uint16_t *tokens, int64_t count)
+static void row_append(struct token_row *row, const struct token_file *file, int64_t begin,
+                       int64_t count)
 {
     if (count == 0)
         return;
-    row->parts[row->count++] = (struct token_part){tokens, row->tokens, count};
+    row->parts[row->count++] = (struct token_part){file, begin, row->tokens, count};
     row->tokens += count;
 }
 
@@ -144,42 +164,44 @@ static void rows_deal(struct tokens *t)
 {
     int64_t all = 0, at = 0;
     for (int i = 0; i < t->files; i++)
-        all += t->maps[i].tokens;
+        all += t->list[i].tokens;
     int64_t edge = all - all / TOKENS_HOLD;
     for (int i = 0; i < t->files; i++) {
-        const struct token_map *m = &t->maps[i];
+        const struct token_file *f = &t->list[i];
         bool held = i % TOKENS_HOLD == TOKENS_HOLD - 1;
-        int64_t train = held ? 0 : m->tokens;
+        int64_t train = held ? 0 : f->tokens;
         if (t->files < TOKENS_HOLD)
-            train = edge <= at ? 0 : edge - at < m->tokens ? edge - at : m->tokens;
-        row_append(&t->train, map_tokens(m), train);
-        row_append(&t->held, map_tokens(m) + train, m->tokens - train);
+            train = edge <= at ? 0 : edge - at < f->tokens ? edge - at : f->tokens;
+        row_append(&t->train, f, 0, train);
+        row_append(&t->held, f, train, f->tokens - train);
         t->held_files += held;
-        at += m->tokens;
+        at += f->tokens;
     }
 }
 
 static int load(struct tokens *t, const struct paths *files, struct sink sink)
 {
     size_t count = (size_t)files->count;
-    t->maps = calloc(count, sizeof(*t->maps));
+    t->list = calloc(count, sizeof(*t->list));
     t->train.parts = calloc(count, sizeof(*t->train.parts));
     t->held.parts = calloc(count, sizeof(*t->held.parts));
-    if (!t->maps || !t->train.parts || !t->held.parts)
-        return refuse(sink, "No memory is left for a list of %d files. Give fewer with --data.",
-                      files->count);
-    for (; t->files < files->count; t->files++) {
-        struct token_map *m = &t->maps[t->files];
-        const char *path = files->items[t->files];
-        if (map_open(m, path, sink))
-            return -1;
-        t->bytes += (int64_t)m->bytes;
-        if (map_check(m, path, &t->hash, sink)) {
+    uint16_t *piece = malloc(PIECE * sizeof(*piece));
+    int status = 0;
+    bool memory = t->list && t->train.parts && t->held.parts && piece;
+    while (memory && t->files < files->count && status == 0) {
+        struct token_file *f = &t->list[t->files];
+        f->path = strdup(files->items[t->files]);
+        memory = f->path != NULL;
+        if (memory) {
             t->files++;
-            return -1;
+            status = file_check(f, piece, &t->hash, sink);
         }
     }
-    return 0;
+    free(piece);
+    if (!memory)
+        return refuse(sink, "No memory is left for a list of %d files. Give fewer with --data.",
+                      files->count);
+    return status;
 }
 
 int tokens_load(struct tokens *t, const struct paths *files, int length, char *error,
@@ -205,8 +227,8 @@ int tokens_load(struct tokens *t, const struct paths *files, int length, char *e
 void tokens_free(struct tokens *t)
 {
     for (int i = 0; i < t->files; i++)
-        munmap(t->maps[i].address, t->maps[i].bytes);
-    free(t->maps);
+        free(t->list[i].path);
+    free(t->list);
     free(t->train.parts);
     free(t->held.parts);
     *t = (struct tokens){0};
@@ -228,23 +250,60 @@ static int part_of(const struct token_row *row, int64_t at)
     return low;
 }
 
-void tokens_copy(const struct token_row *row, int64_t first, int count, int32_t *out)
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* Tokens [at, at + count) of a part. The file is asked behind the reading whether it
+ * is still the one that was checked. */
+static int part_copy(const struct token_part *part, int64_t at, int64_t count, int32_t *out,
+                     struct sink sink)
+{
+    uint16_t piece[1024];
+    const int64_t room = sizeof(piece) / sizeof(*piece);
+    struct stat is;
+    int fd = open(part->file->path, O_RDONLY | O_CLOEXEC);
+    bool well = fd >= 0;
+    for (int64_t done = 0, n; done < count && well; done += n) {
+        n = count - done < room ? count - done : room;
+        well = tokens_read(fd, part->begin + at + done, n, piece);
+        for (int64_t i = 0; i < n && well; i++)
+            out[done + i] = piece[i];
+    }
+    well = well && fstat(fd, &is) == 0 && same_file(&is, &part->file->is);
+    if (fd >= 0)
+        close(fd);
+    return well ? 0 : changed(part->file, sink);
+}
+
+int tokens_copy(const struct token_row *row, int64_t first, int count, int32_t *out, char *error,
+                size_t error_size)
 {
     assert(first >= 0 && count >= 0 && first + count <= row->tokens);
     for (int p = part_of(row, first), done = 0; done < count; p++) {
         const struct token_part *part = &row->parts[p];
-        int64_t at = first + done - part->first;
-        for (; at < part->count && done < count; at++)
-            out[done++] = part->tokens[at];
+        int64_t at = first + done - part->first, n = part->count - at;
+        n = n < count - done ? n : count - done;
+        if (part_copy(part, at, n, out + done, (struct sink){error, error_size}))
+            return -1;
+        done += (int)n;
     }
+    return 0;
 }
 
-void tokens_batch(const struct token_row *row, uint64_t seed, int64_t number, int batch, int length,
-                  int32_t *tokens, int32_t *targets)
+int tokens_batch(const struct token_row *row, uint64_t seed, int64_t number, int batch, int length,
+                 int32_t *tokens, int32_t *targets, char *error, size_t error_size)
 {
     for (int b = 0; b < batch; b++) {
         int64_t at = text_start(seed, number * batch + b, row->tokens, length);
-        tokens_copy(row, at, length, tokens + (int64_t)b * length);
-        tokens_copy(row, at + 1, length, targets + (int64_t)b * length);
+        int32_t *in = tokens + (int64_t)b * length, *out = targets + (int64_t)b * length;
+        int64_t shared = length - 1; /* a target is the token that comes next */
+        if (tokens_copy(row, at, length, in, error, error_size) ||
+            tokens_copy(row, at + length, 1, out + shared, error, error_size))
+            return -1;
+        memcpy(out, in + 1, (size_t)shared * sizeof(*out));
     }
+    return 0;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Token files as llm.c writes them (256 int32 of header: magic 20240520, version
  * 1, number of tokens; then uint16 tokens of GPT-2), as one row of tokens.
- * Mapped, so that ranks share what the kernel has read. A file must not shrink
- * while it is mapped. Little-endian machines only. */
+ * Read when a batch needs them, so that ranks share what the kernel has read and no
+ * memory is kept; a file that has changed since it was checked is refused then.
+ * Little-endian machines only. */
 #ifndef EXAMPLES_COMMON_TOKENS_H
 #define EXAMPLES_COMMON_TOKENS_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "examples/common/paths.h"
 
@@ -19,8 +21,9 @@ enum {
 };
 
 struct token_part { /* within one file */
-    const uint16_t *tokens;
-    int64_t first, count; /* place of its first token in the row; > 0 */
+    const struct token_file *file;
+    int64_t begin;        /* its first token in the file */
+    int64_t first, count; /* place of that in the row; > 0 */
 };
 
 struct token_row {
@@ -29,17 +32,16 @@ struct token_row {
     int64_t tokens;
 };
 
-struct token_map {
-    void *address;
-    size_t bytes;
+struct token_file {
+    char *path;
+    struct stat is; /* when it was checked */
     int64_t tokens;
 };
 
 struct tokens {
-    struct token_map *maps; /* (files) */
+    struct token_file *list; /* (files) */
     int files, held_files;
     struct token_row train, held;
-    int64_t bytes; /* mapped */
     uint64_t hash; /* of all tokens and the files' edges */
 };
 
@@ -47,18 +49,20 @@ struct tokens {
 enum token_kind { TOKENS_NONE, TOKENS_GPT2, TOKENS_LLAMA };
 enum token_kind tokens_kind(const char *path);
 
-/* Maps and checks every file, every token. Returns 0, or -1 with error set: a
+/* Reads and checks every file, every token. Returns 0, or -1 with error set: a
  * file is not as its header says, a token is out of GPT-2's vocabulary, or there
  * are too few for one sequence of length tokens. */
 int tokens_load(struct tokens *t, const struct paths *files, int length, char *error,
                 size_t error_size);
 void tokens_free(struct tokens *t);
 
-/* Tokens [first, first + count) of a row, which has as many. */
-void tokens_copy(const struct token_row *row, int64_t first, int count, int32_t *out);
+/* Tokens [first, first + count) of a row, which has as many. Returns 0, or -1 with error
+ * set: their file cannot be read any more, or is not the one that was checked. */
+int tokens_copy(const struct token_row *row, int64_t first, int count, int32_t *out, char *error,
+                size_t error_size);
 
-/* As text_batch. */
-void tokens_batch(const struct token_row *row, uint64_t seed, int64_t number, int batch, int length,
-                  int32_t *tokens, int32_t *targets);
+/* As text_batch; returns as tokens_copy. */
+int tokens_batch(const struct token_row *row, uint64_t seed, int64_t number, int batch, int length,
+                 int32_t *tokens, int32_t *targets, char *error, size_t error_size);
 
 #endif

@@ -353,40 +353,36 @@ double arguments_lr(const struct arguments *a, int64_t step)
     return a->lr * (0.1 + 0.45 * (1 + cos(3.14159265358979323846 * part)));
 }
 
-uint64_t arguments_hash(const struct arguments *a)
+int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMENTS_ALIKE])
 {
-    const double values[] = {
-        a->shape.layers,
-        a->shape.channels,
-        a->shape.heads,
-        a->shape.seq,
-        a->shape.vocab,
-        a->batch,
-        a->accumulate,
-        a->steps,
-        a->warmup,
-        a->decay,
-        a->lr,
-        a->clip,
-        a->weight_decay,
-        a->beta1,
-        a->beta2,
-        a->eps,
-        a->eval_every,
-        a->sample,
-        a->temperature,
-        (double)a->seed,
-        a->quiet,
-        a->log != NULL,
-        a->tokenizer != NULL,
-        a->trace != NULL,
-        a->l2,
+    const struct argument_value values[] = {
+        {"--layers", a->shape.layers},
+        {"--channels", a->shape.channels},
+        {"--heads", a->shape.heads},
+        {"--seq", a->shape.seq},
+        {"kind of --data (vocabulary)", a->shape.vocab},
+        {"--batch", a->batch},
+        {"--accumulate", a->accumulate},
+        {"--steps", a->steps},
+        {"--warmup", a->warmup},
+        {"--decay", a->decay},
+        {"--lr", a->lr},
+        {"--clip", a->clip},
+        {"--weight-decay", a->weight_decay},
+        {"--beta1", a->beta1},
+        {"--beta2", a->beta2},
+        {"--eps", a->eps},
+        {"--eval-every", a->eval_every},
+        {"--sample", a->sample},
+        {"--temperature", a->temperature},
+        {"--seed", (double)a->seed},
+        {"--quiet", a->quiet},
+        {"--log", a->log != NULL},
+        {"--tokenizer", a->tokenizer != NULL},
+        {"--trace", a->trace != NULL},
+        {"--l2", a->l2},
     };
-    uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
-        uint64_t bits;
-        memcpy(&bits, &values[i], sizeof(bits));
-        hash = counter_mix(hash + bits) + i;
-    }
-    return hash;
+    static_assert(sizeof(values) / sizeof(*values) == ARGUMENTS_ALIKE, "all of them");
+    memcpy(out, values, sizeof(values));
+    return ARGUMENTS_ALIKE;
 }

@@ -47,7 +47,13 @@ struct zero_config arguments_config(const struct arguments *a);
  * a cosine down to a tenth at step decay, then level. */
 double arguments_lr(const struct arguments *a, int64_t step);
 
-/* A hash of everything that all ranks must give alike for one run. */
-uint64_t arguments_hash(const struct arguments *a);
+/* Everything that all ranks must give alike for one run: an option and what it is worth, 1
+ * for one that is given where its text may differ. Returns how many. */
+#define ARGUMENTS_ALIKE 25
+struct argument_value {
+    const char *option;
+    double value;
+};
+int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMENTS_ALIKE]);
 
 #endif

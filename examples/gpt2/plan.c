@@ -43,9 +43,8 @@ void plan_print_task(const struct arguments *a, const struct data *data, int ran
            arguments_model(a), in_thousands(gpt_param_count(shape)).text, arguments_dtype(a),
            shape->layers, shape->channels, shape->heads, shape->seq, shape->vocab);
     if (data->is_tokens)
-        printf("tokens: %d files, %lld to train on, %lld held out (%d files), %s mapped\n",
-               data->files, (long long)data->train, (long long)data->held, data->held_files,
-               in_bytes(data->bytes).text);
+        printf("tokens: %d files, %lld to train on, %lld held out (%d files)\n", data->files,
+               (long long)data->train, (long long)data->held, data->held_files);
     else
         printf("text: %d files, %s to train on, %s held out (%d files), %d passed over\n",
                data->files, in_bytes(data->train).text, in_bytes(data->held).text, data->held_files,

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "examples/common/clock.h"
+#include "examples/common/file.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -67,7 +68,7 @@ static bool refuse(struct run *r, const char *what)
 {
     snprintf(r->error, sizeof(r->error),
              "'%s' %s: %s. Give --trace a file in a folder that every rank can write to.",
-             r->a->trace, what, errno ? strerror(errno) : "no memory");
+             r->a->trace, what, errno ? file_reason() : "no memory");
     return false;
 }
 
@@ -85,7 +86,16 @@ bool tracing_open(struct run *r)
     char name[PATH_ROOM];
     if (!r->trace || zero_rank(r->z) != 0)
         return true;
-    FILE *f = fopen(part_name(r, name), "w");
+    struct stat log, trace;
+    if (r->log && fstat(fileno(r->log), &log) == 0 && S_ISREG(log.st_mode) &&
+        stat(r->a->trace, &trace) == 0 && log.st_dev == trace.st_dev &&
+        log.st_ino == trace.st_ino) {
+        snprintf(r->error, sizeof(r->error),
+                 "'%s' is the file of --log, '%s', too. Give --trace another one.", r->a->trace,
+                 r->a->log);
+        return false;
+    }
+    FILE *f = file_create(part_name(r, name));
     if (!f)
         return refuse(r, "cannot be written");
     fclose(f);
@@ -125,7 +135,8 @@ static bool write_part(struct run *r, double zero)
     int rank = zero_rank(r->z);
     errno = 0;
     char name[PATH_ROOM];
-    FILE *f = fopen(part_name(r, name), rank ? "r+" : "w"); /* that of rank 0, not a new one */
+    FILE *f = rank ? fopen(part_name(r, name), "r+") /* that of rank 0, not a new one */
+                   : file_create(part_name(r, name));
     if (!f)
         return refuse(r, "cannot be written");
     fseek(f, 0, SEEK_END);

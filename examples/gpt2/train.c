@@ -13,6 +13,7 @@
 
 #include "examples/common/clock.h"
 #include "examples/common/counter.h"
+#include "examples/common/file.h"
 #include "examples/common/stop.h"
 #include "examples/gpt2/limits.h"
 #include "examples/gpt2/report.h"
@@ -56,23 +57,53 @@ int run_agree(struct run *r, bool well)
 
 /* ------------------------------------------------------------------- create */
 
-/* Ranks with other options or files would train another model without a word:
- * all values are equal when none differs from their mean. Of the hash 32 bits
- * are enough, and leave room for the ranks' sum: only so is the mean exact. */
-static int check_alike(struct run *r)
+/* Whether a hash is the same on all ranks: none then differs from their mean. 32 bits
+ * are enough, and leave room for the ranks' sum: only so is the mean exact. < 0: failed. */
+static int is_alike(struct run *r, uint64_t hash)
 {
-    uint64_t hash = counter_mix(data_hash(&r->data) ^ arguments_hash(r->a));
     double mine = (double)(hash >> 32), mean, deviation;
     if (run_check(r, zero_mean(r->z, &mine, 1, &mean)))
         return -1;
     mine = fabs(mine - mean);
     if (run_check(r, zero_mean(r->z, &mine, 1, &deviation)))
         return -1;
-    if (deviation == 0)
-        return 0;
+    return deviation == 0;
+}
+
+static uint64_t value_hash(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return counter_mix(bits);
+}
+
+/* Ranks with other options or files would train another model without a word. All are
+ * compared at once, and one by one where they differ, so that the sentence names which. */
+static int check_alike(struct run *r)
+{
+    struct argument_value values[ARGUMENTS_ALIKE];
+    int count = arguments_alike(r->a, values);
+    uint64_t hash = data_hash(&r->data);
+    for (int i = 0; i < count; i++)
+        hash = counter_mix(hash + value_hash(values[i].value)) + (uint64_t)i;
+    int alike = is_alike(r, hash);
+    if (alike)
+        return alike < 0 ? -1 : 0;
+    for (int i = 0; i < count; i++) {
+        alike = is_alike(r, value_hash(values[i].value));
+        if (alike < 0)
+            return -1;
+        if (alike)
+            continue;
+        snprintf(r->error, sizeof(r->error),
+                 "The ranks were not given the same %s: it is %.10g on this one. Start every rank "
+                 "with the same options.",
+                 values[i].option, values[i].value);
+        return -1;
+    }
     snprintf(r->error, sizeof(r->error),
-             "The ranks were not given the same options or text; this one read %d files with %lld "
-             "tokens. Start every rank with the same options and the same files under --data.",
+             "The ranks were not given the same text; this one read %d files with %lld tokens. "
+             "Start every rank with the same files under --data.",
              r->data.files, (long long)(r->data.train + r->data.held));
     return -1;
 }
@@ -81,14 +112,14 @@ static bool log_open(struct run *r)
 {
     if (!r->a->log || zero_rank(r->z) != 0)
         return true;
-    r->log = fopen(r->a->log, "w");
+    r->log = file_create(r->a->log);
     if (r->log) {
         report_log_header(r->log);
         return true;
     }
     snprintf(r->error, sizeof(r->error),
              "'%s' cannot be written: %s. Give --log a file in a folder that exists.", r->a->log,
-             strerror(errno));
+             file_reason());
     return false;
 }
 
@@ -239,8 +270,9 @@ static int evaluate(struct run *r, double *loss)
     int status = zero_phase(r->z, ZERO_EVAL);
     for (int first = 0; status == ZERO_OK && first < EVAL_BATCHES; first += ranks) {
         double one = 0;
-        data_batch(&r->data, true, ~(uint64_t)a->seed, first + rank, a->batch, a->shape.seq,
-                   r->tokens, r->targets);
+        if (data_batch(&r->data, true, ~(uint64_t)a->seed, first + rank, a->batch, a->shape.seq,
+                       r->tokens, r->targets, r->error, sizeof(r->error)))
+            return -1;
         status = gpt_eval(r->model, r->z, r->tokens, r->targets, &one);
         if (first + rank < EVAL_BATCHES)
             losses[counted++] = one;
@@ -257,8 +289,9 @@ static int micro_steps(struct run *r, int64_t step, struct gpt_times *times)
     int status = ZERO_OK;
     for (int i = 0; status == ZERO_OK && i < a->accumulate; i++) {
         int64_t number = (step * a->accumulate + i) * zero_size(r->z) + zero_rank(r->z);
-        data_batch(&r->data, false, (uint64_t)a->seed, number, a->batch, a->shape.seq, r->tokens,
-                   r->targets);
+        if (data_batch(&r->data, false, (uint64_t)a->seed, number, a->batch, a->shape.seq,
+                       r->tokens, r->targets, r->error, sizeof(r->error)))
+            return -1;
         status = gpt_train(r->model, r->z, r->tokens, r->targets, &r->losses[i], times);
     }
     return run_check(r, status);

@@ -27,14 +27,16 @@ static void file_fill(int fd, struct input *input)
 static void row_check(const struct token_row *row, int length)
 {
     int32_t tokens[BATCH * LENGTH_MAX], targets[BATCH * LENGTH_MAX], one;
+    char error[512];
     for (int64_t i = 0; i < row->tokens; i++) {
-        tokens_copy(row, i, 1, &one);
+        REQUIRE(!tokens_copy(row, i, 1, &one, error, sizeof(error)));
         REQUIRE(one >= 0 && one < TOKENS_VOCAB);
     }
     if (row->tokens < text_needs(length))
         return;
     for (int number = 0; number < 3; number++)
-        tokens_batch(row, 5, number, BATCH, length, tokens, targets);
+        REQUIRE(
+            !tokens_batch(row, 5, number, BATCH, length, tokens, targets, error, sizeof(error)));
     for (int i = 0; i + 1 < length; i++)
         REQUIRE(tokens[i + 1] == targets[i]);
 }
@@ -47,12 +49,12 @@ static void load(const struct paths *files, int length)
     for (int i = 0; i < files->count; i++)
         tokens_kind(files->items[i]);
     if (tokens_load(&t, files, length, error, sizeof(error))) {
-        REQUIRE(error[0] && !t.maps);
+        REQUIRE(error[0] && !t.list);
         return;
     }
     for (int i = 0; i < t.files; i++) {
-        REQUIRE((int64_t)t.maps[i].bytes == TOKENS_HEADER + 2 * t.maps[i].tokens);
-        tokens += t.maps[i].tokens;
+        REQUIRE((int64_t)t.list[i].is.st_size == TOKENS_HEADER + 2 * t.list[i].tokens);
+        tokens += t.list[i].tokens;
     }
     REQUIRE(t.files == files->count && t.train.tokens >= text_needs(length));
     REQUIRE(t.train.tokens + t.held.tokens == tokens);

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/common/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+FILE *file_create(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return NULL;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    FILE *file = fdopen(fd, "w");
+    if (!file)
+        close(fd);
+    return file;
+}
+
+const char *file_reason(void)
+{
+    return errno == ENXIO ? "nobody reads this pipe" : strerror(errno);
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Files that a program writes where its user said: never one that it waits for. */
+#ifndef EXAMPLES_COMMON_FILE_H
+#define EXAMPLES_COMMON_FILE_H
+
+#include <stdio.h>
+
+/* An empty file, or what is there emptied; a device or a pipe as it is. NULL with errno
+ * where it cannot be opened: a pipe that nobody reads is not waited for. */
+FILE *file_create(const char *path);
+
+/* errno as a clause, for a sentence about a file that could not be opened or written. */
+const char *file_reason(void);
+
+#endif
