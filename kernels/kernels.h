@@ -30,20 +30,26 @@ struct adam {
 
 #define KERNELS_BLOCK 64 /* gradients per block of the norm */
 
+/* Gradients as they rest: one of the two, the other NULL. */
+struct grads {
+    const float *f32;
+    const uint16_t *bf16;
+};
+
 struct kernels {
     const char *isa;
 
     /* One step over n elements, in place on master, m, v. When bf16 is not
      * NULL the new master, rounded, goes there. Any n, any 4-byte (2-byte)
-     * alignment; grad and outputs do not overlap. */
-    void (*adam)(int64_t n, const struct adam *k, const float *grad, float *master, float *m,
+     * alignment; grads and outputs do not overlap. */
+    void (*adam)(int64_t n, const struct adam *k, struct grads grads, float *master, float *m,
                  float *v, uint16_t *bf16);
 
     /* The same where the master is kept as the bf16 weight and a 16-bit remainder:
      * bits of master = (weight << 16) + (int16_t)remainder, weight = the master
      * rounded as below. A bijection for all that is not NaN; NaN becomes weight
      * 0x7FC0, remainder 0. */
-    void (*adam_split)(int64_t n, const struct adam *k, const float *grad, uint16_t *weight,
+    void (*adam_split)(int64_t n, const struct adam *k, struct grads grads, uint16_t *weight,
                        int16_t *remainder, float *m, float *v);
     void (*split)(int64_t n, const float *master, uint16_t *weight, int16_t *remainder);
     void (*join)(int64_t n, const uint16_t *weight, const int16_t *remainder, float *master);

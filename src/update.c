@@ -125,17 +125,17 @@ static const char *chunk_grads(const struct zero *z, const struct piece *piece)
 }
 
 static void adam_block(const struct zero *z, const struct piece *piece, const struct adam *k,
-                       int64_t at, int64_t n, const float *grad)
+                       int64_t at, int64_t n, struct grads grads)
 {
     float *m = piece->m + at, *v = piece->v + at;
     uint16_t *half = (uint16_t *)(void *)piece->param;
     if (piece->remainder) {
-        z->kernels->adam_split(n, k, grad, half + at, piece->remainder + at, m, v);
+        z->kernels->adam_split(n, k, grads, half + at, piece->remainder + at, m, v);
         return;
     }
     float *master = piece->master + at;
     bool bf16 = z->plan.set.dtype == ZERO_BF16;
-    z->kernels->adam(n, k, grad, master, m, v, bf16 ? half + at : NULL);
+    z->kernels->adam(n, k, grads, master, m, v, bf16 ? half + at : NULL);
     if (!bf16)
         put_masters(z, piece, at, n, master);
 }
@@ -143,18 +143,17 @@ static void adam_block(const struct zero *z, const struct piece *piece, const st
 static void adam_piece(const struct zero *z, const struct piece *piece)
 {
     struct adam k = z->update.adam[piece->tensor->group];
-    const char *grads = chunk_grads(z, piece);
-    float wide[BLOCK];
+    const char *rest = chunk_grads(z, piece);
     if (!piece->tensor->decay)
         k.decay = 1, k.l2 = 0;
     for (int64_t at = 0; at < piece->count; at += BLOCK) {
         int64_t n = piece->count - at < BLOCK ? piece->count - at : BLOCK;
-        const float *grad = (const float *)(const void *)grads + at;
-        if (z->plan.grad == 2) {
-            z->kernels->from_bf16(n, (const uint16_t *)(const void *)grads + at, wide);
-            grad = wide;
-        }
-        adam_block(z, piece, &k, at, n, grad);
+        struct grads grads = {0};
+        if (z->plan.grad == 2)
+            grads.bf16 = (const uint16_t *)(const void *)rest + at;
+        else
+            grads.f32 = (const float *)(const void *)rest + at;
+        adam_block(z, piece, &k, at, n, grads);
     }
 }
 

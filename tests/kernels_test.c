@@ -159,6 +159,11 @@ static void state_step(struct state *s, const struct adam *k)
     }
 }
 
+static struct grads f32(const float *grad)
+{
+    return (struct grads){.f32 = grad};
+}
+
 /* The float at i, where n values of inside begin at offset within outside. */
 static float splice(const float *outside, const float *inside, int n, int offset, int i)
 {
@@ -188,8 +193,8 @@ START_TEST(adam_ranges)
             bool publish = (n + offset) & 1, l2 = (n + offset) & 2;
             struct state expect = l2 ? decayed : plain;
             const struct adam *k = &adams[l2 ? ADAM_L2 : 0];
-            kernels->adam(n, k, now.grad + at[0], now.master + at[1], now.m + at[2], now.v + at[3],
-                          publish ? now.bf16 + at[4] : NULL);
+            kernels->adam(n, k, f32(now.grad + at[0]), now.master + at[1], now.m + at[2],
+                          now.v + at[3], publish ? now.bf16 + at[4] : NULL);
             for (int i = 0; i < ROOM; i++) {
                 bool in16 = publish && i >= at[4] && i < at[4] + n;
                 float grad = splice(around.grad, old.grad, n, at[0], i);
@@ -239,7 +244,7 @@ static void split_check(const struct kernels *kernels, const struct adam *k,
     state_copy(&now, all);
     struct pairs is = pairs_split(kernels, n, all->master);
     struct pairs should = pairs_split(kernels, n, expect->master);
-    kernels->adam_split(n, k, now.grad, is.weight, is.remainder, now.m, now.v);
+    kernels->adam_split(n, k, f32(now.grad), is.weight, is.remainder, now.m, now.v);
     for (int64_t i = 0; i < n; i++) {
         if (is.weight[i] != should.weight[i] || is.remainder[i] != should.remainder[i] ||
             !same(now.m[i], expect->m[i]) || !same(now.v[i], expect->v[i]))
@@ -255,7 +260,7 @@ static void lengths_check(const struct kernels *kernels, const struct adam *k,
 {
     struct state now = state_create(n);
     state_copy(&now, all);
-    kernels->adam(n, k, now.grad, now.master, now.m, now.v, now.bf16);
+    kernels->adam(n, k, f32(now.grad), now.master, now.m, now.v, now.bf16);
     for (int64_t i = 0; i < n; i++) {
         if (!same(now.master[i], expect->master[i]) || !same(now.m[i], expect->m[i]) ||
             !same(now.v[i], expect->v[i]) || now.bf16[i] != expect->bf16[i])
@@ -314,7 +319,7 @@ START_TEST(adam_split_ranges)
             memcpy(remainder + at[4], before.remainder, bytes / 2);
             memcpy(now.m + at[2], old.m, bytes);
             memcpy(now.v + at[3], old.v, bytes);
-            kernels->adam_split(n, &adams[l2 ? ADAM_L2 : 0], now.grad + at[0], weight + at[1],
+            kernels->adam_split(n, &adams[l2 ? ADAM_L2 : 0], f32(now.grad + at[0]), weight + at[1],
                                 remainder + at[4], now.m + at[2], now.v + at[3]);
             for (int i = 0; i < ROOM; i++) {
                 int w = i - at[1], r = i - at[4];
@@ -339,6 +344,59 @@ START_TEST(adam_split_ranges)
 }
 END_TEST
 
+/* From bf16 gradients, at any distance from a vector's edge, Adam goes where it goes
+ * from what they widen to. */
+static void bf16_grads_check(const struct kernels *kernels, const struct adam *k,
+                             const struct state *all, const uint16_t *half, int n)
+{
+    struct state is = state_create(n), should = state_create(n);
+    state_copy(&is, all);
+    state_copy(&should, all);
+    struct pairs a = pairs_split(kernels, n, all->master);
+    struct pairs b = pairs_split(kernels, n, all->master);
+    for (int i = 0; i < n; i++)
+        should.grad[i] = bf16_value(half[i]);
+    for (int split = 0; split < 2; split++) {
+        struct grads grads[2] = {{.bf16 = half}, f32(should.grad)};
+        struct state *of[2] = {&is, &should};
+        struct pairs *masters[2] = {&a, &b};
+        for (int j = 0; j < 2; j++)
+            if (split)
+                kernels->adam_split(n, k, grads[j], masters[j]->weight, masters[j]->remainder,
+                                    of[j]->m, of[j]->v);
+            else
+                kernels->adam(n, k, grads[j], of[j]->master, of[j]->m, of[j]->v, of[j]->bf16);
+        for (int i = 0; i < n; i++)
+            if (!same(is.master[i], should.master[i]) || !same(is.m[i], should.m[i]) ||
+                !same(is.v[i], should.v[i]) || is.bf16[i] != should.bf16[i] ||
+                a.weight[i] != b.weight[i] || a.remainder[i] != b.remainder[i])
+                ck_abort_msg("split %d n %d element %d differs", split, n, i);
+    }
+    pairs_destroy(&a);
+    pairs_destroy(&b);
+    state_destroy(&is);
+    state_destroy(&should);
+}
+
+START_TEST(adam_bf16_grads)
+{
+    const struct kernels *kernels = test_kernels(_i);
+    if (!kernels)
+        return;
+    enum { MOST = 2048 + 77, LENGTHS = 140 };
+    struct state all = state_sample(MOST);
+    for (int i = 0; i < LENGTHS; i++) {
+        int n = i < LENGTHS - 2 ? i : i == LENGTHS - 2 ? 512 + 31 : MOST;
+        uint16_t *half = malloc((size_t)n * sizeof(*half));
+        for (int j = 0; j < n; j++) /* every exponent, infinities and NaN among them */
+            half[j] = (uint16_t)((unsigned)j * 40503u + (unsigned)i);
+        bf16_grads_check(kernels, &adams[i % 2 ? ADAM_L2 : 0], &all, half, n);
+        free(half);
+    }
+    state_destroy(&all);
+}
+END_TEST
+
 /* Without L2 the master is not looked at: adding 0 * p would make the first
  * moment +0 where it is -0, and NaN where p is infinite. */
 START_TEST(adam_without_l2)
@@ -360,9 +418,9 @@ START_TEST(adam_without_l2)
         k.l2 = split ? -0.0f : 0.0f;
         kernels->split(N, master, weight, remainder);
         if (split)
-            kernels->adam_split(N, &k, grad, weight, remainder, m, v);
+            kernels->adam_split(N, &k, f32(grad), weight, remainder, m, v);
         else
-            kernels->adam(N, &k, grad, master, m, v, NULL);
+            kernels->adam(N, &k, f32(grad), master, m, v, NULL);
         for (int i = 0; i < N; i++)
             ck_assert_uint_eq(bits_of(m[i]), 0x80000000u);
     }
@@ -668,6 +726,7 @@ int main(void)
     tcase_add_loop_test(each, adam_ranges, 0, test_isa_count);
     tcase_add_loop_test(each, adam_lengths, 0, test_isa_count);
     tcase_add_loop_test(each, adam_split_ranges, 0, test_isa_count);
+    tcase_add_loop_test(each, adam_bf16_grads, 0, test_isa_count);
     tcase_add_loop_test(each, adam_without_l2, 0, test_isa_count);
     tcase_add_loop_test(each, sums, 0, test_isa_count);
     tcase_add_loop_test(each, sum_alias, 0, test_isa_count);

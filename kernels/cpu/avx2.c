@@ -37,38 +37,70 @@ static inline __m256i vector_nans(VECTOR x)
     return _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-/* Eight numbers below 2^16. */
-static inline void store16(void *out, __m256i x)
+/* Two vectors of words, packed lane by lane, in the order of elements. */
+static inline void store_packed(void *out, __m256i x)
 {
-    __m128i low = _mm256_castsi256_si128(x), high = _mm256_extracti128_si256(x, 1);
-    _mm_storeu_si128(out, _mm_packus_epi32(low, high));
+    _mm256_storeu_si256(out, _mm256_permute4x64_epi64(x, _MM_SHUFFLE(3, 1, 2, 0)));
 }
 
-static inline void bf16_store(uint16_t *out, VECTOR x)
+static inline __m256i load_packed(const void *in)
 {
-    __m256i bits = _mm256_castps_si256(x);
-    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x8000)), 16);
-    store16(out, _mm256_blendv_epi8(rounded, _mm256_set1_epi32(BF16_NAN), vector_nans(x)));
+    return _mm256_permute4x64_epi64(_mm256_loadu_si256(in), _MM_SHUFFLE(3, 1, 2, 0));
 }
 
+/* The bits of two vectors, with one NaN for all. That there is one is rare, and
+ * one comparison sees it in both. */
+static inline void bits_of(VECTOR a, VECTOR b, __m256i *x, __m256i *y)
+{
+    *x = _mm256_castps_si256(a);
+    *y = _mm256_castps_si256(b);
+    if (__builtin_expect(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)), 0)) {
+        *x = _mm256_blendv_epi8(*x, _mm256_set1_epi32(BF16_NAN << 16), vector_nans(a));
+        *y = _mm256_blendv_epi8(*y, _mm256_set1_epi32(BF16_NAN << 16), vector_nans(b));
+    }
+}
+
+static inline __m256i round_up(__m256i bits)
+{
+    return _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x8000)), 16);
+}
+
+static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
+{
+    __m256i x, y;
+    bits_of(a, b, &x, &y);
+    store_packed(out, _mm256_packus_epi32(round_up(x), round_up(y)));
+}
+
+/* Eight words, each above a zero one: a broadcast load and one shuffle. */
 static inline VECTOR bf16_widen(const uint16_t *in)
 {
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)in));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+    const __m256i order =
+        _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, /* low lane */
+                         -1, -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+    __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)in));
+    return _mm256_castsi256_ps(_mm256_shuffle_epi8(twice, order));
 }
 
-static inline void split_store(uint16_t *weight, int16_t *remainder, VECTOR x)
+/* The remainder is the lower half; the weight the upper, and one where that is
+ * negative as a signed number. */
+static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)
 {
-    __m256i lower = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0xFFFF));
-    bf16_store(weight, x);
-    store16(remainder, _mm256_andnot_si256(vector_nans(x), lower));
+    __m256i x, y, zero = _mm256_setzero_si256();
+    bits_of(a, b, &x, &y);
+    __m256i lower =
+        _mm256_packus_epi32(_mm256_blend_epi16(x, zero, 0xAA), _mm256_blend_epi16(y, zero, 0xAA));
+    __m256i upper = _mm256_packus_epi32(_mm256_srli_epi32(x, 16), _mm256_srli_epi32(y, 16));
+    store_packed(weight, _mm256_sub_epi16(upper, _mm256_srai_epi16(lower, 15)));
+    store_packed(remainder, lower);
 }
 
-static inline VECTOR split_load(const uint16_t *weight, const int16_t *remainder)
+static inline void split_load2(const uint16_t *weight, const int16_t *remainder, VECTOR out[2])
 {
-    __m256i upper = _mm256_castps_si256(bf16_widen(weight));
-    __m256i lower = _mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)remainder));
-    return _mm256_castsi256_ps(_mm256_add_epi32(upper, lower));
+    __m256i lower = load_packed(remainder);
+    __m256i upper = _mm256_add_epi16(load_packed(weight), _mm256_srai_epi16(lower, 15));
+    out[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(lower, upper));
+    out[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(lower, upper));
 }
 
 /* The conversions keep denormals whatever the thread's mode is. */

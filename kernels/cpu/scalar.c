@@ -10,51 +10,32 @@
 #include "kernels/fp16.h"
 #include "kernels/split.h"
 
-static inline void adam_loop(int64_t n, const struct adam *k, bool l2, const float *restrict grad,
-                             float *restrict master, float *restrict m, float *restrict v,
-                             uint16_t *restrict bf16)
+static inline float grad_at(const struct grads *grads, int64_t i)
 {
-    if (!bf16) {
-        for (int64_t i = 0; i < n; i++)
-            adam_element(k, l2, grad[i], &master[i], &m[i], &v[i]);
-        return;
-    }
+    return grads->f32 ? grads->f32[i] : bf16_to_float(grads->bf16[i]);
+}
+
+static void scalar_adam(int64_t n, const struct adam *k, struct grads grads, float *restrict master,
+                        float *restrict m, float *restrict v, uint16_t *restrict bf16)
+{
+    const bool l2 = k->l2 != 0;
     for (int64_t i = 0; i < n; i++) {
-        adam_element(k, l2, grad[i], &master[i], &m[i], &v[i]);
-        bf16[i] = bf16_from_float(master[i]);
+        adam_element(k, l2, grad_at(&grads, i), &master[i], &m[i], &v[i]);
+        if (bf16)
+            bf16[i] = bf16_from_float(master[i]);
     }
 }
 
-static void scalar_adam(int64_t n, const struct adam *constants, const float *grad, float *master,
-                        float *m, float *v, uint16_t *bf16)
+static void scalar_adam_split(int64_t n, const struct adam *k, struct grads grads,
+                              uint16_t *restrict weight, int16_t *restrict remainder,
+                              float *restrict m, float *restrict v)
 {
-    const struct adam k = *constants;
-    if (k.l2 != 0)
-        adam_loop(n, &k, true, grad, master, m, v, bf16);
-    else
-        adam_loop(n, &k, false, grad, master, m, v, bf16);
-}
-
-static inline void adam_split_loop(int64_t n, const struct adam *k, bool l2,
-                                   const float *restrict grad, uint16_t *restrict weight,
-                                   int16_t *restrict remainder, float *restrict m,
-                                   float *restrict v)
-{
+    const bool l2 = k->l2 != 0;
     for (int64_t i = 0; i < n; i++) {
         float master = join_element(weight[i], remainder[i]);
-        adam_element(k, l2, grad[i], &master, &m[i], &v[i]);
+        adam_element(k, l2, grad_at(&grads, i), &master, &m[i], &v[i]);
         split_element(master, &weight[i], &remainder[i]);
     }
-}
-
-static void scalar_adam_split(int64_t n, const struct adam *constants, const float *grad,
-                              uint16_t *weight, int16_t *remainder, float *m, float *v)
-{
-    const struct adam k = *constants;
-    if (k.l2 != 0)
-        adam_split_loop(n, &k, true, grad, weight, remainder, m, v);
-    else
-        adam_split_loop(n, &k, false, grad, weight, remainder, m, v);
 }
 
 static void scalar_split(int64_t n, const float *restrict master, uint16_t *restrict weight,

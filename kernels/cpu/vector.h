@@ -5,145 +5,32 @@
  *
  *   VECTOR, LANES                   a register of fp32, on which + - * / work
  *   vector_load/store/set/sqrt      unaligned; all lanes equal; correctly rounded
- *   bf16_store, bf16_widen          LANES bf16, rounded from or widened to fp32
- *   fp16_store, fp16_widen          the same for fp16
- *   split_store, split_load         LANES masters as weight and remainder
+ *   bf16_widen, bf16_store2         LANES bf16 to fp32; 2 * LANES fp32, rounded
+ *   fp16_store, fp16_widen          LANES fp16, rounded from or widened to fp32
+ *   split_store2, split_load2       2 * LANES masters as weight and remainder
  *   block_square                    the squares of a block's registers, as kernels.h adds them
  *
  * No fused multiply-add, no approximate reciprocals; tails go through the
  * scalar element.
  */
+#include <stddef.h>
+
 #include "kernels/adam.h"
 #include "kernels/bf16.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/fp16.h"
 #include "kernels/split.h"
 
+#define INLINE  static inline __attribute__((always_inline))
 #define VECTORS (KERNELS_BLOCK / LANES) /* registers of one block */
-
-/* ---- Adam */
-
-struct constants {
-    VECTOR grad_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
-    VECTOR step_size, root_scale, eps, l2;
-};
-
-static inline struct constants constants_load(const struct adam *k)
-{
-    return (struct constants){
-        .grad_scale = vector_set(k->grad_scale),
-        .decay = vector_set(k->decay),
-        .beta1 = vector_set(k->beta1),
-        .one_minus_beta1 = vector_set(k->one_minus_beta1),
-        .beta2 = vector_set(k->beta2),
-        .one_minus_beta2 = vector_set(k->one_minus_beta2),
-        .step_size = vector_set(k->step_size),
-        .root_scale = vector_set(k->root_scale),
-        .eps = vector_set(k->eps),
-        .l2 = vector_set(k->l2),
-    };
-}
-
-/* The new masters of one vector of old ones; stores the moments. */
-static inline VECTOR adam_vector(const struct constants *k, bool l2, const float *grad,
-                                 VECTOR master, float *m, float *v)
-{
-    VECTOR g = vector_load(grad) * k->grad_scale;
-    if (l2)
-        g = g + k->l2 * master;
-    VECTOR p = master * k->decay;
-    VECTOR m1 = k->beta1 * vector_load(m) + k->one_minus_beta1 * g;
-    VECTOR v1 = k->beta2 * vector_load(v) + (k->one_minus_beta2 * g) * g;
-    vector_store(m, m1);
-    vector_store(v, v1);
-    return p - k->step_size * (m1 / (vector_sqrt(v1) * k->root_scale + k->eps));
-}
-
-static inline void adam_loop(int64_t n, const struct adam *constants, bool l2,
-                             const float *restrict grad, float *restrict master, float *restrict m,
-                             float *restrict v, uint16_t *restrict bf16)
-{
-    const struct constants k = constants_load(constants);
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        VECTOR p = adam_vector(&k, l2, grad + i, vector_load(master + i), m + i, v + i);
-        vector_store(master + i, p);
-        if (bf16)
-            bf16_store(bf16 + i, p);
-    }
-    for (; i < n; i++) {
-        adam_element(constants, l2, grad[i], &master[i], &m[i], &v[i]);
-        if (bf16)
-            bf16[i] = bf16_from_float(master[i]);
-    }
-}
-
-static void vector_adam(int64_t n, const struct adam *k, const float *grad, float *master, float *m,
-                        float *v, uint16_t *bf16)
-{
-    if (k->l2 != 0)
-        adam_loop(n, k, true, grad, master, m, v, bf16);
-    else
-        adam_loop(n, k, false, grad, master, m, v, bf16);
-}
-
-/* ---- Adam on split masters */
-
-static inline void adam_split_loop(int64_t n, const struct adam *constants, bool l2,
-                                   const float *restrict grad, uint16_t *restrict weight,
-                                   int16_t *restrict remainder, float *restrict m,
-                                   float *restrict v)
-{
-    const struct constants k = constants_load(constants);
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        VECTOR p = split_load(weight + i, remainder + i);
-        p = adam_vector(&k, l2, grad + i, p, m + i, v + i);
-        split_store(weight + i, remainder + i, p);
-    }
-    for (; i < n; i++) {
-        float master = join_element(weight[i], remainder[i]);
-        adam_element(constants, l2, grad[i], &master, &m[i], &v[i]);
-        split_element(master, &weight[i], &remainder[i]);
-    }
-}
-
-static void vector_adam_split(int64_t n, const struct adam *k, const float *grad, uint16_t *weight,
-                              int16_t *remainder, float *m, float *v)
-{
-    if (k->l2 != 0)
-        adam_split_loop(n, k, true, grad, weight, remainder, m, v);
-    else
-        adam_split_loop(n, k, false, grad, weight, remainder, m, v);
-}
-
-static void vector_split(int64_t n, const float *restrict master, uint16_t *restrict weight,
-                         int16_t *restrict remainder)
-{
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        split_store(weight + i, remainder + i, vector_load(master + i));
-    for (; i < n; i++)
-        split_element(master[i], &weight[i], &remainder[i]);
-}
-
-static void vector_join(int64_t n, const uint16_t *restrict weight,
-                        const int16_t *restrict remainder, float *restrict master)
-{
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        vector_store(master + i, split_load(weight + i, remainder + i));
-    for (; i < n; i++)
-        master[i] = join_element(weight[i], remainder[i]);
-}
 
 /* ---- 16-bit formats */
 
 static void vector_to_bf16(int64_t n, const float *restrict in, uint16_t *restrict out)
 {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        bf16_store(out + i, vector_load(in + i));
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        bf16_store2(out + i, vector_load(in + i), vector_load(in + i + LANES));
     for (; i < n; i++)
         out[i] = bf16_from_float(in[i]);
 }
@@ -173,6 +60,147 @@ static void vector_from_fp16(int64_t n, const uint16_t *restrict in, float *rest
         vector_store(out + i, fp16_widen(in + i));
     for (; i < n; i++)
         out[i] = fp16_to_float(in[i]);
+}
+
+/* ---- masters as weight and remainder */
+
+static void vector_split(int64_t n, const float *restrict master, uint16_t *restrict weight,
+                         int16_t *restrict remainder)
+{
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        split_store2(weight + i, remainder + i, vector_load(master + i),
+                     vector_load(master + i + LANES));
+    for (; i < n; i++)
+        split_element(master[i], &weight[i], &remainder[i]);
+}
+
+static void vector_join(int64_t n, const uint16_t *restrict weight,
+                        const int16_t *restrict remainder, float *restrict master)
+{
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        VECTOR p[2];
+        split_load2(weight + i, remainder + i, p);
+        vector_store(master + i, p[0]);
+        vector_store(master + i + LANES, p[1]);
+    }
+    for (; i < n; i++)
+        master[i] = join_element(weight[i], remainder[i]);
+}
+
+/* ---- Adam */
+
+struct constants {
+    VECTOR grad_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
+    VECTOR step_size, root_scale, eps, l2;
+};
+
+static inline struct constants constants_load(const struct adam *k)
+{
+    return (struct constants){
+        .grad_scale = vector_set(k->grad_scale),
+        .decay = vector_set(k->decay),
+        .beta1 = vector_set(k->beta1),
+        .one_minus_beta1 = vector_set(k->one_minus_beta1),
+        .beta2 = vector_set(k->beta2),
+        .one_minus_beta2 = vector_set(k->one_minus_beta2),
+        .step_size = vector_set(k->step_size),
+        .root_scale = vector_set(k->root_scale),
+        .eps = vector_set(k->eps),
+        .l2 = vector_set(k->l2),
+    };
+}
+
+/* The new master of one vector of old ones; stores the moments. */
+INLINE VECTOR adam_vector(const struct constants *k, bool l2, VECTOR grad, VECTOR master, float *m,
+                          float *v)
+{
+    VECTOR g = grad * k->grad_scale;
+    if (l2)
+        g = g + k->l2 * master;
+    VECTOR p = master * k->decay;
+    VECTOR m1 = k->beta1 * vector_load(m) + k->one_minus_beta1 * g;
+    VECTOR v1 = k->beta2 * vector_load(v) + (k->one_minus_beta2 * g) * g;
+    vector_store(m, m1);
+    vector_store(v, v1);
+    return p - k->step_size * (m1 / (vector_sqrt(v1) * k->root_scale + k->eps));
+}
+
+/* A step of n elements whose new masters go to out. The old ones are there, or are
+ * weight and remainder. Inlined for each l2 and kind of gradients, so that the loop
+ * asks for neither. */
+INLINE void adam_loop(int64_t n, const struct adam *constants, bool l2, struct grads grads,
+                      const uint16_t *weight, const int16_t *remainder, float *out, float *m,
+                      float *v)
+{
+    const struct constants k = constants_load(constants);
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        VECTOR p[2];
+        if (weight)
+            split_load2(weight + i, remainder + i, p);
+        else
+            p[0] = vector_load(out + i), p[1] = vector_load(out + i + LANES);
+        for (int j = 0; j < 2; j++) {
+            int64_t at = i + j * LANES;
+            VECTOR g = grads.f32 ? vector_load(grads.f32 + at) : bf16_widen(grads.bf16 + at);
+            vector_store(out + at, adam_vector(&k, l2, g, p[j], m + at, v + at));
+        }
+    }
+    for (; i < n; i++) {
+        float grad = grads.f32 ? grads.f32[i] : bf16_to_float(grads.bf16[i]);
+        if (weight)
+            out[i] = join_element(weight[i], remainder[i]);
+        adam_element(constants, l2, grad, &out[i], &m[i], &v[i]);
+    }
+}
+
+INLINE void adam_block(int64_t n, const struct adam *k, struct grads grads, const uint16_t *weight,
+                       const int16_t *remainder, float *out, float *m, float *v)
+{
+    const struct grads f32 = {.f32 = grads.f32}, bf16 = {.bf16 = grads.bf16};
+    if (k->l2 != 0 && grads.f32)
+        adam_loop(n, k, true, f32, weight, remainder, out, m, v);
+    else if (k->l2 != 0)
+        adam_loop(n, k, true, bf16, weight, remainder, out, m, v);
+    else if (grads.f32)
+        adam_loop(n, k, false, f32, weight, remainder, out, m, v);
+    else
+        adam_loop(n, k, false, bf16, weight, remainder, out, m, v);
+}
+
+/* Masters are made 16 bits wide a block later: what waits for a root and a division
+ * would keep the next ones from being begun. */
+#define ADAM_BLOCK 512
+
+static inline struct grads grads_at(struct grads grads, int64_t i)
+{
+    return (struct grads){.f32 = grads.f32 ? grads.f32 + i : NULL,
+                          .bf16 = grads.bf16 ? grads.bf16 + i : NULL};
+}
+
+static void vector_adam(int64_t n, const struct adam *k, struct grads grads, float *master,
+                        float *m, float *v, uint16_t *bf16)
+{
+    for (int64_t at = 0; at < n; at += ADAM_BLOCK) {
+        int64_t count = n - at < ADAM_BLOCK ? n - at : ADAM_BLOCK;
+        adam_block(count, k, grads_at(grads, at), NULL, NULL, master + at, m + at, v + at);
+        if (bf16)
+            vector_to_bf16(count, master + at, bf16 + at);
+    }
+}
+
+static void vector_adam_split(int64_t n, const struct adam *k, struct grads grads, uint16_t *weight,
+                              int16_t *remainder, float *m, float *v)
+{
+    float master[ADAM_BLOCK];
+    for (int64_t at = 0; at < n; at += ADAM_BLOCK) {
+        int64_t count = n - at < ADAM_BLOCK ? n - at : ADAM_BLOCK;
+        adam_block(count, k, grads_at(grads, at), weight + at, remainder + at, master, m + at,
+                   v + at);
+        vector_split(count, master, weight + at, remainder + at);
+    }
 }
 
 /* ---- sums over ranks */
