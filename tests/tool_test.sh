@@ -370,7 +370,8 @@ bench() {
     tool info
     ! grep -q '^  liburing  *liburing' "$scratch/out" || ! grep -q '^  io_uring  *works' \
         "$scratch/out" || rings+=(io_read_uring io_write_uring io_mixed_uring)
-    run_bench adam ours/limit adam_64K_1t
+    run_bench adam ours/limit adam_64K_1t adam_bf16grad_64K_1t adam_fp32_64K_1t adam_split_64K_1t \
+        adam_split_bf16grad_64K_1t
     run_bench io ours/limit "${rings[@]}"
     run_bench comm ours/limit comm_gather_1M comm_reduce_1M
     run_bench step limit/ours step_1M

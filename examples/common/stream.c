@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plain loops, compiled for each instruction set; only the stores that pass the
- * caches by need intrinsics. Their results mean nothing. */
+/* Plain loops, compiled for each form and instruction set; only the stores that
+ * pass the caches by need intrinsics. Their results mean nothing, but stay finite. */
 #include "examples/common/stream.h"
 
 #include <math.h>
@@ -23,19 +23,37 @@
 #define TINY   1e-9f /* second moments stay above 0 */
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE void ordinary_body(const struct stream_arrays *a, int64_t first, int64_t count)
+INLINE float widened(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+INLINE void ordinary_body(const struct stream_arrays *a, int64_t first, int64_t count,
+                          enum stream_form form)
 {
     const float *restrict g = a->grad + first;
+    const uint16_t *restrict g16 = a->grad16 + first;
     float *restrict p = a->master + first, *restrict m = a->m + first, *restrict v = a->v + first;
-    uint16_t *restrict h = a->bf16 + first;
+    uint16_t *restrict w = a->weight + first;
+    int16_t *restrict r = a->remainder + first;
     for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        float x = p[i] + g[i];
-        m[i] = m[i] + g[i];
+        float grad = form_bf16_grad(form) ? widened(g16[i]) : g[i];
+        m[i] = m[i] + grad;
         v[i] = v[i] + TINY;
+        if (form_split(form)) {
+            w[i] = (uint16_t)(w[i] ^ 1);
+            r[i] = (int16_t)(r[i] ^ 1);
+            continue;
+        }
+        uint32_t bits;
+        float x = p[i] + grad;
         p[i] = x;
         memcpy(&bits, &x, sizeof(bits));
-        h[i] = (uint16_t)(bits >> 16);
+        if (form != FORM_FP32)
+            w[i] = (uint16_t)(bits >> 16);
     }
 }
 
@@ -47,12 +65,25 @@ INLINE void root_body(const struct stream_arrays *a, int64_t first, int64_t coun
         p[i] = m[i] / (sqrtf(v[i]) + 1e-8f);
 }
 
-#define VARIANTS(isa, attribute)                                                                   \
-    attribute static void ordinary_##isa(const struct stream_arrays *a, int64_t first,             \
-                                         int64_t count)                                            \
+#define ONE(isa, attribute, kind, form)                                                            \
+    attribute static void kind##_##isa##_##form(const struct stream_arrays *a, int64_t first,      \
+                                                int64_t count)                                     \
     {                                                                                              \
-        ordinary_body(a, first, count);                                                            \
-    }                                                                                              \
+        kind##_body(a, first, count, form);                                                        \
+    }
+#define EACH_FORM(isa, attribute, kind)                                                            \
+    ONE(isa, attribute, kind, FORM_BF16_GRAD)                                                      \
+    ONE(isa, attribute, kind, FORM_BF16)                                                           \
+    ONE(isa, attribute, kind, FORM_FP32)                                                           \
+    ONE(isa, attribute, kind, FORM_SPLIT_BF16_GRAD)                                                \
+    ONE(isa, attribute, kind, FORM_SPLIT)
+#define ALL(isa, kind)                                                                             \
+    {                                                                                              \
+        kind##_##isa##_FORM_BF16_GRAD, kind##_##isa##_FORM_BF16, kind##_##isa##_FORM_FP32,         \
+            kind##_##isa##_FORM_SPLIT_BF16_GRAD, kind##_##isa##_FORM_SPLIT                         \
+    }
+#define VARIANTS(isa, attribute)                                                                   \
+    EACH_FORM(isa, attribute, ordinary)                                                            \
     attribute static void root_##isa(const struct stream_arrays *a, int64_t first, int64_t count)  \
     {                                                                                              \
         root_body(a, first, count);                                                                \
@@ -71,43 +102,72 @@ VARIANTS(plain, )
 VARIANTS(avx2, AVX2)
 VARIANTS(avx512, AVX512)
 
-/* Adds, stores, and returns what was stored. */
-AVX2 static inline __m256 add_stream(float *to, __m256 g)
+/* Adds to eight numbers, stores them past the caches, and returns the sums. */
+AVX2 INLINE __m256i add_stream(float *to, __m256 g)
 {
     __m256 sum = _mm256_add_ps(_mm256_load_ps(to), g);
     _mm256_stream_ps(to, sum);
-    return sum;
+    return _mm256_castps_si256(sum);
 }
 
-AVX2 static void non_temporal_avx2(const struct stream_arrays *a, int64_t first, int64_t count)
+/* Turns the last bit of sixteen words. */
+AVX2 INLINE void flip_stream(void *to)
+{
+    __m256i x = _mm256_load_si256(to);
+    _mm256_stream_si256(to, _mm256_xor_si256(x, _mm256_set1_epi16(1)));
+}
+
+AVX2 INLINE __m256 load_grad(const struct stream_arrays *a, int64_t i, enum stream_form form)
+{
+    if (!form_bf16_grad(form))
+        return _mm256_load_ps(a->grad + i);
+    __m128i x = _mm_load_si128((const void *)(a->grad16 + i));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+
+AVX2 INLINE void non_temporal_body(const struct stream_arrays *a, int64_t first, int64_t count,
+                                   enum stream_form form)
 {
     const __m256 tiny = _mm256_set1_ps(TINY);
     for (int64_t i = first; i < first + count; i += 16) {
-        __m256 g0 = _mm256_load_ps(a->grad + i), g1 = _mm256_load_ps(a->grad + i + 8);
+        __m256 g0 = load_grad(a, i, form), g1 = load_grad(a, i + 8, form);
         add_stream(a->m + i, g0);
         add_stream(a->m + i + 8, g1);
         add_stream(a->v + i, tiny);
         add_stream(a->v + i + 8, tiny);
-        __m256i p0 = _mm256_castps_si256(add_stream(a->master + i, g0));
-        __m256i p1 = _mm256_castps_si256(add_stream(a->master + i + 8, g1));
-        __m256i h = _mm256_packus_epi32(_mm256_srli_epi32(p0, 16), _mm256_srli_epi32(p1, 16));
-        _mm256_stream_si256((__m256i *)(void *)(a->bf16 + i), _mm256_permute4x64_epi64(h, 0xD8));
+        if (form_split(form)) {
+            flip_stream(a->weight + i);
+            flip_stream(a->remainder + i);
+            continue;
+        }
+        __m256i p0 = add_stream(a->master + i, g0), p1 = add_stream(a->master + i + 8, g1);
+        if (form == FORM_FP32)
+            continue;
+        __m256i w = _mm256_packus_epi32(_mm256_srli_epi32(p0, 16), _mm256_srli_epi32(p1, 16));
+        _mm256_stream_si256((void *)(a->weight + i), _mm256_permute4x64_epi64(w, 0xD8));
     }
     _mm_sfence();
 }
+
+EACH_FORM(avx2, AVX2, non_temporal)
 #endif
 
-struct streams streams_select(void)
+static const struct streams plain = {ALL(plain, ordinary), {NULL}, root_plain};
+
+const struct streams *streams_select(void)
 {
 #ifdef __x86_64__
+    static const struct streams avx2 = {ALL(avx2, ordinary), ALL(avx2, non_temporal), root_avx2};
+    static const struct streams avx512 = {ALL(avx512, ordinary), ALL(avx2, non_temporal),
+                                          root_avx512};
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return (struct streams){ordinary_avx512, non_temporal_avx2, root_avx512};
+        return &avx512;
     if (__builtin_cpu_supports("avx2"))
-        return (struct streams){ordinary_avx2, non_temporal_avx2, root_avx2};
+        return &avx2;
 #endif
-    return (struct streams){ordinary_plain, NULL, root_plain};
+    return &plain;
 }
 
 /* With a page between the arrays: five streams at distances of 512 MiB exactly
@@ -121,13 +181,15 @@ struct stream_arrays stream_carve(void *memory, int64_t elements)
         .master = (float *)(void *)(base + array),
         .m = (float *)(void *)(base + 2 * array),
         .v = (float *)(void *)(base + 3 * array),
-        .bf16 = (uint16_t *)(void *)(base + 4 * array),
+        .grad16 = (uint16_t *)(void *)(base + 4 * array),
+        .weight = (uint16_t *)(void *)(base + 4 * array + array / 2),
+        .remainder = (int16_t *)(void *)(base + 5 * array),
     };
 }
 
 int64_t stream_bytes(int64_t elements)
 {
-    return (elements * BYTES + 10 * PAGE + PAGE - 1) / PAGE * PAGE;
+    return (elements * BYTES + 12 * PAGE + PAGE - 1) / PAGE * PAGE;
 }
 
 /* ------------------------------------------------------------------- rates */
@@ -151,7 +213,7 @@ static void clear(const struct stream_arrays *a, int64_t first, int64_t count)
     memset(a->master + first, 0, (size_t)count * 4);
     memset(a->m + first, 0, (size_t)count * 4);
     memset(a->v + first, 0, (size_t)count * 4);
-    memset(a->bf16 + first, 0, (size_t)count * 2);
+    memset(a->weight + first, 0, (size_t)count * 2);
 }
 
 double stream_rate(struct workers *w, void *memory, int64_t bytes, double seconds)
@@ -160,14 +222,15 @@ double stream_rate(struct workers *w, void *memory, int64_t bytes, double second
     room = room < MOST ? room : MOST;
     if (room < LEAST)
         return 0;
-    struct streams streams = streams_select();
+    const struct streams *streams = streams_select();
     int64_t tasks = room / BYTES / TASK;
     struct job job = {stream_carve(memory, tasks * TASK), clear};
     double best = 1e9, start = clock_now();
     workers_run(w, task_run, &job, tasks);
     for (int i = 0; i < LEAST_PASSES || clock_now() - start < seconds; i++) {
         double begin = clock_now();
-        job.pass = i % 2 && streams.non_temporal ? streams.non_temporal : streams.ordinary;
+        job.pass = i % 2 && streams->non_temporal[FORM_BF16] ? streams->non_temporal[FORM_BF16]
+                                                             : streams->ordinary[FORM_BF16];
         workers_run(w, task_run, &job, tasks);
         double took = clock_now() - begin;
         best = took < best ? took : best;

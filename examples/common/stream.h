@@ -5,17 +5,28 @@
 #ifndef EXAMPLES_COMMON_STREAM_H
 #define EXAMPLES_COMMON_STREAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "examples/common/workers.h"
 
-/* What one update touches: 16 bytes read and 14 written per element. */
-struct stream_arrays {
-    float *grad, *master, *m, *v;
-    uint16_t *bf16;
+/* The forms of one update that the engine uses. */
+enum stream_form {
+    FORM_BF16_GRAD, /* a bf16 model whose gradient sums rest in bf16 */
+    FORM_BF16,      /* whose sums rest in fp32 */
+    FORM_FP32,      /* an fp32 model */
+    FORM_SPLIT_BF16_GRAD,
+    FORM_SPLIT, /* the master is the weight and a remainder */
+    FORMS,
 };
 
-#define STREAM_MOVED 30 /* bytes per element */
+struct stream_arrays {
+    float *grad, *master, *m, *v;
+    uint16_t *grad16, *weight;
+    int16_t *remainder;
+};
+
+#define STREAM_MOVED 30 /* bytes per element in FORM_BF16: 16 read, 14 written */
 
 /* Cuts memory of stream_bytes into arrays that lie well to each other. */
 struct stream_arrays stream_carve(void *memory, int64_t elements);
@@ -26,15 +37,25 @@ typedef void stream_fn(const struct stream_arrays *a, int64_t first, int64_t cou
 
 /* For the widest registers of this CPU. */
 struct streams {
-    stream_fn *ordinary;
-    stream_fn *non_temporal; /* stores that pass the caches by; NULL: not on this CPU */
-    stream_fn *root;         /* master = m / (sqrt(v) + eps): one root and one division */
+    stream_fn *ordinary[FORMS];
+    stream_fn *non_temporal[FORMS]; /* stores that pass the caches by; NULL: not on this CPU */
+    stream_fn *root;                /* master = m / (sqrt(v) + eps): one root and one division */
 };
 
-struct streams streams_select(void);
+const struct streams *streams_select(void);
+
+static inline bool form_bf16_grad(enum stream_form f)
+{
+    return f == FORM_BF16_GRAD || f == FORM_SPLIT_BF16_GRAD;
+}
+
+static inline bool form_split(enum stream_form f)
+{
+    return f == FORM_SPLIT || f == FORM_SPLIT_BF16_GRAD;
+}
 
 /* Bytes per second that the workers move together with the better of the first two
- * loops, in the best of the passes that begin within so many seconds. Overwrites
+ * loops in FORM_BF16, in the best of the passes that begin within so many seconds. Overwrites
  * memory, at a page's boundary, as far as it uses it. 0: it is too little to lie
  * beyond the caches. */
 double stream_rate(struct workers *w, void *memory, int64_t bytes, double seconds);

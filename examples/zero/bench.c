@@ -114,9 +114,10 @@ enum { OPTIONS = sizeof(table) / sizeof(*table) };
 static const struct tool_options options = {
     .usage =
         "usage: zero bench adam|io|comm|step [options]\n\n"
-        "  adam   the update kernel against a loop with the same reads and writes and no\n"
-        "         arithmetic to speak of (30 bytes a parameter); 1M elements, which fit in a\n"
-        "         cache, against the square roots and divisions alone\n"
+        "  adam   the update kernels (bf16 or fp32 gradients, bf16 or fp32 model, split masters)\n"
+        "         against loops with the same reads and writes and no arithmetic to speak of;\n"
+        "         1M elements, which fit in a cache, against the slower of such a loop and the\n"
+        "         square roots and divisions alone\n"
         "  io     the rings against plain threads with pread and pwrite, and bare io_uring, at\n"
         "         several sizes of block and depths, the best of them\n"
         "  comm   all-gather and ordered reduce between ranks (mpirun -n N zero bench comm)\n"
