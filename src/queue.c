@@ -18,7 +18,7 @@
 #include "kernels/kernels.h"
 #include "src/thread.h"
 
-#define EAGER_ROUNDS 64     /* rounds without progress before the thread sleeps */
+#define EAGER_ROUNDS 64     /* without progress, while ranks are polled, before the thread sleeps */
 #define SLEEP_NS_MIN 20000L /* while something must be polled, growing to */
 #define SLEEP_NS_MAX 500000L
 #define CHUNKS_MAX   10000 /* of a walk that is appended without waiting */
@@ -48,7 +48,10 @@ struct queues {
     struct queue queue[QUEUES];
     struct error error;
     bool failed, stop, running, threaded;
-    bool waited_for; /* by the caller; read without the lock */
+    bool asleep;        /* the engine thread, or about to be: event wakes it */
+    uint64_t appended;  /* commands, to all queues */
+    bool waited_for;    /* by the caller; read without the lock */
+    struct ref awaited; /* sequence 0: the caller waits for any change */
     int event;
     double waited;
     const struct queue_ops *ops;
@@ -130,12 +133,22 @@ void command_wait(struct command *command, struct ref ref)
     command->wait[command->waits++] = ref;
 }
 
-/* The caller sleeps until something changes; the lock is held. */
-static void wait_for_change(struct queues *s)
+static void wait_begin(struct queues *s, struct ref ref)
 {
+    s->awaited = ref;
     __atomic_store_n(&s->waited_for, true, __ATOMIC_RELAXED);
-    pthread_cond_wait(&s->changed, &s->lock);
+}
+
+static void wait_end(struct queues *s)
+{
     __atomic_store_n(&s->waited_for, false, __ATOMIC_RELAXED);
+}
+
+/* Tells the caller, if it waits for what is done now. */
+static void tell_caller(struct queues *s)
+{
+    if (s->waited_for && (s->failed || !s->awaited.sequence || done(s, s->awaited)))
+        pthread_cond_broadcast(&s->changed);
 }
 
 struct ref queues_append(struct queues *s, enum queue_id id, const struct command *command)
@@ -144,7 +157,9 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
     pthread_mutex_lock(&s->lock);
     while (q->tail - q->head == q->capacity && !s->failed) {
         assert(s->threaded);
-        wait_for_change(s);
+        wait_begin(s, (struct ref){0});
+        pthread_cond_wait(&s->changed, &s->lock);
+        wait_end(s);
     }
     struct ref ref = ref_to(id, q->tail + 1);
     if (q->tail - q->head < q->capacity) {
@@ -157,8 +172,11 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
         if (s->observe)
             s->observe(s->observe_arg, c);
     }
+    s->appended++;
+    bool wake = s->asleep;
     pthread_mutex_unlock(&s->lock);
-    event_write(s->event);
+    if (wake)
+        event_write(s->event);
     return ref;
 }
 
@@ -175,15 +193,15 @@ int queues_wait(struct queues *s, struct ref ref, struct error *error)
 {
     if (!ref.sequence)
         return queues_status(s, error);
-    double start = 0;
     pthread_mutex_lock(&s->lock);
-    while (!s->failed && !done(s, ref)) {
-        if (start == 0)
-            start = queue_seconds();
-        wait_for_change(s);
-    }
-    if (start != 0)
+    if (!s->failed && !done(s, ref)) {
+        double start = queue_seconds();
+        wait_begin(s, ref);
+        while (!s->failed && !done(s, ref))
+            pthread_cond_wait(&s->changed, &s->lock);
+        wait_end(s);
         s->waited += queue_seconds() - start;
+    }
     if (s->failed)
         error_set(error, s->error.status, "%s", s->error.text);
     pthread_mutex_unlock(&s->lock);
@@ -286,7 +304,7 @@ static bool round_once(struct queues *s)
         progress = true;
     }
     if (progress)
-        pthread_cond_broadcast(&s->changed);
+        tell_caller(s);
     return progress;
 }
 
@@ -314,17 +332,21 @@ static void *engine_main(void *arg)
     int idle = 0;
     pthread_mutex_lock(&s->lock);
     while (!s->stop && !s->failed) {
-        idle = round_once(s) ? 0 : idle + 1;
+        uint64_t appended = s->appended;
+        /* Behind a queue's turn a command may have been appended without a wake. */
+        idle = round_once(s) || s->appended != appended ? 0 : idle + 1;
         if (!idle || s->stop || s->failed)
             continue;
         const struct queue *comm = &s->queue[QUEUE_COMM];
         bool polled = comm->head < comm->started;
+        s->asleep = !polled || idle >= EAGER_ROUNDS;
         pthread_mutex_unlock(&s->lock);
-        if (polled && idle < EAGER_ROUNDS)
-            sched_yield();
-        else
+        if (s->asleep)
             sleep_until_woken(s, polled, idle - EAGER_ROUNDS);
+        else
+            sched_yield();
         pthread_mutex_lock(&s->lock);
+        s->asleep = false;
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -353,7 +375,8 @@ void queues_stop(struct queues *s, bool drain, int seconds)
     until.tv_sec += seconds;
     pthread_mutex_lock(&s->lock);
     int rc = 0;
-    __atomic_store_n(&s->waited_for, drain, __ATOMIC_RELAXED);
+    if (drain)
+        wait_begin(s, (struct ref){0});
     while (drain && !s->failed && !empty(s) && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&s->changed, &s->lock, &until);
     s->stop = true;
