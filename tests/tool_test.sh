@@ -79,8 +79,8 @@ wrong_use() {
     refused "--full and --quick contradict each other\." bench adam --full --quick
     refused "--params is for zero bench step" bench io --params 1M
     refused "--verify-spill is for zero bench step" bench io --verify-spill
+    refused "--host-share is for zero bench step" bench fixed --host-share 30
     refused "--state is for zero bench step" bench adam --state split
-    refused "--host-bytes is for zero bench step" bench comm --host-bytes 1M
     refused "--threads is for zero bench adam" bench comm --threads 1
     refused "--nvme-path is for zero bench io and step" bench adam --nvme-path /
     refused "2 were launched\." OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 bench io
@@ -380,6 +380,8 @@ bench() {
     else
         failed "Install libxxhash-dev" bench step --quick --verify-spill
     fi
+    run_bench "step --state split --host-share 30" limit/ours step_1M step_split_host30_1M
+    run_bench fixed limit/ours fixed_stage0_4u fixed_stage0_32u fixed_stage3_4u fixed_stage3_32u
     failed "No such file" bench io --quick --nvme-path "$scratch/nothing"
     failed "No such file" bench step --quick --nvme-path "$scratch/nothing"
     have_ranks "bench comm" || return
@@ -387,6 +389,10 @@ bench() {
         2>"$scratch/err" </dev/null
     verdict $? "bench comm on two ranks failed: $(cat "$scratch/err")"
     has '^# 2 ranks' "bench comm on two ranks"
+    timeout "$limit" "${launcher[@]}" -q -n 2 "$zero" bench fixed --quick >"$scratch/out" \
+        2>"$scratch/err" </dev/null
+    verdict $? "bench fixed on two ranks failed: $(cat "$scratch/err")"
+    has '^# stage 3, 2 ranks' "bench fixed on two ranks"
     three_lines ours/limit comm_gather_1M comm_reduce_1M
 }
 

@@ -48,8 +48,8 @@ bool bench_over(const struct bench *b)
 
 static void three_lines(const char *name, double limit, double ours, double share, const char *unit)
 {
-    printf("%s_limit %.4g %s\n%s_ours %.4g %s\n%s_share %.3f\n", name, limit, unit, name, ours,
-           unit, name, share);
+    printf("%s_limit %.4g %s\n%s_ours %.4g %s\n%s_share %.*f\n", name, limit, unit, name, ours,
+           unit, name, share < 0.1 ? 5 : 3, share);
     fflush(stdout);
 }
 
@@ -83,11 +83,11 @@ int bench_cpus(void)
 
 /* ------------------------------------------------------------------- command */
 
-#define FIELD(field) .offset = offsetof(struct bench, field)
-
 static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STATE_FP32},
                                               {.name = "split", .value = ZERO_STATE_SPLIT},
                                               {.name = NULL}};
+
+#define FIELD(field) .offset = offsetof(struct bench, field)
 
 static const struct option table[] = {
     {"full", .kind = OPTION_FLAG, FIELD(full), .help = "larger sizes and more rounds: minutes"},
@@ -97,13 +97,15 @@ static const struct option table[] = {
      .shown = "1, then all this process may use", .help = "adam: with so many threads alone"},
     {"params", .kind = OPTION_SIZE, FIELD(params), .min = 1 << 16, .max = 0x1p40, .value = "COUNT",
      .initial = "64M", .help = "step: elements of the model"},
-    {"state", .kind = OPTION_CHOICE, FIELD(state), .choices = states, .initial = "fp32",
-     .help = "step: of the master: a number of its own, or split into weight and remainder"},
-    {"host-bytes", .kind = OPTION_SIZE, FIELD(host_bytes), .min = 0, .max = 0x1p50, .value = "SIZE",
-     .initial = "0", .help = "step: optimizer state that stays in host memory"},
     {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
      .help = WITH_XXHASH("step: also with every page that is read checked, in turn with steps that "
                          "do not")},
+    {"state", .kind = OPTION_CHOICE, FIELD(state), .choices = states, .initial = "fp32",
+     .help = "step: also with split masters, in turn with steps that keep them whole"},
+    {"host-share", .kind = OPTION_WHOLE, FIELD(host_share), .max = 100, .initial = "0",
+     .value = "PERCENT",
+     .help = "step: also with so much of the state kept in memory, in turn with steps that keep "
+             "none"},
     {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR",
      .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
      .help = "io and step: folder for the files"},
@@ -113,7 +115,7 @@ enum { OPTIONS = sizeof(table) / sizeof(*table) };
 
 static const struct tool_options options = {
     .usage =
-        "usage: zero bench adam|io|comm|step [options]\n\n"
+        "usage: zero bench adam|io|comm|step|fixed [options]\n\n"
         "  adam   the update kernels (bf16 or fp32 gradients, bf16 or fp32 model, split masters)\n"
         "         against loops with the same reads and writes and no arithmetic to speak of;\n"
         "         1M elements, which fit in a cache, against the slower of such a loop and the\n"
@@ -123,7 +125,10 @@ static const struct tool_options options = {
         "  comm   all-gather and ordered reduce between ranks (mpirun -n N zero bench comm)\n"
         "         against their memory traffic, streamed by all ranks at once\n"
         "  step   zero_step to its last write, optimizer state in files, against its bytes at the\n"
-        "         bandwidth of reads and writes together; and what zero plan predicts for it\n\n"
+        "         bandwidth of reads and writes together; and what zero plan predicts for it\n"
+        "  fixed  a step of a tiny model, which computes nothing, per step and per unit (also\n"
+        "         mpirun -n N zero bench fixed), against 200 us and 20 us a unit, with several\n"
+        "         ranks six wakings of a thread and back a unit; a share above 1 is below that\n\n"
         "Prints NAME_limit, NAME_ours and NAME_share; limit and ours are measured in turn, in one\n"
         "run, on the same memory. Results are checked first. Each ends within 45 s.\n",
     .table = table,
@@ -140,6 +145,7 @@ static const struct kind {
     {"io", bench_io, .ranks = false, .files = true},
     {"comm", bench_comm, .ranks = true, .files = false},
     {"step", bench_step, .ranks = false, .files = true},
+    {"fixed", bench_fixed, .ranks = true, .files = false},
 };
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 
@@ -153,8 +159,8 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
     struct launch l = launch_find();
     if (b->full && b->quick)
         return tool_refuse("--full and --quick contradict each other. Give one of them.");
-    static const char *const of_step[] = {"params", "state", "host-bytes", "verify-spill"};
-    for (int i = 0; i < 4; i++)
+    static const char *const of_step[] = {"params", "verify-spill", "state", "host-share"};
+    for (int i = 0; i < (int)(sizeof(of_step) / sizeof(*of_step)); i++)
         if (was_given(given, of_step[i]) && strcmp(kind->name, "step") != 0)
             return tool_refuse("--%s is for zero bench step, not for %s. Leave it out.", of_step[i],
                                kind->name);
@@ -194,7 +200,7 @@ static int kind_run(const struct kind *kind, int argc, char **argv)
 int bench_command(int argc, char **argv)
 {
     if (argc < 2)
-        return tool_refuse("zero bench stands without a name. Give adam, io, comm or step.");
+        return tool_refuse("zero bench stands without a name. Give adam, io, comm, step or fixed.");
     for (int i = 0; i < KINDS; i++)
         if (strcmp(argv[1], kinds[i].name) == 0)
             return kind_run(&kinds[i], argc - 1, argv + 1);
@@ -204,7 +210,8 @@ int bench_command(int argc, char **argv)
         int status = tool_parse(&options, argc, argv, &b, given, &b.help);
         return status != TOOL_GO_ON
                    ? status
-                   : tool_refuse("zero bench stands without a name. Give adam, io, comm or step.");
+                   : tool_refuse(
+                         "zero bench stands without a name. Give adam, io, comm, step or fixed.");
     }
-    return tool_refuse("There is no bench '%s'. Give adam, io, comm or step.", argv[1]);
+    return tool_refuse("There is no bench '%s'. Give adam, io, comm, step or fixed.", argv[1]);
 }

@@ -15,9 +15,9 @@ enum { BENCH_SAMPLES = 64 };
 
 struct bench {
     bool full, quick, verify_spill, help;
-    int threads;                /* 0: all that this process may use */
-    int64_t params, host_bytes; /* of step, */
-    int state;                  /* enum zero_state, likewise */
+    int threads;           /* 0: all that this process may use */
+    int64_t params;        /* of step */
+    int state, host_share; /* likewise: enum zero_state, percent */
     const char *nvme_path;
     double started;
 };
@@ -50,5 +50,6 @@ int bench_adam(const struct bench *b);
 int bench_io(const struct bench *b);
 int bench_comm(const struct bench *b);
 int bench_step(const struct bench *b);
+int bench_fixed(const struct bench *b);
 
 #endif

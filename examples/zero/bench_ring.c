@@ -69,21 +69,16 @@ static int pass(struct io_file *file, enum io_mode mode, int64_t block, int dept
     struct stripes one = {0};
     stripes_deal(&one, 1, &(double){1}, block);
     one.fd[0] = file->fd;
-    struct run r = {.file = file,
-                    .files = &one,
-                    .mode = mode,
-                    .block = block,
-                    .count = file->bytes / block};
+    struct run r = {
+        .file = file, .files = &one, .mode = mode, .block = block, .count = file->bytes / block};
     struct error error = {0};
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert(depth <= SLOTS_MAX && depth * block <= file->memory_bytes);
     assert(file->bytes % (2 * block) == 0);
     if (event_fd < 0)
         error_set(&error, ZERO_ERR_IO, "No eventfd: %s.", strerror(errno));
-    struct ring_options options = {.event_fd = event_fd,
-                                   .base = file->memory,
-                                   .bytes = file->memory_bytes,
-                                   .files = &one};
+    struct ring_options options = {
+        .event_fd = event_fd, .base = file->memory, .bytes = file->memory_bytes, .files = &one};
     if (!error.status && !create(&r.ring, &options, &error)) {
         run_all(&r, depth, event_fd, &error);
         r.ring->ops->destroy(r.ring);

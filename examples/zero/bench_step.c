@@ -18,7 +18,7 @@
 #include "include/zero.h"
 #include "offload/memory.h"
 
-enum { UNITS = 16, LIMITS_MAX = 16, WARM_SECONDS = 15 };
+enum { CHECKED = 1 << 18, UNITS = 16, LIMITS_MAX = 16, WARM_SECONDS = 15 };
 
 struct model {
     struct zero *z;
@@ -82,7 +82,7 @@ static int micro_step(struct model *m)
 static int digest_of(const struct zero_config *config, struct zero_digest *digest)
 {
     struct model m;
-    model_describe(&m, 1 << 18);
+    model_describe(&m, CHECKED);
     int status = engine_create(&m, config);
     for (int step = 0; step < 3 && !status; step++) {
         status = micro_step(&m);
@@ -95,29 +95,46 @@ static int digest_of(const struct zero_config *config, struct zero_digest *diges
     return status;
 }
 
-static struct zero_config config_of(const struct bench *b)
+static bool has_other(const struct bench *b)
 {
+    return b->verify_spill || b->state || b->host_share;
+}
+
+/* The plain one, or the one with all that was asked for beside it. */
+static struct zero_config config_of(const struct bench *b, bool other, int64_t elements)
+{
+    int64_t state = elements * (b->state == ZERO_STATE_SPLIT ? 10 : 12);
     return (struct zero_config){.size = sizeof(struct zero_config),
                                 .stage = 3,
                                 .dtype = ZERO_BF16,
                                 .offload = ZERO_HOST,
                                 .offload_optimizer = ZERO_NVME,
-                                .state = (enum zero_state)b->state,
-                                .host_bytes = b->host_bytes,
-                                .nvme_path = b->nvme_path};
+                                .nvme_path = b->nvme_path,
+                                .verify_spill = other && b->verify_spill,
+                                .state = other ? (enum zero_state)b->state : ZERO_STATE_FP32,
+                                .host_bytes = other ? state / 100 * b->host_share : 0};
 }
 
-/* A small model gives the same bits in files, checked or not, and in memory. */
+/* step_24M, or with what is beside it: step_checked_split_host30_24M. */
+static void name_of(const struct bench *b, bool other, char *name, size_t size)
+{
+    char host[16] = "";
+    if (other && b->host_share)
+        snprintf(host, sizeof(host), "host%d_", b->host_share);
+    snprintf(name, size, "step_%s%s%s%lldM", other && b->verify_spill ? "checked_" : "",
+             other && b->state ? "split_" : "", host, (long long)(b->params >> 20));
+}
+
+/* A small model gives the same bits in files, in either way, and in memory. */
 static int check(const struct bench *b)
 {
     struct zero_digest here, there;
-    struct zero_config files = config_of(b);
     struct zero_config memory = {.size = sizeof(memory), .dtype = ZERO_BF16};
-    files.chunk = 1 << 14;
-    files.log_level = ZERO_LOG_SILENT; /* the engine that is measured tells of its ring */
     int status = digest_of(&memory, &here);
-    for (int checked = 0; checked <= b->verify_spill && !status; checked++) {
-        files.verify_spill = checked;
+    for (int other = 0; other <= has_other(b) && !status; other++) {
+        struct zero_config files = config_of(b, other, CHECKED);
+        files.chunk = 1 << 14;
+        files.log_level = ZERO_LOG_SILENT; /* the engine that is measured tells of its ring */
         status = digest_of(&files, &there);
         if (!status && memcmp(&here, &there, sizeof(here)) != 0)
             status = tool_fail("Three steps with the state in files give other bits than in "
@@ -130,7 +147,7 @@ static int check(const struct bench *b)
 /* ----------------------------------------------------------------- measure */
 
 struct series {
-    struct samples limit[LIMITS_MAX], seconds, bytes, checked;
+    struct samples limit[LIMITS_MAX], seconds, bytes, other;
 };
 
 static int64_t moved(const struct zero_stats *s)
@@ -159,8 +176,8 @@ static int step_once(struct model *m, double *seconds, double *bytes)
     return 0;
 }
 
-/* checked: the model whose pages are checked, or NULL. */
-static int round_run(struct model *m, struct model *checked, struct io_file *file, struct series *s)
+/* other: the model beside the plain one, or NULL. */
+static int round_run(struct model *m, struct model *other, struct io_file *file, struct series *s)
 {
     int count;
     double seconds = 0, bytes = 0, same = 0;
@@ -175,11 +192,11 @@ static int round_run(struct model *m, struct model *checked, struct io_file *fil
         return 1;
     samples_add(&s->seconds, seconds);
     samples_add(&s->bytes, bytes);
-    if (!checked)
+    if (!other)
         return 0;
-    if (step_once(checked, &seconds, &same))
+    if (step_once(other, &seconds, &same))
         return 1;
-    samples_add(&s->checked, seconds);
+    samples_add(&s->other, seconds);
     return 0;
 }
 
@@ -221,25 +238,25 @@ static void print(const struct bench *b, const struct model *m, const struct ser
     bench_note("limit: %.4g GB/s read and written together by %s, blocks of %s, %d at once",
                1e-9 * samples_median(&s->limit[best]), limits[best].name,
                in_bytes(limits[best].block).text, limits[best].depth);
-    snprintf(name, sizeof(name), "step_%lldM", (long long)(b->params >> 20));
+    name_of(b, false, name, sizeof(name));
     bench_seconds(name, samples_median(&s->bytes) / samples_median(&s->limit[best]),
                   samples_median(&s->seconds));
     print_predicted(b, &stats, name, samples_median(&s->seconds));
-    if (s->checked.count == 0)
+    if (s->other.count == 0)
         return;
-    bench_note("limit of checked steps: the steps that check nothing");
-    snprintf(name, sizeof(name), "step_checked_%lldM", (long long)(b->params >> 20));
-    bench_seconds(name, samples_median(&s->seconds), samples_median(&s->checked));
+    name_of(b, true, name, sizeof(name));
+    bench_note("limit of %s: the steps without; a share above 1 is faster", name);
+    bench_seconds(name, samples_median(&s->seconds), samples_median(&s->other));
 }
 
-static int measure(const struct bench *b, struct model *m, struct model *checked,
+static int measure(const struct bench *b, struct model *m, struct model *other,
                    struct io_file *file)
 {
     static struct series s;
     int rounds = b->quick ? 1 : b->full ? 15 : 7;
     memset(&s, 0, sizeof(s));
     for (int r = 0; r <= rounds && !(r > 0 && bench_over(b)); r++) {
-        if (round_run(m, checked, file, &s))
+        if (round_run(m, other, file, &s))
             return 1;
         if (r == 0 && (b->full || clock_now() - b->started < WARM_SECONDS))
             memset(&s, 0, sizeof(s)); /* it warmed up; where it took long, it counts */
@@ -252,9 +269,10 @@ static int measure(const struct bench *b, struct model *m, struct model *checked
 
 int bench_step(const struct bench *b)
 {
-    struct model m = {0}, checked = {0};
+    struct model m = {0}, other = {0};
     struct io_file file;
-    struct zero_config config = config_of(b);
+    struct zero_config plain = config_of(b, false, b->params);
+    struct zero_config beside = config_of(b, true, b->params);
     int status = check(b);
     if (status)
         return status;
@@ -262,15 +280,14 @@ int bench_step(const struct bench *b)
         status = tool_fail("%s", file.error);
     model_describe(&m, b->params);
     if (!status)
-        status = engine_create(&m, &config);
-    model_describe(&checked, b->params);
-    config.verify_spill = true;
-    if (!status && b->verify_spill)
-        status = engine_create(&checked, &config);
+        status = engine_create(&m, &plain);
+    model_describe(&other, b->params);
+    if (!status && has_other(b))
+        status = engine_create(&other, &beside);
     if (!status)
-        status = measure(b, &m, checked.z ? &checked : NULL, &file);
+        status = measure(b, &m, other.z ? &other : NULL, &file);
     zero_destroy(m.z);
-    zero_destroy(checked.z);
+    zero_destroy(other.z);
     io_file_close(&file);
     return status;
 }
