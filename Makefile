@@ -11,6 +11,8 @@
 # make chaos      gpt2 runs to which things happen: ROUNDS=200 SEED=1
 # make bench      measures the library against this machine's limits
 # make bench-runs whole runs of gpt2: what hides behind compute, what stage 3 costs
+# make bench-peers  the same work by fio, PyTorch and DeepSpeed, which it installs in
+#                 PEERS=build-peers (gigabytes); ONLY='adam io train': some of it
 # make deps       installs what is missing (as root, from the distribution)
 # make install    puts library, headers and zero.pc, as built, in PREFIX; make uninstall
 # make clean      removes every build folder
@@ -255,6 +257,12 @@ bench: all
 	$(BUILD)/zero bench io
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 )$(BUILD)/zero bench comm
 	$(BUILD)/zero bench step
+	$(BUILD)/zero bench fixed
+	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 $(BUILD)/zero bench fixed)
+
+# What others need for the same work; nothing else installs them.
+bench-peers: all
+	PEERS='$(PEERS)' CC='$(CC)' tests/bench/peers.sh $(BUILD) $(ONLY)
 
 # Minutes each. tests/bench/largest.sh takes the disk besides: by hand.
 bench-runs: all
@@ -320,5 +328,4 @@ clean:
 FORCE:
 .PHONY: all tests report deps deps-extra demo check check-all demo-now check-now check-all-now
 .PHONY: check-scale check-scale-now check-valgrind check-valgrind-now fuzz fuzz-now help
-.PHONY: bench bench-runs
-.PHONY: chaos clean FORCE
+.PHONY: bench bench-runs bench-peers chaos clean FORCE

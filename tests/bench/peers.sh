@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# libzero beside fio, PyTorch and DeepSpeed: tests/bench/peers.sh BUILD [adam|io|train]...
+# Run by make bench-peers and by nothing else. What is missing is installed: Python
+# packages in $PEERS (build-peers), fio and libaio-dev by apt-get as root. What is
+# measured and what came out: tests/bench/README.md.
+set -eu
+cd "$(dirname "$0")/../.."
+build=${1:?the build folder}
+shift
+[ $# -gt 0 ] || set -- adam io train
+peers=${PEERS:-$PWD/build-peers}
+python=$peers/bin/python
+
+install_python() {
+    [ -e "$peers/complete" ] && return
+    echo "Installing torch, numpy, deepspeed and ninja in $peers: 3 GB are downloaded, 5.4 GB"
+    echo "written; most are the GPU libraries that torch is linked with. Ctrl-C ends it."
+    mkdir -p "$peers/tmp"
+    python3 -m venv "$peers"
+    # pip unpacks in TMPDIR, which may be small memory.
+    TMPDIR=$peers/tmp "$python" -m pip -q install torch numpy ninja setuptools wheel
+    TMPDIR=$peers/tmp DS_BUILD_OPS=0 DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 \
+        "$python" -m pip -q install --no-build-isolation deepspeed
+    rm -rf "$peers/tmp"
+    touch "$peers/complete"
+}
+
+install_fio() {
+    command -v fio >/dev/null && return
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        echo "There is no fio. Install it and libaio-dev (apt-get install fio libaio-dev)." >&2
+        exit 1
+    fi
+    echo "Installing fio and libaio-dev with apt-get: a few MB."
+    apt-get install -y -qq --no-install-recommends fio libaio-dev >/dev/null
+}
+
+# What DeepSpeed compiles when it is first used takes minutes and stays in $PEERS.
+export TORCH_EXTENSIONS_DIR=$peers/ext DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1
+export PATH=$peers/bin:$PATH
+
+adam() {
+    local objects=("$build"/obj/kernels/select.o "$build"/obj/kernels/cpu/*.o
+        "$build/obj/examples/common/workers.o" "$build/obj/src/error.o")
+    ${CC:-cc} -O3 -std=gnu11 -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -pthread -I. \
+        tests/bench/kernels_shared.c "${objects[@]}" -lm -o "$peers/kernels.so"
+    local threads
+    for threads in 1 $(($(nproc) > 1 ? 2 : 1)); do
+        OMP_NUM_THREADS=$threads "$python" tests/bench/adam.py "$peers/kernels.so"
+    done
+}
+
+for what in "$@"; do
+    case $what in
+    adam) install_python && adam ;;
+    io) install_fio && tests/bench/io.sh "$build" ;;
+    train) install_python && tests/bench/train.sh "$build" "$python" d6 d12 ;;
+    *) echo "There is no comparison '$what'. Give adam, io or train." >&2 && exit 2 ;;
+    esac
+done

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a training run by PyTorch or DeepSpeed, in the shape of build/gpt2's models.
+
+    torchrun --nproc-per-node 2 tests/bench/train.py MODE LAYERS CHANNELS [STEPS]
+
+MODE: ddp, fsdp2, zero0 to zero3. bf16, sequences of 256 bytes, 8 a rank, the head tied
+to the embedding, AdamW, clipping to 1. Rank 0 prints a line: seconds per step (median,
+least, most; of the slower rank), the most memory of a rank in MiB, the first and last loss.
+"""
+import os
+import statistics
+import sys
+import time
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+MODE, LAYERS, CHANNELS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+STEPS = int(sys.argv[4]) if len(sys.argv) > 4 else 7
+WARM, BATCH, SEQ, VOCABULARY, HEAD = 2, 8, 256, 256, 64
+ADAM = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        c = CHANNELS
+        self.ln_1, self.ln_2 = nn.LayerNorm(c), nn.LayerNorm(c)
+        self.attn, self.proj = nn.Linear(c, 3 * c), nn.Linear(c, c)
+        self.fc, self.out = nn.Linear(c, 4 * c), nn.Linear(4 * c, c)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = self.attn(self.ln_1(x)).view(b, t, 3, c // HEAD, HEAD).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(VOCABULARY, CHANNELS), nn.Embedding(SEQ, CHANNELS)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.ln = nn.LayerNorm(CHANNELS)
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, x, y):
+        h = self.wte(x) + self.wpe.weight
+        for block in self.blocks:
+            h = block(h)
+        logits = F.linear(self.ln(h), self.wte.weight)
+        return F.cross_entropy(logits.float().view(-1, VOCABULARY), y.view(-1))
+
+
+def batch(step, rank):
+    """Words of few letters: what can be learned in a few steps."""
+    random = torch.Generator().manual_seed(1000 * step + rank)
+    words = torch.randint(97, 101, (BATCH, SEQ + 1), generator=random)
+    return words[:, :-1].contiguous(), words[:, 1:].contiguous()
+
+
+def with_torch(model):
+    if MODE == "ddp":
+        model = nn.parallel.DistributedDataParallel(model.to(torch.bfloat16))
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        options = {"mesh": init_device_mesh("cpu", (dist.get_world_size(),)),
+                   "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}
+        for block in model.blocks:
+            fully_shard(block, **options)
+        fully_shard(model, **options)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True, **ADAM)
+
+    def step(x, y):
+        loss = model(x, y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    return step
+
+
+def with_deepspeed(model):
+    import deepspeed
+    config = {"train_micro_batch_size_per_gpu": BATCH, "gradient_accumulation_steps": 1,
+              "gradient_clipping": 1.0, "bf16": {"enabled": True}, "steps_per_print": 10**9,
+              "optimizer": {"type": "AdamW", "params": ADAM},
+              "zero_optimization": {"stage": int(MODE[-1])}}
+    engine = deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                                  config=config)[0]
+
+    def step(x, y):
+        loss = engine(x, y)
+        engine.backward(loss)
+        engine.step()
+        return loss
+
+    return step
+
+
+def memory_most():
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+
+
+def main():
+    if MODE.startswith("zero"):
+        import deepspeed
+        deepspeed.init_distributed(dist_backend="gloo")
+    else:
+        dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    rank, losses, taken = dist.get_rank(), [], []
+    model = GPT()
+    count = sum(p.numel() for p in model.parameters())
+    step = (with_deepspeed if MODE.startswith("zero") else with_torch)(model)
+    for s in range(WARM + STEPS):
+        x, y = batch(s, rank)
+        dist.barrier()
+        start = time.perf_counter()
+        losses.append(float(step(x, y).detach()))
+        seconds = torch.tensor([time.perf_counter() - start])
+        dist.all_reduce(seconds, dist.ReduceOp.MAX)
+        if s >= WARM:
+            taken.append(float(seconds))
+    most = torch.tensor([memory_most()])
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    if rank == 0:
+        print(f"{MODE} {statistics.median(taken):.4f} {min(taken):.4f} {max(taken):.4f} "
+              f"{float(most):.0f} {losses[0]:.4f} {losses[-1]:.4f} {count}", flush=True)
+    dist.barrier()
+    os._exit(0)  # some ways of ending abort in gloo's threads
+
+
+main()

@@ -1,0 +1,101 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A training step of build/gpt2 beside DDP, FSDP2 and DeepSpeed, two ranks with a
+# thread each, in turn: tests/bench/train.sh BUILD PYTHON [MODEL... (d6)]
+# ROUNDS=3 STEPS=7 of each round and side, MODES='ddp zero3': some peers. Prints
+# NAME_peer, NAME_ours (medians of the rounds' medians, seconds, with the range),
+# NAME_ratio = peer / ours, and the most memory of a rank.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:?the build folder} python=${2:?a Python with torch and deepspeed}
+shift 2
+[ $# -gt 0 ] || set -- d6
+rounds=${ROUNDS:-3} steps=${STEPS:-7} warm=2
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+export OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 MASTER_ADDR=127.0.0.1
+export GLOO_SOCKET_IFNAME=lo PATH=${python%/*}:$PATH
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+[ "$(id -u)" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+# Which of ours stands beside a peer: what is sharded is the same.
+ours_of() {
+    case $1 in
+    ddp | zero0) echo 0 ;;
+    zero1) echo 1 ;;
+    zero2) echo 2 ;;
+    *) echo 3 ;;
+    esac
+}
+
+# Both append to a file: seconds, MiB.
+run_peer() { # mode, layers, channels, file
+    local line
+    line=$(timeout 600 "$python" -m torch.distributed.run --nproc-per-node 2 --master-port \
+        $((20000 + RANDOM % 9000)) tests/bench/train.py "$1" "$2" "$3" "$steps" \
+        2>"$scratch/err" | grep "^$1 ")
+    [ -n "$line" ] || {
+        echo "$1 failed: $(tail -n 3 "$scratch/err")" >&2
+        return 1
+    }
+    # What it trains must learn: the last loss is below the first.
+    awk '{ exit !($7 < $6) }' <<<"$line" || echo "# $1 does not learn: $line"
+    awk '{ print $2, $5 }' <<<"$line" >>"$4"
+}
+
+run_ours() { # stage, model, file
+    local memory
+    timeout 600 mpirun -q -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 --threads 1 \
+        --stage "$1" --steps $((warm + steps)) --sample 0 --log "$scratch/log.csv" \
+        >"$scratch/out" 2>"$scratch/err" || {
+        echo "gpt2 --stage $1 failed: $(tail -n 3 "$scratch/err")" >&2
+        return 1
+    }
+    memory=$(awk '/memory \(VmHWM\)/ { m = $(NF - 1); if ($NF == "GiB") m *= 1024
+        if (m > most) most = m } END { print most }' "$scratch/out")
+    awk -F, -v warm="$warm" -v memory="$memory" '
+        NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_ms") column = i; next }
+        NR > 1 + warm { taken[++n] = $column / 1000 }
+        END { for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) if (taken[j] < taken[i]) {
+                  t = taken[i]; taken[i] = taken[j]; taken[j] = t }
+              if (n) print taken[int((n + 1) / 2)], memory }' "$scratch/log.csv" >>"$3"
+}
+
+# "median least most MiB" of a file.
+summary() {
+    sort -n "$1" | awk '{ t[NR] = $1; if ($2 > m) m = $2 }
+        END { if (NR) print t[int((NR + 1) / 2)], t[1], t[NR], m; else exit 1 }'
+}
+
+compare() { # mode, model
+    local stage name="train_$2_$1" peer ours
+    stage=$(ours_of "$1")
+    peer=$(summary "$scratch/$2.$1") && ours=$(summary "$scratch/$2.stage$stage") || return
+    awk -v name="$name" -v stage="$stage" -v peer="$peer" -v ours="$ours" 'BEGIN {
+        split(peer, p); split(ours, o)
+        printf "%s_peer %.4g s (%.3g-%.3g), %d MiB\n", name, p[1], p[2], p[3], p[4]
+        printf "%s_ours %.4g s (%.3g-%.3g), %d MiB, stage %d\n", name, o[1], o[2], o[3], o[4], stage
+        printf "%s_ratio %.3f\n", name, p[1] / o[1] }'
+}
+
+read -ra modes <<<"${MODES:-ddp fsdp2 zero0 zero1 zero2 zero3}"
+status=0
+for model in "$@"; do
+    case $model in
+    d4) shape="4 256" ;;
+    d6) shape="6 384" ;;
+    d12) shape="12 768" ;;
+    *) echo "The shape of model $model is not known here. Give d4, d6 or d12." >&2 && exit 2 ;;
+    esac
+    read -r layers channels <<<"$shape"
+    for ((round = 0; round < rounds; round++)); do
+        for stage in 0 1 2 3; do
+            run_ours "$stage" "$model" "$scratch/$model.stage$stage" || status=1
+        done
+        for mode in "${modes[@]}"; do
+            run_peer "$mode" "$layers" "$channels" "$scratch/$model.$mode" || status=1
+        done
+    done
+    for mode in "${modes[@]}"; do compare "$mode" "$model" || status=1; done
+done
+exit $status
