@@ -389,11 +389,11 @@ bench() {
         2>"$scratch/err" </dev/null
     verdict $? "bench comm on two ranks failed: $(cat "$scratch/err")"
     has '^# 2 ranks' "bench comm on two ranks"
+    three_lines ours/limit comm_gather_1M comm_reduce_1M
     timeout "$limit" "${launcher[@]}" -q -n 2 "$zero" bench fixed --quick >"$scratch/out" \
         2>"$scratch/err" </dev/null
     verdict $? "bench fixed on two ranks failed: $(cat "$scratch/err")"
     has '^# stage 3, 2 ranks' "bench fixed on two ranks"
-    three_lines ours/limit comm_gather_1M comm_reduce_1M
 }
 
 # ------------------------------------------------------------------------ help
