@@ -47,8 +47,8 @@ include tests/probe.mk
 OPT ?= -O3 -g
 CFLAGS ?= $(OPT)
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-# Bits: no contraction into FMA. Speed: sqrtf may be vectorised.
-EXACT := -ffp-contract=off -fno-math-errno
+# Bits: no contraction into FMA. Speed: neither errno of sqrtf nor traps keep a loop from vectors.
+EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
 DEFS := $(foreach p,MPI URING DNNL XXHASH VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
