@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/gpt2/matmul.h"
+#include "examples/gpt2/matmul_kind.h"
+#include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 #include "include/zero.h"
 #include "tests/support/suite.h"
@@ -46,21 +47,33 @@ START_TEST(exp_and_log)
 }
 END_TEST
 
-/* Each way to store operands, at sizes around the tiles', against a sum in double. */
+/* A stored matrix with gaps between rows, and nothing behind the last. */
+static size_t stored(int rows, int cols, int ld)
+{
+    return (size_t)(rows - 1) * (size_t)ld + (size_t)cols;
+}
+
+static const enum zero_dtype dtypes[] = {ZERO_FP32, ZERO_BF16, ZERO_FP16};
+
+/* Each way to multiply and to store operands, at sizes around those of pieces
+ * and panels, against a sum in double. */
 START_TEST(products)
 {
-    static const int sizes[][3] = {{1, 1, 1}, {3, 17, 5}, {40, 64, 33}, {130, 20, 257}};
-    static const enum zero_dtype dtypes[] = {ZERO_FP32, ZERO_BF16, ZERO_FP16};
-    enum zero_dtype dtype = dtypes[_i / 4];
+    static const int sizes[][3] = {
+        {1, 1, 1}, {3, 17, 5}, {40, 64, 33}, {130, 20, 257}, {261, 9, 520}};
+    const struct matmul_kind *kind = _i < 12 ? matmul_packed() : matmul_dnnl();
+    enum zero_dtype dtype = dtypes[_i % 12 / 4];
     bool ta = _i & 1, tb = _i & 2;
-    matmul_thread_init();
-    for (size_t size = 0; size < 4; size++) {
+    kind->thread_init();
+    for (size_t size = 0; size < sizeof(sizes) / sizeof(*sizes); size++) {
         int m = sizes[size][0], n = sizes[size][1], k = sizes[size][2], gap = 3;
         int lda = (ta ? m : k) + gap, ldb = (tb ? k : n) + gap, ldc = n + gap;
-        size_t an = (size_t)(lda * (ta ? k : m)), bn = (size_t)(ldb * (tb ? n : k));
+        size_t an = ta ? stored(k, m, lda) : stored(m, k, lda);
+        size_t bn = tb ? stored(n, k, ldb) : stored(k, n, ldb);
+        size_t bytes = (size_t)operand_bytes(dtype);
         float *a = zeros(an, 4), *b = zeros(bn, 4), *c = zeros((size_t)(m * ldc), 4);
-        void *ao = zeros(an, 4), *bo = zeros(bn, 4);
-        void *scratch = zeros((size_t)matmul_scratch(dtype, m, n, k) + 1, 1);
+        void *ao = zeros(an, bytes), *bo = zeros(bn, bytes);
+        void *scratch = zeros((size_t)kind->scratch(dtype, m, n, k) + 1, 1);
         for (size_t i = 0; i < an; i++)
             a[i] = (float)((int)(mix(i) % 255) - 127);
         for (size_t i = 0; i < bn; i++)
@@ -68,8 +81,8 @@ START_TEST(products)
         operand_store(dtype, ao, 0, (int64_t)an, a);
         operand_store(dtype, bo, 0, (int64_t)bn, b);
         struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
-        matmul(&p, false, c, ldc, scratch);
-        matmul(&p, true, c, ldc, scratch);
+        kind->multiply(&p, false, c, ldc, scratch);
+        kind->multiply(&p, true, c, ldc, scratch);
         for (int i = 0; i < m; i++)
             for (int j = 0; j < n; j++) { /* small integers: exact */
                 double sum = 0;
@@ -83,6 +96,34 @@ START_TEST(products)
                 ck_assert(c[i * ldc + j] == 0.0f);
         free(a), free(b), free(c), free(ao), free(bo), free(scratch);
     }
+}
+END_TEST
+
+/* Vectors give the bits of the plain loops. */
+START_TEST(pieces_agree)
+{
+    enum zero_dtype dtype = dtypes[_i / 4];
+    bool ta = _i & 1, tb = _i & 2;
+    int m = 265, n = 50, k = 535, lda = ta ? m : k, ldb = tb ? k : n;
+    float *a = zeros((size_t)(m * k), 4), *b = zeros((size_t)(k * n), 4);
+    float *c[2];
+    for (int i = 0; i < m * k; i++)
+        a[i] = (float)((int)(mix((uint64_t)i) >> 40) - (1 << 23)) * 1e-6f;
+    for (int i = 0; i < k * n; i++)
+        b[i] = (float)((int)(mix((uint64_t)i) >> 41) - (1 << 22)) * 1e-6f;
+    void *ao = zeros((size_t)(m * k), 4), *bo = zeros((size_t)(k * n), 4);
+    void *scratch = zeros((size_t)matmul_packed()->scratch(dtype, m, n, k), 1);
+    operand_store(dtype, ao, 0, (int64_t)m * k, a);
+    operand_store(dtype, bo, 0, (int64_t)k * n, b);
+    struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
+    for (int plain = 0; plain < 2; plain++) {
+        const struct pieces *pieces = plain ? &pieces_plain : pieces_avx2();
+        c[plain] = zeros((size_t)(m * n), 4);
+        packed_multiply(pieces, &p, false, c[plain], n, scratch);
+        packed_multiply(pieces, &p, true, c[plain], n, scratch);
+    }
+    ck_assert_mem_eq(c[0], c[1], (size_t)(m * n) * sizeof(float));
+    free(a), free(b), free(c[0]), free(c[1]), free(ao), free(bo), free(scratch);
 }
 END_TEST
 
@@ -182,7 +223,9 @@ int main(void)
     TCase *t = tcase_create("numbers");
     printf("products by %s\n", matmul_backend());
     tcase_add_test(t, exp_and_log);
-    tcase_add_loop_test(t, products, 0, 12);
+    tcase_add_loop_test(t, products, 0, matmul_dnnl() ? 24 : 12);
+    if (pieces_avx2())
+        tcase_add_loop_test(t, pieces_agree, 0, 12);
     tcase_add_test(t, counted);
     tcase_add_test(t, half_widens);
     tcase_add_test(t, half_rounds);

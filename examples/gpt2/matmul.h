@@ -3,7 +3,8 @@
  * Matrix products: one single-threaded product, and a large one cut into tiles
  * of fixed size, a task each. The summed dimension is never cut, so the bits
  * do not depend on the number of threads. All matrices are row-major. By
- * oneDNN, or by plain loops in a build without it; the two round differently.
+ * oneDNN where the CPU has AVX-512 and the build oneDNN, else by our own packed
+ * panels, the same bits on every CPU; the two round differently.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_H
 #define EXAMPLES_GPT2_MATMUL_H
@@ -26,11 +27,11 @@ struct matmul {
     int ldb;
 };
 
-/* "oneDNN", "oneDNN, bf16 widened to fp32" or "plain loops". */
+/* "oneDNN", "packed panels, AVX2" and so on. */
 const char *matmul_backend(void);
 
-/* Keeps oneDNN's OpenMP to the calling thread alone, and its memory with the
- * process: in each thread that multiplies, before its first product. */
+/* In each thread that multiplies, before its first product: keeps oneDNN's
+ * OpenMP to the calling thread alone, and its memory with the process. */
 void matmul_thread_init(void);
 
 /* Whether the address space has room for what oneDNN takes on its own account:
