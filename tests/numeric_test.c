@@ -199,6 +199,42 @@ START_TEST(half_rounds)
 }
 END_TEST
 
+enum { TILED_ROWS = 3 * TILE + 5, TILED_COLS = 5 * TILE + 9, TILED_SUM = 33 };
+
+static void tile_keep(void *to, const struct tile *tile)
+{
+    ck_assert(tile->rows <= TILE && tile->cols <= TILE && tile->row % TILE == 0);
+    memset(tile->spare, 0, 2 * TILE * sizeof(float));
+    for (int r = 0; r < tile->rows; r++)
+        row_add(tile->cols, tile_line(tile, r),
+                (float *)to + (tile->row + r) * TILED_COLS + tile->col);
+}
+
+/* In tiles, each finished once, whatever the number of threads. */
+START_TEST(tiles)
+{
+    int m = TILED_ROWS, n = TILED_COLS, k = TILED_SUM;
+    char error[200];
+    float *a = zeros((size_t)(m * k), 4), *b = zeros((size_t)(k * n), 4);
+    float *whole = zeros((size_t)(m * n), 4), *c = zeros((size_t)(m * n), 4);
+    for (int i = 0; i < m * k; i++)
+        a[i] = (float)(mix((uint64_t)i) % 255); /* exact */
+    for (int i = 0; i < k * n; i++)
+        b[i] = (float)(mix((uint64_t)i) % 255); /* exact */
+    void *scratch = zeros((size_t)matmul_scratch(ZERO_FP32, m, n, k), 1);
+    struct matmul p = {ZERO_FP32, false, false, m, n, k, a, k, b, n};
+    struct workers *workers = workers_create(_i, matmul_tiles_scratch(ZERO_FP32, k),
+                                             matmul_thread_init, error, sizeof(error));
+    ck_assert_ptr_nonnull(workers);
+    matmul_thread_init();
+    matmul(&p, false, whole, n, scratch);
+    matmul_tiles(workers, &p, tile_keep, c);
+    ck_assert_mem_eq(whole, c, (size_t)(m * n) * sizeof(float));
+    workers_destroy(workers);
+    free(a), free(b), free(c), free(whole), free(scratch);
+}
+END_TEST
+
 /* What products have done is counted, what measures their speed is not. */
 START_TEST(counted)
 {
@@ -226,6 +262,7 @@ int main(void)
     tcase_add_loop_test(t, products, 0, matmul_dnnl() ? 24 : 12);
     if (pieces_avx2())
         tcase_add_loop_test(t, pieces_agree, 0, 12);
+    tcase_add_loop_test(t, tiles, 1, 5);
     tcase_add_test(t, counted);
     tcase_add_test(t, half_widens);
     tcase_add_test(t, half_rounds);

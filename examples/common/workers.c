@@ -107,6 +107,11 @@ void workers_run(struct workers *w, workers_task_fn *task, void *arg, int64_t ta
     pthread_mutex_unlock(&w->lock);
 }
 
+int workers_threads(const struct workers *w)
+{
+    return w->threads;
+}
+
 static int helpers_start(struct workers *w)
 {
     for (int i = 0; i < w->threads - 1; i++) {

@@ -23,6 +23,8 @@ struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(
                                size_t error_size);
 void workers_destroy(struct workers *w); /* NULL is fine */
 
+int workers_threads(const struct workers *w);
+
 /* Runs all tasks; returns when all have ended. One caller at a time. */
 void workers_run(struct workers *w, workers_task_fn *task, void *arg, int64_t tasks);
 

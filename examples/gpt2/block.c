@@ -21,7 +21,7 @@ static void tile_to_gelu(void *arg, const struct tile *tile)
     tile_add_bias(t, tile);
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = (int64_t)(tile->row + r) * t->width + tile->col;
-        float *values = tile->values + r * tile->cols;
+        float *values = tile_line(tile, r);
         operand_store(t->dtype, t->to, at, tile->cols, values);
         row_gelu(tile->cols, values, values);
         operand_store(t->dtype, g->active, at, tile->cols, values);
@@ -44,7 +44,7 @@ static void tile_gelu_backward(void *arg, const struct tile *tile)
     float *sum = g->c->partial + (int64_t)(tile->row / TILE) * width + tile->col;
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = (int64_t)(tile->row + r) * width + tile->col;
-        float *values = tile->values + r * tile->cols;
+        float *values = tile_line(tile, r);
         row_gelu_backward(tile->cols, operand_view(dtype, g->wide, at, tile->cols, tile->spare),
                           values);
         operand_store(dtype, g->dwide, at, tile->cols, values);

@@ -61,7 +61,7 @@ static void tile_to_sums(void *arg, const struct tile *tile)
 {
     const struct head_task *h = arg;
     for (int r = 0; r < tile->rows; r++) {
-        float *logits = tile->values + r * tile->cols;
+        float *logits = tile_line(tile, r);
         int row = tile->row + r, target = h->targets[row] - tile->col;
         float *sums = h->room->tiles + ((int64_t)row * h->across + tile->col / TILE) * 2;
         if (target >= 0 && target < tile->cols)
@@ -109,7 +109,7 @@ static void tile_to_dlogits(void *arg, const struct tile *tile)
 {
     const struct head_task *h = arg;
     for (int r = 0; r < tile->rows; r++) {
-        float *logits = tile->values + r * tile->cols;
+        float *logits = tile_line(tile, r);
         int row = tile->row + r, target = h->targets[row] - h->first - tile->col;
         row_exp(tile->cols, logits, 1.0f, h->room->lse[row], logits);
         if (target >= 0 && target < tile->cols)

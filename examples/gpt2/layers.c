@@ -288,7 +288,7 @@ void tile_add_bias(const struct tile_target *target, const struct tile *tile)
     const float *bias = operand_view(target->dtype, target->bias, tile->col, tile->cols,
                                      tile->spare);
     for (int r = 0; r < tile->rows; r++)
-        row_add(tile->cols, bias, tile->values + r * tile->cols);
+        row_add(tile->cols, bias, tile_line(tile, r));
 }
 
 /* Where row r of a tile lies in its tensor. */
@@ -302,8 +302,7 @@ void tile_to_operand(void *arg, const struct tile *tile)
     const struct tile_target *t = arg;
     tile_add_bias(t, tile);
     for (int r = 0; r < tile->rows; r++)
-        operand_store(t->dtype, t->to, tile_at(t, tile, r), tile->cols,
-                      tile->values + r * tile->cols);
+        operand_store(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
 }
 
 void tile_to_float(void *arg, const struct tile *tile)
@@ -311,7 +310,7 @@ void tile_to_float(void *arg, const struct tile *tile)
     const struct tile_target *t = arg;
     tile_add_bias(t, tile);
     for (int r = 0; r < tile->rows; r++) {
-        float *values = tile->values + r * tile->cols;
+        float *values = tile_line(tile, r);
         if (t->residual)
             row_add(tile->cols, t->residual + tile_at(t, tile, r), values);
         operand_store(ZERO_FP32, t->to, tile_at(t, tile, r), tile->cols, values);
@@ -322,6 +321,5 @@ void tile_to_gradient(void *arg, const struct tile *tile)
 {
     const struct tile_target *t = arg;
     for (int r = 0; r < tile->rows; r++)
-        operand_add(t->dtype, t->to, tile_at(t, tile, r), tile->cols,
-                    tile->values + r * tile->cols);
+        operand_add(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
 }

@@ -98,44 +98,85 @@ double matmul_peak(enum zero_dtype dtype)
 
 /* ------------------------------------------------------- a product in tiles */
 
+/* A task is a group of neighbouring tiles, computed as one product and finished one by one. */
 struct tiles {
     const struct matmul *product;
-    int across; /* tiles in a row of tiles */
+    int down, across; /* tiles of a group */
+    int groups_across;
     tile_finish_fn *finish;
     void *arg;
 };
 
-static void tile_task(void *arg, int64_t index, void *scratch)
+enum { TASKS_PER_THREAD = 4 }; /* at least, where there are so many tiles */
+
+static int parts(int whole, int part)
+{
+    return (whole + part - 1) / part;
+}
+
+static int part_at(int whole, int first, int part)
+{
+    return whole - first < part ? whole - first : part;
+}
+
+static void group_finish(const struct tiles *t, const struct tile *group)
+{
+    for (int row = 0; row < group->rows; row += TILE)
+        for (int col = 0; col < group->cols; col += TILE) {
+            struct tile tile = *group;
+            tile.row += row;
+            tile.col += col;
+            tile.rows = part_at(group->rows, row, TILE);
+            tile.cols = part_at(group->cols, col, TILE);
+            tile.values = tile_line(group, row) + col;
+            t->finish(t->arg, &tile);
+        }
+}
+
+static int64_t group_bytes(int down, int across)
+{
+    return (int64_t)down * across * TILE * TILE * (int64_t)sizeof(float);
+}
+
+static void group_task(void *arg, int64_t index, void *scratch)
 {
     const struct tiles *t = arg;
     struct matmul p = *t->product;
-    struct tile tile = {.row = (int)(index / t->across) * TILE,
-                        .col = (int)(index % t->across) * TILE};
+    struct tile group = {.row = (int)(index / t->groups_across) * t->down * TILE,
+                         .col = (int)(index % t->groups_across) * t->across * TILE};
     struct carve carve = {scratch, 0};
 
-    tile.rows = p.m - tile.row < TILE ? p.m - tile.row : TILE;
-    tile.cols = p.n - tile.col < TILE ? p.n - tile.col : TILE;
-    tile.values = carve_take(&carve, TILE * TILE * sizeof(float));
-    tile.spare = carve_take(&carve, 2 * TILE * sizeof(float));
-    p.a = operand_at(p.dtype, p.a, p.ta ? tile.row : (int64_t)tile.row * p.lda);
-    p.b = operand_at(p.dtype, p.b, p.tb ? (int64_t)tile.col * p.ldb : tile.col);
-    p.m = tile.rows;
-    p.n = tile.cols;
-    matmul(&p, false, tile.values, tile.cols, (char *)scratch + carve.used);
-    t->finish(t->arg, &tile);
+    group.rows = part_at(p.m, group.row, t->down * TILE);
+    group.cols = group.ld = part_at(p.n, group.col, t->across * TILE);
+    group.values = carve_take(&carve, group_bytes(t->down, t->across));
+    group.spare = carve_take(&carve, 2 * TILE * sizeof(float));
+    p.a = operand_at(p.dtype, p.a, p.ta ? group.row : (int64_t)group.row * p.lda);
+    p.b = operand_at(p.dtype, p.b, p.tb ? (int64_t)group.col * p.ldb : group.col);
+    p.m = group.rows;
+    p.n = group.cols;
+    matmul(&p, false, group.values, group.ld, (char *)scratch + carve.used);
+    group_finish(t, &group);
 }
 
 void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_fn *finish,
                   void *arg)
 {
-    int down = (p->m + TILE - 1) / TILE, across = (p->n + TILE - 1) / TILE;
-    struct tiles t = {p, across, finish, arg};
+    struct tiles t = {p, kind()->down, kind()->across, 0, finish, arg};
+    int rows = parts(p->m, TILE), cols = parts(p->n, TILE);
+    int enough = workers_threads(workers) > 1 ? TASKS_PER_THREAD * workers_threads(workers) : 1;
     assert(p->m >= 1 && p->n >= 1 && p->k >= 1);
-    workers_run(workers, tile_task, &t, (int64_t)down * across);
+    while (t.down * t.across > 1 && parts(rows, t.down) * parts(cols, t.across) < enough)
+        if (t.down >= t.across)
+            t.down /= 2;
+        else
+            t.across /= 2;
+    t.groups_across = parts(cols, t.across);
+    workers_run(workers, group_task, &t, (int64_t)parts(rows, t.down) * t.groups_across);
 }
 
 int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
 {
-    return (int64_t)(TILE * TILE + 2 * TILE) * (int64_t)sizeof(float) +
-           matmul_scratch(dtype, TILE, TILE, k);
+    const struct matmul_kind *best = kind();
+    return group_bytes(best->down, best->across) + 2 * TILE * (int64_t)sizeof(float) +
+           matmul_scratch(dtype, best->down * TILE, best->across * TILE, k);
 }

@@ -62,9 +62,15 @@ double matmul_peak(enum zero_dtype dtype);
 struct tile {
     int row, col;   /* of the product */
     int rows, cols; /* <= TILE */
-    float *values;  /* (rows, cols); the finisher may change them */
-    float *spare;   /* (2, TILE), for the finisher */
+    float *values;  /* (rows, cols), rows ld apart; the finisher may change them */
+    int ld;
+    float *spare; /* (2, TILE), for the finisher */
 };
+
+static inline float *tile_line(const struct tile *tile, int row)
+{
+    return tile->values + (int64_t)row * tile->ld;
+}
 
 /* Stores a finished tile; on any thread, once per tile. */
 typedef void tile_finish_fn(void *arg, const struct tile *tile);

@@ -119,8 +119,8 @@ static void dnnl_multiply(const struct matmul *p, bool add, float *c, int ldc, v
 
 const struct matmul_kind *matmul_dnnl(void)
 {
-    static const struct matmul_kind kind = {dnnl_name, dnnl_thread_init, THREAD_BYTES, dnnl_scratch,
-                                            dnnl_multiply};
+    static const struct matmul_kind kind = {dnnl_name, dnnl_thread_init, THREAD_BYTES, 1,
+                                            1,         dnnl_scratch,     dnnl_multiply};
     return &kind;
 }
 

@@ -9,6 +9,7 @@ struct matmul_kind {
     const char *(*name)(void);
     void (*thread_init)(void);
     int64_t thread_bytes; /* address space it takes on its own account, per thread and once */
+    int down, across;     /* tiles in one task, where there are enough */
     int64_t (*scratch)(enum zero_dtype dtype, int m, int n, int k);
     void (*multiply)(const struct matmul *p, bool add, float *c, int ldc, void *scratch);
 };

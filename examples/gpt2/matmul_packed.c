@@ -14,6 +14,10 @@
 #define DEPTH 256               /* of the sum: a stripe of B is 16 KiB */
 #define ROWS  (43 * PIECE_ROWS) /* of A at a time: 258 KiB, and a tile's 256 fit */
 
+/* Tiles of one task, 3 MiB of memory: the more, the less often an operand is packed. */
+#define GROUP_DOWN   2
+#define GROUP_ACROSS 4
+
 static int stripes(int n, int width)
 {
     return (n + width - 1) / width;
@@ -165,7 +169,7 @@ static void multiply(const struct matmul *p, bool add, float *c, int ldc, void *
 
 const struct matmul_kind *matmul_packed(void)
 {
-    static const struct matmul_kind kind = {packed_name, packed_thread_init, 0, packed_scratch,
-                                            multiply};
+    static const struct matmul_kind kind = {packed_name,  packed_thread_init, 0,       GROUP_DOWN,
+                                            GROUP_ACROSS, packed_scratch,     multiply};
     return &kind;
 }
