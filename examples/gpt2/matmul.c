@@ -107,6 +107,8 @@ struct tiles {
     void *arg;
 };
 
+#define GAP 16 /* floats between lines of a group, which otherwise are all of one cache set */
+
 enum { TASKS_PER_THREAD = 4 }; /* at least, where there are so many tiles */
 
 static int parts(int whole, int part)
@@ -135,7 +137,7 @@ static void group_finish(const struct tiles *t, const struct tile *group)
 
 static int64_t group_bytes(int down, int across)
 {
-    return (int64_t)down * across * TILE * TILE * (int64_t)sizeof(float);
+    return (int64_t)down * TILE * (across * TILE + GAP) * (int64_t)sizeof(float);
 }
 
 static void group_task(void *arg, int64_t index, void *scratch)
@@ -147,7 +149,8 @@ static void group_task(void *arg, int64_t index, void *scratch)
     struct carve carve = {scratch, 0};
 
     group.rows = part_at(p.m, group.row, t->down * TILE);
-    group.cols = group.ld = part_at(p.n, group.col, t->across * TILE);
+    group.cols = part_at(p.n, group.col, t->across * TILE);
+    group.ld = group.cols + GAP;
     group.values = carve_take(&carve, group_bytes(t->down, t->across));
     group.spare = carve_take(&carve, 2 * TILE * sizeof(float));
     p.a = operand_at(p.dtype, p.a, p.ta ? group.row : (int64_t)group.row * p.lda);

@@ -16,9 +16,16 @@
 #define AVX2   __attribute__((target("avx2,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline, target("avx2,fma,f16c")))
 #define WIDTH  8
+#define LINE   16 /* elements: a cache line, or half of one */
 #define REACH  32 /* rows of pages that the first TLB has room for */
 
 /* -------------------------------------------------------------------- packing */
+
+/* What will be needed next: rows are short, and too many at once for the CPU to foresee. */
+INLINE void fetch(enum zero_dtype dtype, const void *from, int64_t at)
+{
+    _mm_prefetch((const char *)from + at * operand_bytes(dtype), _MM_HINT_T0);
+}
 
 /* WIDTH stored elements from position at on. */
 INLINE __m256 load8(enum zero_dtype dtype, const void *from, int64_t at)
@@ -93,6 +100,8 @@ INLINE void stripe_turn(enum zero_dtype dtype, const struct panel *s, int64_t at
 #pragma GCC unroll 8
             for (int i = 0; i < WIDTH; i++) {
                 int64_t row = at + (int64_t)(g + i) * s->ld + k;
+                if (k % LINE == 0)
+                    fetch(dtype, s->from, row + (int64_t)width * s->ld);
                 if (g + i >= count)
                     r[i] = _mm256_setzero_ps();
                 else
@@ -122,6 +131,8 @@ INLINE void stripe_copy(enum zero_dtype dtype, const struct panel *s, int first,
                         int end, float *out)
 {
     int count = s->count - first;
+    for (int i = k; i < end; i++)
+        fetch(dtype, s->from, (int64_t)(i + REACH) * s->ld + first);
     for (; k < end; k++) {
         int64_t at = (int64_t)k * s->ld + first;
         float *to = out + (int64_t)k * width;
