@@ -99,6 +99,11 @@ START_TEST(products)
 }
 END_TEST
 
+static const struct pieces *pieces_vector(void)
+{
+    return pieces_avx2() ? pieces_avx2() : pieces_neon();
+}
+
 /* Vectors give the bits of the plain loops. */
 START_TEST(pieces_agree)
 {
@@ -117,7 +122,7 @@ START_TEST(pieces_agree)
     operand_store(dtype, bo, 0, (int64_t)k * n, b);
     struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
     for (int plain = 0; plain < 2; plain++) {
-        const struct pieces *pieces = plain ? &pieces_plain : pieces_avx2();
+        const struct pieces *pieces = plain ? &pieces_plain : pieces_vector();
         c[plain] = zeros((size_t)(m * n), 4);
         packed_multiply(pieces, &p, false, c[plain], n, scratch);
         packed_multiply(pieces, &p, true, c[plain], n, scratch);
@@ -260,7 +265,7 @@ int main(void)
     printf("products by %s\n", matmul_backend());
     tcase_add_test(t, exp_and_log);
     tcase_add_loop_test(t, products, 0, matmul_dnnl() ? 24 : 12);
-    if (pieces_avx2())
+    if (pieces_vector())
         tcase_add_loop_test(t, pieces_agree, 0, 12);
     tcase_add_loop_test(t, tiles, 1, 5);
     tcase_add_test(t, counted);

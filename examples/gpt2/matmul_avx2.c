@@ -214,7 +214,7 @@ AVX2 static void piece_multiply(int k, const float *a, const float *b, bool add,
     }
 }
 
-static const struct pieces avx2 = {pack_a, pack_b, piece_multiply};
+static const struct pieces avx2 = {"packed panels, AVX2", pack_a, pack_b, piece_multiply};
 
 const struct pieces *pieces_avx2(void)
 {

@@ -25,27 +25,35 @@ static int stripes(int n, int width)
 
 /* ---------------------------------------------------------------- plain pieces */
 
-static void panel_pack(const struct panel *s, int width, float *out)
+/* One stripe, a stored row at a time. What is not there stays zero. */
+static void stripe_pack(const struct panel *s, int first, int width, float *out)
 {
-    for (int first = 0; first < s->count; first += width)
-        for (int k = 0; k < s->k; k++, out += width)
-            for (int i = 0; i < width; i++) {
-                int row = s->along ? first + i : k, col = s->along ? k : first + i;
-                out[i] = 0;
-                if (first + i < s->count)
-                    out[i] =
-                        *operand_view(s->dtype, s->from, (int64_t)row * s->ld + col, 1, out + i);
-            }
+    float row[DEPTH];
+    int count = s->count - first < width ? s->count - first : width;
+    memset(out, 0, (size_t)s->k * (size_t)width * sizeof(float));
+    for (int k = 0; !s->along && k < s->k; k++) {
+        int64_t at = (int64_t)k * s->ld + first;
+        memcpy(out + (int64_t)k * width, operand_view(s->dtype, s->from, at, count, row),
+               (size_t)count * sizeof(float));
+    }
+    for (int i = 0; s->along && i < count; i++) {
+        int64_t at = (int64_t)(first + i) * s->ld;
+        const float *in = operand_view(s->dtype, s->from, at, s->k, row);
+        for (int k = 0; k < s->k; k++)
+            out[(int64_t)k * width + i] = in[k];
+    }
 }
 
-static void plain_pack_a(const struct panel *panel, float *out)
+void plain_pack_a(const struct panel *panel, float *out)
 {
-    panel_pack(panel, PIECE_ROWS, out);
+    for (int first = 0; first < panel->count; first += PIECE_ROWS)
+        stripe_pack(panel, first, PIECE_ROWS, out + (int64_t)first * panel->k);
 }
 
-static void plain_pack_b(const struct panel *panel, float *out)
+void plain_pack_b(const struct panel *panel, float *out)
 {
-    panel_pack(panel, PIECE_COLS, out);
+    for (int first = 0; first < panel->count; first += PIECE_COLS)
+        stripe_pack(panel, first, PIECE_COLS, out + (int64_t)first * panel->k);
 }
 
 static void plain_multiply(int k, const float *a, const float *b, bool add, float *c, int ldc)
@@ -61,7 +69,8 @@ static void plain_multiply(int k, const float *a, const float *b, bool add, floa
     }
 }
 
-const struct pieces pieces_plain = {plain_pack_a, plain_pack_b, plain_multiply};
+const struct pieces pieces_plain = {"packed panels, plain", plain_pack_a, plain_pack_b,
+                                    plain_multiply};
 
 /* ------------------------------------------------------------------- a product */
 
@@ -149,13 +158,13 @@ void packed_multiply(const struct pieces *pieces, const struct matmul *p, bool a
 
 static const struct pieces *pieces_here(void)
 {
-    const struct pieces *vectors = pieces_avx2();
+    const struct pieces *vectors = pieces_avx2() ? pieces_avx2() : pieces_neon();
     return vectors ? vectors : &pieces_plain;
 }
 
 static const char *packed_name(void)
 {
-    return pieces_avx2() ? "packed panels, AVX2" : "packed panels, plain";
+    return pieces_here()->name;
 }
 
 static void packed_thread_init(void)

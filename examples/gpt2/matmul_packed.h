@@ -25,6 +25,7 @@ struct panel {
 };
 
 struct pieces {
+    const char *name;
     /* Stripes of PIECE_ROWS rows (pack_a) or PIECE_COLS columns (pack_b): each k outermost,
      * padded with zeros, k * width from the next. May write PACK_BEYOND floats past the last. */
     void (*pack_a)(const struct panel *panel, float *out);
@@ -37,6 +38,11 @@ struct pieces {
 
 extern const struct pieces pieces_plain;
 const struct pieces *pieces_avx2(void); /* NULL: not on this CPU */
+const struct pieces *pieces_neon(void); /* the same */
+
+/* Of pieces_plain, for sets that pack no faster. */
+void plain_pack_a(const struct panel *panel, float *out);
+void plain_pack_b(const struct panel *panel, float *out);
 
 void packed_multiply(const struct pieces *pieces, const struct matmul *p, bool add, float *c,
                      int ldc, void *scratch);

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Packed products with NEON: a piece takes 24 of its 32 registers. Panels are
+ * packed by the plain loops, which the compiler makes vectors of.
+ */
+#include "examples/gpt2/matmul_packed.h"
+
+#include <stddef.h>
+
+#ifdef __aarch64__
+
+#include <arm_neon.h>
+
+#define WIDTH  4
+#define ACROSS (PIECE_COLS / WIDTH)
+
+static void piece_multiply(int k, const float *a, const float *b, bool add, float *c, int ldc)
+{
+    float32x4_t s[PIECE_ROWS][ACROSS];
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            s[i][j] = add ? vld1q_f32(c + (int64_t)i * ldc + j * WIDTH) : vdupq_n_f32(0);
+    for (int p = 0; p < k; p++, a += PIECE_ROWS, b += PIECE_COLS) {
+#pragma GCC unroll 6
+        for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < ACROSS; j++)
+                s[i][j] = vfmaq_n_f32(s[i][j], vld1q_f32(b + j * WIDTH), a[i]);
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            vst1q_f32(c + (int64_t)i * ldc + j * WIDTH, s[i][j]);
+}
+
+const struct pieces *pieces_neon(void)
+{
+    static const struct pieces neon = {"packed panels, NEON", plain_pack_a, plain_pack_b,
+                                       piece_multiply};
+    return &neon;
+}
+
+#else
+
+const struct pieces *pieces_neon(void)
+{
+    return NULL;
+}
+
+#endif
