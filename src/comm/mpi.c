@@ -460,6 +460,25 @@ static void *launch_main(void *arg)
     return NULL;
 }
 
+#ifdef __GLIBC__
+/* A start that was given up goes on in its thread, and what libraries do at a process's end
+ * would pull the ground from under it: the end comes before that, behind all that the
+ * program does at its exit. */
+static void leave(int status, void *arg)
+{
+    (void)arg;
+    if (!atomic_load(&given_up))
+        return;
+    fflush(NULL);
+    _exit(status);
+}
+
+__attribute__((constructor)) static void leave_at_exit(void)
+{
+    on_exit(leave, NULL);
+}
+#endif
+
 static int not_started(int seconds, struct error *error)
 {
     return error_set(error, ZERO_ERR_DEADLINE,
