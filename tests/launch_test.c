@@ -33,6 +33,28 @@ static int rank_main(void)
     return told ? REFUSED : 1;
 }
 
+/* A rank whose launcher is of another kind of MPI: it would train alone. */
+static int alone_main(void)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    int status = comm_default_create(&comm, &error);
+    puts(error.text);
+    bool told = status == ZERO_ERR_UNSUPPORTED && !comm &&
+                !strncmp(error.text, "This job has 3 ranks (PMI_SIZE is set)", 38);
+    return told ? REFUSED : 1;
+}
+
+START_TEST(a_launcher_of_another_mpi_is_named)
+{
+    char command[600];
+    snprintf(command, sizeof(command), "PMI_SIZE=3 timeout 50 %s alone", program);
+    int status = system(command);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == REFUSED, "status %x",
+                  (unsigned)status);
+}
+END_TEST
+
 START_TEST(a_rank_that_never_comes_is_not_waited_for)
 {
     const char *mpirun = getenv("MPIRUN");
@@ -68,11 +90,12 @@ END_TEST
 int main(int argc, char **argv)
 {
     if (argc > 1)
-        return rank_main();
+        return strcmp(argv[1], "alone") ? rank_main() : alone_main();
     snprintf(program, sizeof(program), "%s", argv[0]);
     Suite *suite = suite_create("launch");
     TCase *tests = tcase_create("launch");
     tcase_add_loop_test(tests, a_rank_that_never_comes_is_not_waited_for, 0, 2);
+    tcase_add_test(tests, a_launcher_of_another_mpi_is_named);
     tcase_add_test(tests, a_thread_that_cannot_be_made_is_named);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
