@@ -142,7 +142,7 @@ static void end(struct rank *r, int status)
     pthread_mutex_unlock(&t->lock);
 }
 
-static struct zero *signalled;
+static struct zero *_Atomic signalled;
 
 static void on_signal(int number)
 {
@@ -438,8 +438,11 @@ static bool never_read(void *arg, const struct latch_op *op)
 START_TEST(a_disk_that_does_not_answer_is_named)
 {
     struct zero_param p = {.name = "a", .ndim = 1, .shape = {1 << 12}};
-    const struct zero_config config = {.size = sizeof(config), .stage = 3, .offload = ZERO_NVME,
-                                       .chunk = 1 << 10, .deadline_seconds = 1,
+    const struct zero_config config = {.size = sizeof(config),
+                                       .stage = 3,
+                                       .offload = ZERO_NVME,
+                                       .chunk = 1 << 10,
+                                       .deadline_seconds = 1,
                                        .log_level = ZERO_LOG_SILENT};
     atomic_bool hangs = false;
     struct latch latch = {.withheld = never_read, .arg = &hangs};
@@ -451,7 +454,8 @@ START_TEST(a_disk_that_does_not_answer_is_named)
     ck_assert_int_eq(zero_digest(z, &digest), ZERO_ERR_IO);
     const char *text = zero_last_error(z);
     ck_assert_msg(matches(text, "^Reading optimizer state, chunk [0-3]: the disk has not answered "
-                                "for 10 s\\. File in .*\\. Look for what holds it up"), "%s", text);
+                                "for 10 s\\. File in .*\\. Look for what holds it up"),
+                  "%s", text);
     zero_destroy(z);
 }
 END_TEST
