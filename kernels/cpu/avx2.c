@@ -9,8 +9,9 @@
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
 
-#define VECTOR __m256
-#define LANES  8
+#define VECTOR       __m256
+#define LANES        8
+#define VECTOR_PAIRS /* packing works on two registers */
 
 static inline VECTOR vector_load(const float *in)
 {

@@ -50,12 +50,6 @@ static inline void bf16_store(uint16_t *out, VECTOR x)
     store16(out, _mm512_mask_mov_epi32(rounded, vector_nans(x), _mm512_set1_epi32(BF16_NAN)));
 }
 
-static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
-{
-    bf16_store(out, a);
-    bf16_store(out + LANES, b);
-}
-
 static inline VECTOR bf16_widen(const uint16_t *in)
 {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)in));
@@ -74,18 +68,6 @@ static inline VECTOR split_load(const uint16_t *weight, const int16_t *remainder
     __m512i upper = _mm512_castps_si512(bf16_widen(weight));
     __m512i lower = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)remainder));
     return _mm512_castsi512_ps(_mm512_add_epi32(upper, lower));
-}
-
-static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)
-{
-    split_store(weight, remainder, a);
-    split_store(weight + LANES, remainder + LANES, b);
-}
-
-static inline void split_load2(const uint16_t *weight, const int16_t *remainder, VECTOR out[2])
-{
-    out[0] = split_load(weight, remainder);
-    out[1] = split_load(weight + LANES, remainder + LANES);
 }
 
 /* Unlike the CPU's bf16 conversion these keep denormals. */

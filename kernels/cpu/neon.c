@@ -46,12 +46,6 @@ static inline void bf16_store(uint16_t *out, VECTOR x)
     vst1_u16(out, vbsl_u16(numbers, vshrn_n_u32(bits, 16), vdup_n_u16(BF16_NAN)));
 }
 
-static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
-{
-    bf16_store(out, a);
-    bf16_store(out + LANES, b);
-}
-
 static inline VECTOR bf16_widen(const uint16_t *in)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(in), 16));
@@ -68,18 +62,6 @@ static inline VECTOR split_load(const uint16_t *weight, const int16_t *remainder
 {
     int32x4_t upper = vreinterpretq_s32_f32(bf16_widen(weight));
     return vreinterpretq_f32_s32(vaddw_s16(upper, vld1_s16(remainder)));
-}
-
-static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)
-{
-    split_store(weight, remainder, a);
-    split_store(weight + LANES, remainder + LANES, b);
-}
-
-static inline void split_load2(const uint16_t *weight, const int16_t *remainder, VECTOR out[2])
-{
-    out[0] = split_load(weight, remainder);
-    out[1] = split_load(weight + LANES, remainder + LANES);
 }
 
 static inline void fp16_store(uint16_t *out, VECTOR x)

@@ -5,10 +5,13 @@
  *
  *   VECTOR, LANES                   a register of fp32, on which + - * / work
  *   vector_load/store/set/sqrt      unaligned; all lanes equal; correctly rounded
- *   bf16_widen, bf16_store2         LANES bf16 to fp32; 2 * LANES fp32, rounded
+ *   bf16_store, bf16_widen          LANES bf16, rounded from or widened to fp32
  *   fp16_store, fp16_widen          LANES fp16, rounded from or widened to fp32
- *   split_store2, split_load2       2 * LANES masters as weight and remainder
+ *   split_store, split_load         LANES masters as weight and remainder
  *   block_square                    the squares of a block's registers, as kernels.h adds them
+ *
+ * With VECTOR_PAIRS defined bf16_store2, split_store2 and split_load2, of two registers,
+ * are its own in place of bf16_store, split_store and split_load.
  *
  * No fused multiply-add, no approximate reciprocals; tails go through the
  * scalar element.
@@ -23,6 +26,28 @@
 
 #define INLINE  static inline __attribute__((always_inline))
 #define VECTORS (KERNELS_BLOCK / LANES) /* registers of one block */
+
+/* ---- two registers, one by one */
+
+#ifndef VECTOR_PAIRS
+static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
+{
+    bf16_store(out, a);
+    bf16_store(out + LANES, b);
+}
+
+static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)
+{
+    split_store(weight, remainder, a);
+    split_store(weight + LANES, remainder + LANES, b);
+}
+
+static inline void split_load2(const uint16_t *weight, const int16_t *remainder, VECTOR out[2])
+{
+    out[0] = split_load(weight, remainder);
+    out[1] = split_load(weight + LANES, remainder + LANES);
+}
+#endif
 
 /* ---- 16-bit formats */
 
