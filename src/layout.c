@@ -2,6 +2,7 @@
 /* Checks tensor descriptions and lays them out. Touches no data. */
 #include "src/layout.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,18 +202,17 @@ void layout_destroy(struct layout *l)
  * given. Of a function of the program's own even the address may differ. */
 static uint64_t fill_hash(const struct tensor *t)
 {
-    const struct zero_normal *normal = t->fill_arg;
-    uint32_t bits[2] = {0};
-    if (t->fill == zero_fill_constant && t->fill_arg) {
-        memcpy(bits, t->fill_arg, sizeof(*bits));
-        return random_mix(2 + ((uint64_t)bits[0] << 8));
-    }
-    if (t->fill != zero_fill_normal || !normal)
-        return t->fill != NULL;
-    memcpy(&bits[0], &normal->mean, sizeof(*bits));
-    memcpy(&bits[1], &normal->std, sizeof(*bits));
-    uint64_t hash = random_mix(3 + ((uint64_t)bits[0] << 8) + ((uint64_t)bits[1] << 32));
-    return random_mix(random_mix(hash ^ normal->seed) ^ normal->stream);
+    uint64_t words[3] = {0}, hash = t->fill != NULL;
+    size_t bytes = t->fill == zero_fill_normal     ? sizeof(struct zero_normal)
+                   : t->fill == zero_fill_constant ? sizeof(float)
+                                                   : 0;
+    static_assert(sizeof(struct zero_normal) == sizeof(words), "without padding");
+    if (t->fill_arg)
+        memcpy(words, t->fill_arg, bytes);
+    hash += bytes;
+    for (int i = 0; i < 3; i++)
+        hash = random_mix(hash ^ words[i]);
+    return hash;
 }
 
 uint64_t layout_hash(const struct layout *l)
