@@ -85,13 +85,11 @@ static int series_add(struct io_file *file, const struct io_engine *e, enum io_m
     return 0;
 }
 
-/* The fastest limit, all of them in turn; the file and the disk are warm then. Which
- * it was here says nothing of the rounds that follow, so luck does not make a limit. */
-static int limit_find(const struct bench *b, struct io_file *file, enum io_mode mode,
-                      const struct io_engine **best)
+int io_limit_find(struct io_file *file, enum io_mode mode, int rounds,
+                  const struct io_engine **best)
 {
     static struct series tried[ENGINES_MAX];
-    int count, rounds = b->quick ? 1 : b->full ? 5 : 2, first = 0;
+    int count, first = 0;
     const struct io_engine *limits = io_limits(&count);
     assert(count <= ENGINES_MAX);
     memset(tried, 0, sizeof(tried));
@@ -132,7 +130,7 @@ static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mo
     int rounds = b->quick ? 1 : b->full ? 25 : 9;
     memset(&limit, 0, sizeof(limit));
     memset(ours, 0, sizeof(ours));
-    if (limit_find(b, file, mode, &best))
+    if (io_limit_find(file, mode, b->quick ? 1 : b->full ? 5 : 2, &best))
         return -1;
     for (int r = 0; r < rounds; r++) {
         if (r > 0 && !b->full && clock_now() - b->started > until)

@@ -79,4 +79,10 @@ bool io_fio(const struct io_file *file, enum io_mode mode, struct io_speed *spee
 /* The engines of the limit; count takes how many there are. */
 const struct io_engine *io_limits(int *count);
 
+/* The fastest of them, after so many rounds of all in turn; the file and the disk are warm
+ * then. Which it was says nothing of the rounds that follow, so luck does not make a limit.
+ * 0, or -1 with file->error. */
+int io_limit_find(struct io_file *file, enum io_mode mode, int rounds,
+                  const struct io_engine **best);
+
 #endif

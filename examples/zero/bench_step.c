@@ -18,7 +18,7 @@
 #include "include/zero.h"
 #include "offload/memory.h"
 
-enum { CHECKED = 1 << 18, UNITS = 16, LIMITS_MAX = 16, WARM_SECONDS = 15 };
+enum { CHECKED = 1 << 18, UNITS = 16, WARM_SECONDS = 15 };
 
 struct model {
     struct zero *z;
@@ -147,7 +147,8 @@ static int check(const struct bench *b)
 /* ----------------------------------------------------------------- measure */
 
 struct series {
-    struct samples limit[LIMITS_MAX], seconds, bytes, other;
+    const struct io_engine *best;
+    struct samples limit, seconds, bytes, other;
 };
 
 static int64_t moved(const struct zero_stats *s)
@@ -179,15 +180,11 @@ static int step_once(struct model *m, double *seconds, double *bytes)
 /* other: the model beside the plain one, or NULL. */
 static int round_run(struct model *m, struct model *other, struct io_file *file, struct series *s)
 {
-    int count;
     double seconds = 0, bytes = 0, same = 0;
-    const struct io_engine *limits = io_limits(&count);
-    for (int i = 0; i < count; i++) {
-        struct io_speed speed;
-        if (io_measure(file, &limits[i], IO_MIXED, &speed))
-            return tool_fail("%s", file->error);
-        samples_add(&s->limit[i], speed.bytes_per_second);
-    }
+    struct io_speed speed;
+    if (io_measure(file, s->best, IO_MIXED, &speed))
+        return tool_fail("%s", file->error);
+    samples_add(&s->limit, speed.bytes_per_second);
     if (step_once(m, &seconds, &bytes))
         return 1;
     samples_add(&s->seconds, seconds);
@@ -225,22 +222,16 @@ static void print(const struct bench *b, const struct model *m, const struct ser
 {
     struct zero_stats stats;
     char name[64];
-    int count, best = 0;
-    const struct io_engine *limits = io_limits(&count);
-    for (int i = 1; i < count; i++)
-        if (samples_median(&s->limit[i]) > samples_median(&s->limit[best]))
-            best = i;
+    double limit = samples_median(&s->limit);
     if (zero_stats(m->z, &stats) == ZERO_OK)
         bench_note("ring %s in %s (%s), %d threads; %s moved in the time of a step, which plans %s",
                    stats.ring, stats.nvme_path, stats.nvme_type, stats.threads,
                    in_bytes((int64_t)samples_median(&s->bytes)).text,
                    in_bytes(stats.plan.read_bytes + stats.plan.written_bytes).text);
     bench_note("limit: %.4g GB/s read and written together by %s, blocks of %s, %d at once",
-               1e-9 * samples_median(&s->limit[best]), limits[best].name,
-               in_bytes(limits[best].block).text, limits[best].depth);
+               1e-9 * limit, s->best->name, in_bytes(s->best->block).text, s->best->depth);
     name_of(b, false, name, sizeof(name));
-    bench_seconds(name, samples_median(&s->bytes) / samples_median(&s->limit[best]),
-                  samples_median(&s->seconds));
+    bench_seconds(name, samples_median(&s->bytes) / limit, samples_median(&s->seconds));
     print_predicted(b, &stats, name, samples_median(&s->seconds));
     if (s->other.count == 0)
         return;
@@ -252,14 +243,17 @@ static void print(const struct bench *b, const struct model *m, const struct ser
 static int measure(const struct bench *b, struct model *m, struct model *other,
                    struct io_file *file)
 {
-    static struct series s;
+    struct series s = {0};
+    const struct io_engine *best;
     int rounds = b->quick ? 1 : b->full ? 15 : 7;
-    memset(&s, 0, sizeof(s));
+    if (io_limit_find(file, IO_MIXED, b->quick ? 1 : 2, &best))
+        return tool_fail("%s", file->error);
+    s.best = best;
     for (int r = 0; r <= rounds && !(r > 0 && bench_over(b)); r++) {
         if (round_run(m, other, file, &s))
             return 1;
         if (r == 0 && (b->full || clock_now() - b->started < WARM_SECONDS))
-            memset(&s, 0, sizeof(s)); /* it warmed up; where it took long, it counts */
+            s = (struct series){.best = best}; /* it warmed up; where it took long, it counts */
         else if (r == 0)
             break;
     }
