@@ -11,8 +11,7 @@ build=${1:?the build folder} python=${2:?a Python with torch and deepspeed}
 shift 2
 [ $# -gt 0 ] || set -- d6
 rounds=${ROUNDS:-3} steps=${STEPS:-7} warm=2
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
+. tests/bench/rows.sh
 export OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 MASTER_ADDR=127.0.0.1
 export GLOO_SOCKET_IFNAME=lo PATH=${python%/*}:$PATH
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
@@ -45,20 +44,16 @@ run_peer() { # mode, layers, channels, file
 
 run_ours() { # stage, model, file
     local memory
-    timeout 600 mpirun -q -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 --threads 1 \
-        --stage "$1" --steps $((warm + steps)) --sample 0 --log "$scratch/log.csv" \
+    timeout 600 "${launcher[@]}" -q -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
+        --threads 1 --stage "$1" --steps $((warm + steps)) --sample 0 --log "$scratch/log.csv" \
         >"$scratch/out" 2>"$scratch/err" || {
         echo "gpt2 --stage $1 failed: $(tail -n 3 "$scratch/err")" >&2
         return 1
     }
     memory=$(awk '/memory \(VmHWM\)/ { m = $(NF - 1); if ($NF == "GiB") m *= 1024
         if (m > most) most = m } END { print most }' "$scratch/out")
-    awk -F, -v warm="$warm" -v memory="$memory" '
-        NR == 1 { for (i = 1; i <= NF; i++) if ($i == "step_ms") column = i; next }
-        NR > 1 + warm { taken[++n] = $column / 1000 }
-        END { for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) if (taken[j] < taken[i]) {
-                  t = taken[i]; taken[i] = taken[j]; taken[j] = t }
-              if (n) print taken[int((n + 1) / 2)], memory }' "$scratch/log.csv" >>"$3"
+    echo "$(column step_ms "$scratch/log.csv" | tail -n +$((1 + warm)) | median)e-3 $memory" \
+        >>"$3"
 }
 
 # "median least most MiB" of a file.
