@@ -433,13 +433,14 @@ START_TEST(each_transfer_fails)
     ck_assert_msg(!good.out[0].status, "%s", good.out[0].text);
     int rank = 1 - _i, all = good.spoil[rank].reads + good.spoil[rank].writes;
     ck_assert_int_gt(all, 40);
-    for (int at = 1; at <= all; at++) {
+    int tried = 0;
+    for (int at = 1; at <= all; at += suite_short() ? 6 : 1, tried++) {
         int times = 1 + at % 5 / 4;
         struct job j = run(&like, SPOIL_FAIL, rank, at, times);
         ck_assert_int_eq(j.spoil[rank].hits, times);
         expect_recovered(&j, &good, rank, times);
     }
-    printf("%d transfers of rank %d, each failed\n", all, rank);
+    printf("%d of %d transfers of rank %d, each failed\n", tried, all, rank);
 }
 END_TEST
 
@@ -639,7 +640,7 @@ int main(void)
     TCase *c = tcase_create("pages");
     tcase_set_timeout(c, 120);
     tcase_add_checked_fixture(c, make_folders, remove_folders);
-    tcase_add_loop_test(c, damage_is_found, 0, SETTINGS);
+    tcase_add_loop_test(c, damage_is_found, 0, suite_short() ? 3 : SETTINGS);
     tcase_add_test(c, damage_is_silent_unasked);
     tcase_add_test(c, the_page_is_named);
     tcase_add_test(c, no_checksums_in_this_build);
