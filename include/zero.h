@@ -488,7 +488,8 @@ ZERO_API int zero_plan_make(const struct zero_param *params, int count,
 
 /* What the drives of .nvme_path can do together, in bytes per second. */
 struct zero_probe {
-    double read, write;   /* 0: not known */
+    double read, write;   /* alone; 0: not known */
+    double both;          /* half of it read and half written, at once */
     char nvme_path[1024]; /* the folders that were meant: .nvme_path, or its default */
 };
 
@@ -536,8 +537,8 @@ struct zero_stats {
     bool nvme_direct;                  /* O_DIRECT is in use */
     bool ring_registered;              /* buffers are registered with io_uring */
     int ring_block, ring_depth;        /* bytes of an operation, operations under way at once */
-    double probe_read, probe_write;    /* bytes per second that a probe of the folders measured; 0:
-                                          none did */
+    /* bytes per second that a probe of the folders measured, as in struct zero_probe; 0: none */
+    double probe_read, probe_write, probe_both;
     int numa_nodes, numa_mine; /* of the machine (0: it does not say); that have this rank's CPUs */
     int64_t huge_bytes;        /* of the host arena in huge pages, when created */
 };

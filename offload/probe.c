@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The measurement: for each point of the grid requests of one block each, more
- * of them than the depth, read and then written in turn through the same ring
- * that the engine uses, from huge pages. Points are visited twice, and the
+ * of them than the depth, read, then written, then both in turn, through the same
+ * ring that the engine uses, from huge pages. Points are visited twice, and the
  * better of both counts: others may use the drive.
  */
 #include "offload/probe.h"
@@ -66,13 +66,16 @@ static int ring_make(struct bench *b, int block, int depth, struct error *error)
     return ring_posix_create(&b->ring, &options, error);
 }
 
-static void request_queue(struct bench *b, struct ring_request *r, bool write)
+enum way { READS, WRITES, BOTH };
+
+static void request_queue(struct bench *b, struct ring_request *r, enum way way)
 {
     int64_t bytes = b->ring->block;
     if (b->next + bytes > b->spill.bytes)
         b->next = 0;
+    bool odd = b->next / bytes % 2 != 0;
     *r = (struct ring_request){.files = &b->spill.stripes,
-                               .write = write,
+                               .write = way == WRITES || (way == BOTH && odd),
                                .buffer = b->arena.base + b->next % MEMORY, /* shared: no matter */
                                .bytes = bytes,
                                .offset = b->next};
@@ -82,7 +85,7 @@ static void request_queue(struct bench *b, struct ring_request *r, bool write)
 
 /* Moves blocks until the time is up, and waits for all of them. Bytes per
  * second, or 0 with error set. */
-static double rate(struct bench *b, bool write, int64_t bytes_max, double seconds,
+static double rate(struct bench *b, enum way way, int64_t bytes_max, double seconds,
                    struct error *error)
 {
     struct ring_request *done[REQUESTS];
@@ -90,7 +93,7 @@ static double rate(struct bench *b, bool write, int64_t bytes_max, double second
     int out = 0, count = b->ring->depth + 4;
     double begin = now();
     for (; out < count && asked < bytes_max; out++, asked += b->ring->block)
-        request_queue(b, &b->request[out], write);
+        request_queue(b, &b->request[out], way);
     b->ring->ops->submit(b->ring, error);
     while (out > 0) {
         struct pollfd event = {b->event_fd, POLLIN, 0};
@@ -104,7 +107,7 @@ static double rate(struct bench *b, bool write, int64_t bytes_max, double second
             if (done[i]->error.status)
                 error_set(error, ZERO_ERR_IO, "%s", done[i]->error.text);
             else if (!error->status && asked < bytes_max && now() - begin < seconds) {
-                request_queue(b, done[i], write);
+                request_queue(b, done[i], way);
                 asked += done[i]->bytes;
                 out++;
             }
@@ -115,23 +118,18 @@ static double rate(struct bench *b, bool write, int64_t bytes_max, double second
     return error->status ? 0 : (double)moved / (now() - begin);
 }
 
-/* Both directions at one point; keeps the better of what is there and this. */
+/* One point in all ways; keeps the better of what is there and this. */
 static int point_measure(struct bench *b, struct probe *point, double seconds, struct error *error)
 {
     if (ring_make(b, point->block, point->depth, error))
         return error->status;
-    double read = rate(b, false, INT64_MAX, seconds / 2, error);
-    double write = error->status ? 0 : rate(b, true, INT64_MAX, seconds / 2, error);
-    point->read = read > point->read ? read : point->read;
-    point->write = write > point->write ? write : point->write;
+    double *kept[] = {[READS] = &point->read, [WRITES] = &point->write, [BOTH] = &point->both};
+    for (enum way way = READS; way <= BOTH && !error->status; way++) {
+        double found = rate(b, way, INT64_MAX, seconds / 3, error);
+        *kept[way] = found > *kept[way] ? found : *kept[way];
+    }
     b->ring->ops->destroy(b->ring);
     return error->status;
-}
-
-/* Bytes per second of an update, which reads and writes the same bytes. */
-static double both(const struct probe *p)
-{
-    return p->read > 0 && p->write > 0 ? 2 / (1 / p->read + 1 / p->write) : 0;
 }
 
 int probe_choose(const struct probe *points, int count)
@@ -139,11 +137,11 @@ int probe_choose(const struct probe *points, int count)
     double best = 0;
     int chosen = 0;
     for (int i = 0; i < count; i++)
-        best = both(&points[i]) > best ? both(&points[i]) : best;
+        best = points[i].both > best ? points[i].both : best;
     int64_t least = INT64_MAX;
     for (int i = 0; i < count; i++) {
         int64_t bytes = (int64_t)points[i].block * points[i].depth;
-        if (both(&points[i]) >= 0.97 * best && bytes < least) {
+        if (points[i].both >= 0.97 * best && bytes < least) {
             least = bytes;
             chosen = i;
         }
@@ -160,7 +158,7 @@ static int file_write(struct bench *b, double seconds, struct error *error)
     int64_t step = PROBE_FILE / 8, written = 0, whole = b->spill.bytes;
     double begin = now();
     while (written < whole && (written == 0 || now() - begin < seconds) && !error->status) {
-        rate(b, true, step, 1e9, error); /* goes on where the last one ended */
+        rate(b, WRITES, step, 1e9, error); /* goes on where the last one ended */
         written += step;
     }
     b->spill.bytes = written;
@@ -258,6 +256,7 @@ static void folders_join(struct probe *probe, struct spill_paths *paths, const s
         probe->block = found[i].block > probe->block ? found[i].block : probe->block;
         probe->read += found[i].read / share;
         probe->write += found[i].write / share;
+        probe->both += found[i].both / share;
         depth += (double)found[i].depth / share;
     }
     probe->depth = depth < RING_DEPTH_MAX ? (int)(depth + 0.5) : RING_DEPTH_MAX;
@@ -284,7 +283,7 @@ void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
             known = probe_load(&found[i], key[i]);
         if (!known && keyed && (when == PROBE_NOW || share))
             known = folder_measure(&found[i], paths->path[i], key[i], when);
-        paths->weight[i] = known ? both(&found[i]) : 0;
+        paths->weight[i] = known ? found[i].both : 0;
         all &= known;
     }
     if (when != PROBE_NEVER && all)

@@ -16,11 +16,12 @@
 
 #define PROBE_FILE  ((int64_t)256 << 20) /* bytes that are written and read */
 #define PROBE_ALONE (4 * PROBE_FILE)     /* one folder that holds less is not worth the time */
-#define PROBE_KEY  512
+#define PROBE_KEY   512
 
 struct probe {
     int block, depth;   /* the smallest within 3 % of the best */
     double read, write; /* bytes per second with these; 0: not measured */
+    double both;        /* half of them read, half written, at once: an update's */
 };
 
 /* Measures for about seconds (0: the default, 2), at most twice as long where

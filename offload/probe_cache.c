@@ -16,7 +16,8 @@
 #include "offload/probe.h"
 #include "offload/probe_cache.h"
 
-#define FORMAT "libzero io 1\n%s\nblock %d depth %d read %" PRId64 " write %" PRId64 "\nend\n"
+#define NUMBERS(d) "block %d depth %d read %" d " write %" d " both %" d
+#define FORMAT     "libzero io 2\n%s\n" NUMBERS(PRId64) "\nend\n"
 
 /* ------------------------------------------------------------------- the key */
 
@@ -101,7 +102,8 @@ static bool cache_path(char *path, size_t size, const char *key)
 static bool probe_is_sound(const struct probe *p)
 {
     return p->block >= SPILL_ALIGN && p->block <= RING_BLOCK_MAX && p->block % SPILL_ALIGN == 0 &&
-           p->depth >= 1 && p->depth <= RING_DEPTH_MAX && p->read >= 1 && p->write >= 1;
+           p->depth >= 1 && p->depth <= RING_DEPTH_MAX && p->read >= 1 && p->write >= 1 &&
+           p->both >= 1;
 }
 
 bool probe_load(struct probe *probe, const char *key)
@@ -121,15 +123,16 @@ bool probe_load(struct probe *probe, const char *key)
     text[length] = '\0';
 
     struct probe p = {0};
-    int64_t reads, writes;
+    int64_t reads, writes, both;
     const char *numbers = strstr(text, "\nblock ");
-    if (numbers == NULL || sscanf(numbers, " block %d depth %d read %" SCNd64 " write %" SCNd64,
-                                  &p.block, &p.depth, &reads, &writes) != 4)
+    if (numbers == NULL ||
+        sscanf(numbers, " " NUMBERS(SCNd64), &p.block, &p.depth, &reads, &writes, &both) != 5)
         return false;
     p.read = (double)reads;
     p.write = (double)writes;
+    p.both = (double)both;
     /* What is written from it is what was read, so all of it is there. */
-    snprintf(again, sizeof(again), FORMAT, key, p.block, p.depth, reads, writes);
+    snprintf(again, sizeof(again), FORMAT, key, p.block, p.depth, reads, writes, both);
     if (!probe_is_sound(&p) || strcmp(again, text) != 0)
         return false;
     *probe = p;
@@ -156,8 +159,9 @@ bool probe_store(const struct probe *probe, const char *key)
     int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
         return false;
-    bool written = dprintf(fd, FORMAT, key, probe->block, probe->depth,
-                           (int64_t)llround(probe->read), (int64_t)llround(probe->write)) > 0;
+    bool written =
+        dprintf(fd, FORMAT, key, probe->block, probe->depth, (int64_t)llround(probe->read),
+                (int64_t)llround(probe->write), (int64_t)llround(probe->both)) > 0;
     written &= close(fd) == 0;
     if (written && rename(temporary, path) == 0)
         return true;

@@ -237,7 +237,7 @@ int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
              !spill_paths_split(&paths, set.nvme_path, &error))
         probe_paths(&found, &paths, 0, PROBE_CACHED); /* of no bytes: nothing is measured */
     if (!error.status) {
-        *probe = (struct zero_probe){.read = found.read, .write = found.write};
+        *probe = (struct zero_probe){.read = found.read, .write = found.write, .both = found.both};
         memcpy(probe->nvme_path, set.nvme_path, sizeof(set.nvme_path));
     }
     if (text && text_size)
@@ -288,6 +288,7 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .ring_depth = ring ? ring->depth : 0,
         .probe_read = z->probe.read,
         .probe_write = z->probe.write,
+        .probe_both = z->probe.both,
         .files_seconds = 1e-9 * (double)counted(&z->files.busy_ns),
         .numa_nodes = z->numa.nodes,
         .numa_mine = z->numa.mine,

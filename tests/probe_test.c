@@ -67,21 +67,23 @@ static void cache_file(char *path, size_t size, const char *end)
 START_TEST(choice_is_the_smallest_near_the_best)
 {
     struct probe p[] = {
-        {1 << 20, 16, 4.00e9, 4.00e9}, {1 << 20, 8, 3.95e9, 3.95e9}, /* within 3 % */
-        {1 << 20, 4, 3.80e9, 3.80e9},                                /* 5 % off */
-        {256 << 10, 8, 9.00e9, 1.0e9},                               /* fast one way only */
-        {4 << 20, 8, 4.05e9, 4.00e9},  {256 << 10, 1, 0, 0},         /* not measured */
+        {1 << 20, 16, 4.00e9, 4.00e9, 4.00e9},  /* deeper */
+        {1 << 20, 8, 3.95e9, 3.95e9, 3.95e9},   /* within 3 % */
+        {1 << 20, 4, 3.80e9, 3.80e9, 3.80e9},   /* 5 % off */
+        {256 << 10, 8, 9.00e9, 9.00e9, 3.00e9}, /* fast one way at a time */
+        {4 << 20, 8, 4.05e9, 4.00e9, 4.02e9},   /* larger */
+        {256 << 10, 1, 0, 0, 0},                /* not measured */
     };
     ck_assert_int_eq(probe_choose(p, 6), 1);
     ck_assert_int_eq(probe_choose(p + 2, 2), 0);
-    p[5].read = p[5].write = 5e9;
+    p[5].both = 5e9;
     ck_assert_int_eq(probe_choose(p, 6), 5);
 }
 END_TEST
 
 /* ---------------------------------------------------------------- the cache */
 
-static const struct probe sound = {512 << 10, 12, 3.2e9, 1.5e9};
+static const struct probe sound = {512 << 10, 12, 3.2e9, 1.5e9, 2.5e9};
 
 START_TEST(cache_keeps)
 {
@@ -91,6 +93,7 @@ START_TEST(cache_keeps)
     ck_assert(probe_load(&p, KEY));
     ck_assert(p.block == sound.block && p.depth == sound.depth);
     ck_assert(p.read > 3.19e9 && p.read < 3.21e9 && p.write > 1.49e9 && p.write < 1.51e9);
+    ck_assert(p.both > 2.49e9 && p.both < 2.51e9);
     ck_assert(!probe_load(&p, KEY " "));
     struct probe other = sound;
     other.depth = 5;
@@ -137,7 +140,7 @@ static void rewrite(const char *path, const char *text, size_t length)
 START_TEST(cache_corrupt)
 {
     char path[512], text[600];
-    struct probe p, untouched = {7, 7, 7, 7};
+    struct probe p, untouched = {7, 7, 7, 7, 7};
     ck_assert(probe_store(&sound, KEY));
     cache_file(path, sizeof(path), "");
     FILE *file = fopen(path, "re");
@@ -157,21 +160,22 @@ START_TEST(cache_corrupt)
         ck_assert_msg(!probe_load(&p, KEY), "at %zu", i);
     }
     static const char *const wrong[] = {
-        "block 0 depth 8 read 5 write 5",       "block 1000 depth 8 read 5 write 5",
-        "block 8388608 depth 8 read 5 write 5", "block 4096 depth 0 read 5 write 5",
-        "block 4096 depth 33 read 5 write 5",   "block 4096 depth 8 read 0 write 5",
-        "block 4096 depth 8 read 5 write -5",   "block 4096 depth 8 read 5 write 5 ",
+        "block 0 depth 8 read 5 write 5 both 5",       "block 1000 depth 8 read 5 write 5 both 5",
+        "block 8388608 depth 8 read 5 write 5 both 5", "block 4096 depth 0 read 5 write 5 both 5",
+        "block 4096 depth 33 read 5 write 5 both 5",   "block 4096 depth 8 read 0 write 5 both 5",
+        "block 4096 depth 8 read 5 write -5 both 5",   "block 4096 depth 8 read 5 write 5 both 0",
+        "block 4096 depth 8 read 5 write 5",           "block 4096 depth 8 read 5 write 5 both 5 ",
     };
-    for (int i = 0; i < 8; i++) {
-        int n = snprintf(text, sizeof(text), "libzero io 1\n%s\n%s\nend\n", KEY, wrong[i]);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        int n = snprintf(text, sizeof(text), "libzero io 2\n%s\n%s\nend\n", KEY, wrong[i]);
         rewrite(path, text, (size_t)n);
         ck_assert_msg(!probe_load(&p, KEY), "%s", wrong[i]);
     }
     int n = snprintf(text, sizeof(text),
-                     "libzero io %d\n%s\nblock 4096 depth 8 read 5 write 5\nend\n", 1, KEY);
+                     "libzero io %d\n%s\nblock 4096 depth 8 read 5 write 5 both 5\nend\n", 2, KEY);
     rewrite(path, text, (size_t)n);
     ck_assert(probe_load(&p, KEY)); /* what the others differ from */
-    text[11] = '2';                 /* another format */
+    text[11] = '1';                 /* another format */
     rewrite(path, text, (size_t)n);
     ck_assert(!probe_load(&p, KEY));
 }
@@ -197,7 +201,7 @@ START_TEST(cache_parallel)
     ck_assert(probe_store(&sound, KEY));
     for (int c = 0; c < 4; c++)
         if (fork() == 0) {
-            struct probe mine = {4096 * (c + 1), c + 1, 1e9, 1e9};
+            struct probe mine = {4096 * (c + 1), c + 1, 1e9, 1e9, 1e9};
             int lost = 0;
             for (int i = 0; i < 200; i++) {
                 struct probe p;
@@ -263,8 +267,9 @@ START_TEST(measures)
     ck_assert_msg(now() - begin < 20, "%g s", now() - begin);
     ck_assert(p.block >= 64 << 10 && p.block <= RING_BLOCK_MAX);
     ck_assert(p.depth >= 1 && p.depth <= RING_DEPTH_MAX);
-    ck_assert_msg(p.read > 1e6 && p.read < 1e12 && p.write > 1e6 && p.write < 1e12, "%g %g", p.read,
-                  p.write);
+    ck_assert_msg(p.read > 1e6 && p.read < 1e12 && p.write > 1e6 && p.write < 1e12 &&
+                      p.both > 1e6 && p.both < 1e12,
+                  "%g %g %g", p.read, p.write, p.both);
     char path[TREE_ROOT + 16];
     snprintf(path, sizeof(path), "%s/none", home);
     ck_assert_int_eq(probe_run(&p, path, 0.3, &error), ZERO_ERR_IO);
@@ -320,7 +325,7 @@ START_TEST(several_folders)
         return;
     }
     struct spill_paths paths = paths_of(home, tmpfs);
-    struct probe p, slow = {64 << 10, 30, 1e9, 1e9}, fast = {1 << 20, 12, 6e9, 2e9};
+    struct probe p, slow = {64 << 10, 30, 1e9, 1e9, 1e9}, fast = {1 << 20, 12, 6e9, 2e9, 3e9};
     ck_assert(probe_key(key, "", home) && probe_store(&slow, key));
     probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED); /* tmpfs is too small to measure on */
     ck_assert(p.block == RING_BLOCK && !(p.read > 0) && !(paths.weight[1] > 0));
@@ -328,6 +333,7 @@ START_TEST(several_folders)
     probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED);
     ck_assert(p.block == 1 << 20 && p.depth == RING_DEPTH_MAX);
     ck_assert(p.read > 6.9e9 && p.read < 7.1e9 && p.write > 2.9e9 && p.write < 3.1e9);
+    ck_assert(p.both > 3.9e9 && p.both < 4.1e9);
     ck_assert(paths.weight[0] > 0.99e9 && paths.weight[0] < 1.01e9);
     ck_assert(paths.weight[1] > 2.99e9 && paths.weight[1] < 3.01e9);
     umount2(tmpfs, MNT_DETACH);
@@ -376,8 +382,9 @@ START_TEST(programs_are_told)
     for (int i = 0; i < 3; i++) {
         config.nvme_path = paths[i];
         ck_assert_int_eq(zero_probe_known(&config, &p, NULL, 0), ZERO_OK);
-        ck_assert_msg(llround(p.read) == 3200000000 && llround(p.write) == 1500000000, "%d: %g %g",
-                      i, p.read, p.write);
+        ck_assert_msg(llround(p.read) == 3200000000 && llround(p.write) == 1500000000 &&
+                          llround(p.both) == 2500000000,
+                      "%d: %g %g %g", i, p.read, p.write, p.both);
         ck_assert_str_eq(p.nvme_path, paths[i] ? paths[i] : home);
     }
     ck_assert_int_eq(zero_probe_known(&config, NULL, error, sizeof(error)), ZERO_ERR_ARGUMENT);

@@ -19,25 +19,27 @@ START_TEST(update_predicted)
         const char *name;
         int64_t read, written, memory; /* bytes */
         int ranks;
-        double probe_read, probe_write, stream; /* bytes per second */
-        double seconds, disk, used;             /* expected; used: memory's */
+        double probe_read, probe_write, probe_both, stream; /* bytes per second */
+        double seconds, disk, used;                         /* expected; used: memory's */
     } rows[] = {
-        {"no files", 0, 0, 600, 1, 0, 0, 100, 6, 0, 6},
-        {"no files, drives known", 0, 0, 600, 1, 10, 10, 100, 6, 0, 6},
-        {"no files, three ranks share memory", 0, 0, 600, 3, 0, 0, 100, 18, 0, 18},
-        {"nothing known", 0, 0, 600, 1, 0, 0, 0, 0, 0, 0},
-        {"files take longer", 200, 300, 600, 1, 20, 50, 100, 16, 16, 6},
-        {"memory takes longer", 20, 30, 600, 1, 20, 50, 100, 6, 1.6, 6},
-        {"two ranks share drives", 200, 300, 600, 2, 20, 50, 100, 32, 32, 12},
-        {"only written", 0, 300, 100, 1, 20, 50, 100, 6, 6, 1},
-        {"drives not known", 200, 300, 600, 1, 0, 0, 100, 0, 0, 6},
-        {"memory not known", 200, 300, 600, 1, 20, 50, 0, 16, 16, 0},
+        {"no files", 0, 0, 600, 1, 0, 0, 0, 100, 6, 0, 6},
+        {"no files, drives known", 0, 0, 600, 1, 10, 10, 10, 100, 6, 0, 6},
+        {"no files, three ranks share memory", 0, 0, 600, 3, 0, 0, 0, 100, 18, 0, 18},
+        {"nothing known", 0, 0, 600, 1, 0, 0, 0, 0, 0, 0, 0},
+        {"files take longer", 200, 300, 600, 1, 20, 50, 32, 100, 14.5, 14.5, 6},
+        {"more read than written", 300, 200, 600, 1, 20, 50, 40, 100, 15, 15, 6},
+        {"memory takes longer", 20, 30, 600, 1, 20, 50, 32, 100, 6, 1.45, 6},
+        {"two ranks share drives", 200, 300, 600, 2, 20, 50, 32, 100, 29, 29, 12},
+        {"only written", 0, 300, 100, 1, 20, 50, 32, 100, 6, 6, 1},
+        {"drives not known", 200, 300, 600, 1, 0, 0, 0, 100, 0, 0, 6},
+        {"memory not known", 200, 300, 600, 1, 20, 50, 32, 0, 14.5, 14.5, 0},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         struct zero_plan plan = {.read_bytes = rows[i].read,
                                  .written_bytes = rows[i].written,
                                  .update_bytes = rows[i].memory};
-        struct zero_probe probe = {.read = rows[i].probe_read, .write = rows[i].probe_write};
+        struct zero_probe probe = {
+            .read = rows[i].probe_read, .write = rows[i].probe_write, .both = rows[i].probe_both};
         struct prediction p = predict_update(&plan, rows[i].ranks, &probe, rows[i].stream);
         ck_assert_msg(p.files == (rows[i].read + rows[i].written > 0), "%s", rows[i].name);
         const double got[] = {p.seconds, p.disk, p.memory},

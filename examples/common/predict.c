@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A drive that is read and written at once does both slower, by about as much as if
- * it did one after the other: so their seconds add up. */
+/* As much is read as written at once, at the rate of both; what is left of one is moved alone. */
 #include "examples/common/predict.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+double predict_files(double read, double written, const struct zero_probe *probe)
+{
+    double least = read < written ? read : written;
+    if (!(probe->read > 0 && probe->write > 0 && probe->both > 0))
+        return 0;
+    return 2 * least / probe->both + (read - least) / probe->read +
+           (written - least) / probe->write;
+}
 
 struct prediction predict_update(const struct zero_plan *plan, int local_ranks,
                                  const struct zero_probe *probe, double stream)
@@ -14,12 +22,11 @@ struct prediction predict_update(const struct zero_plan *plan, int local_ranks,
            written = (double)plan->written_bytes;
     assert(local_ranks >= 1);
     struct prediction p = {.files = read + written > 0};
-    bool known = probe->read > 0 && probe->write > 0;
-    if (p.files && known)
-        p.disk = ranks * (read / probe->read + written / probe->write);
+    if (p.files)
+        p.disk = ranks * predict_files(read, written, probe);
     if (stream > 0)
         p.memory = ranks * (double)plan->update_bytes / stream;
-    if (p.files ? known : stream > 0)
+    if (p.files ? p.disk > 0 : stream > 0)
         p.seconds = p.disk > p.memory ? p.disk : p.memory;
     return p;
 }

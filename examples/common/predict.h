@@ -16,6 +16,9 @@ struct prediction {
     bool files;     /* some are used */
 };
 
+/* Seconds that files take to read and write so many bytes; 0: their drives are not known. */
+double predict_files(double read, double written, const struct zero_probe *probe);
+
 /* local_ranks of one node update at once, on one set of drives and one memory.
  * stream: bytes per second of the node's memory; 0: not known. */
 struct prediction predict_update(const struct zero_plan *plan, int local_ranks,

@@ -38,6 +38,7 @@ enum figure_kind {
     FILES_SECONDS,
     PROBE_READ, /* this rank's share of its node's drives */
     PROBE_WRITE,
+    PROBE_BOTH,
     PROBE_MISSING,
     FIGURES,
 };
@@ -124,7 +125,8 @@ static void own_figures(const struct run *r, double *figure)
     figure[FILES_SECONDS] = b->files_seconds - a->files_seconds;
     figure[PROBE_READ] = b->probe_read / local;
     figure[PROBE_WRITE] = b->probe_write / local;
-    figure[PROBE_MISSING] = !(b->probe_read > 0 && b->probe_write > 0);
+    figure[PROBE_BOTH] = b->probe_both / local;
+    figure[PROBE_MISSING] = !(b->probe_both > 0);
 }
 
 static struct roofline_row row(const double *sum, int done, int seconds, double steps, double ranks)
@@ -155,13 +157,14 @@ static void limits_set(struct roofline *f, const double *sum, double ranks)
         limit(&f->row[ROOFLINE_NETWORK], room ? sum[COPY_RATE] : 0,
               room ? "copies in memory" : none);
     double read = sum[READ_BYTES], written = sum[WRITTEN_BYTES];
+    const struct zero_probe probe = {
+        .read = sum[PROBE_READ], .write = sum[PROBE_WRITE], .both = sum[PROBE_BOTH]};
     if (read + written <= 0)
         limit(&f->row[ROOFLINE_DISK], 0, "no files");
     else if (sum[PROBE_MISSING] > 0)
         limit(&f->row[ROOFLINE_DISK], 0, "no probe: ZERO_PROBE=1");
-    else /* one after the other, as when an update is predicted */
-        limit(&f->row[ROOFLINE_DISK],
-              (read + written) / (read / sum[PROBE_READ] + written / sum[PROBE_WRITE]),
+    else
+        limit(&f->row[ROOFLINE_DISK], (read + written) / predict_files(read, written, &probe),
               "by the probe");
 }
 

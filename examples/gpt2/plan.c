@@ -122,8 +122,8 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
         printf("  an update by itself: %.3g s (memory %.3g s at %s/s", p.seconds, p.memory,
                in_bytes((int64_t)stream).text);
     if (p.disk > 0)
-        printf(", files %.3g s at %s/s read, %s/s written, as probed earlier", p.disk,
-               in_bytes((int64_t)probe.read).text, in_bytes((int64_t)probe.write).text);
+        printf(", files %.3g s at %s/s read and written at once, as probed earlier", p.disk,
+               in_bytes((int64_t)probe.both).text);
     if (p.seconds > 0)
         puts(")");
 }

@@ -201,7 +201,8 @@ static int round_run(struct model *m, struct model *other, struct io_file *file,
 static void print_predicted(const struct bench *b, const struct zero_stats *s, const char *name,
                             double ours)
 {
-    const struct zero_probe probe = {.read = s->probe_read, .write = s->probe_write};
+    const struct zero_probe probe = {
+        .read = s->probe_read, .write = s->probe_write, .both = s->probe_both};
     char source[512], advice[DISK_PATH + 80];
     double stream = stream_rate_apart(s->threads, memory_available("", source, sizeof(source)) / 4);
     struct prediction p = predict_update(&s->plan, 1, &probe, stream);
@@ -210,9 +211,9 @@ static void print_predicted(const struct bench *b, const struct zero_stats *s, c
                    predict_advice(b->nvme_path, advice, sizeof(advice)));
         return;
     }
-    bench_note("predicted: files %.4g s at %.4g GB/s read, %.4g GB/s written, as probed; memory "
+    bench_note("predicted: files %.4g s at %.4g GB/s, read and written at once as probed; memory "
                "%.4g s at %.4g GB/s; share: of ours",
-               p.disk, 1e-9 * probe.read, 1e-9 * probe.write, p.memory, 1e-9 * stream);
+               p.disk, 1e-9 * probe.both, p.memory, 1e-9 * stream);
     printf("%s_predicted %.4g s\n%s_predicted_share %.3f\n", name, p.seconds, name,
            p.seconds / ours);
     fflush(stdout);

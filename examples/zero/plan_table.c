@@ -260,9 +260,8 @@ static void predicted_print(const struct machine *m)
     else
         printf("  memory: not measured, for want of it\n");
     if (m->probe.read > 0)
-        printf("  files: %s/s read and %s/s written, by an earlier probe of %s\n",
-               in_bytes((int64_t)m->probe.read).text, in_bytes((int64_t)m->probe.write).text,
-               m->folders);
+        printf("  files: %s/s read and written at once, by an earlier probe of %s\n",
+               in_bytes((int64_t)m->probe.both).text, m->folders);
     else
         printf("  files: no probe of %s is known; %s makes one\n", m->folders,
                predict_advice(m->folders, advice, sizeof(advice)));

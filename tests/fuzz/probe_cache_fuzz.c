@@ -16,7 +16,8 @@ static void cache_make(void)
     char path[512], name[280] = "";
     folder_make();
     setenv("XDG_CACHE_HOME", folder, 1);
-    REQUIRE(probe_store(&(struct probe){.block = 4096, .depth = 1, .read = 1, .write = 1}, KEY));
+    REQUIRE(probe_store(
+        &(struct probe){.block = 4096, .depth = 1, .read = 1, .write = 1, .both = 1}, KEY));
     snprintf(path, sizeof(path), "%s/libzero", folder);
     DIR *dir = opendir(path);
     REQUIRE(dir);
@@ -37,8 +38,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!probe_load(&p, KEY))
         return 0;
     REQUIRE(p.block >= SPILL_ALIGN && p.block <= RING_BLOCK_MAX && p.block % SPILL_ALIGN == 0);
-    REQUIRE(p.depth >= 1 && p.depth <= RING_DEPTH_MAX && p.read >= 1 && p.write >= 1);
-    int length = snprintf(again, sizeof(again), "libzero io 1\n%s\nblock %d depth %d read ", KEY,
+    REQUIRE(p.depth >= 1 && p.depth <= RING_DEPTH_MAX && p.read >= 1 && p.write >= 1 &&
+            p.both >= 1);
+    int length = snprintf(again, sizeof(again), "libzero io 2\n%s\nblock %d depth %d read ", KEY,
                           p.block, p.depth);
     REQUIRE((size_t)length < size && memcmp(again, data, (size_t)length) == 0);
     return 0;
