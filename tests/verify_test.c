@@ -23,13 +23,13 @@
 
 #define RANKS 2
 #define STEPS 3
-#define KEPT  800 /* warnings that a rank's log keeps */
+#define KEPT  400 /* warnings that a rank's log keeps, their beginnings */
 
 /* What became of a rank. */
 struct outcome {
     int status, warnings, others;
     int64_t retried;
-    char text[512], warning[KEPT][512];
+    char text[512], warning[KEPT][384];
     struct zero_digest digest;
     struct zero_stats stats;
 };
