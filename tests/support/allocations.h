@@ -3,7 +3,7 @@
  * Sees every allocation of the program: malloc and its kin, and mmap, are
  * replaced by functions that count and then do the same, or refuse. A header, because an
  * archive's member that defines malloc would come into every suite. One file of
- * a program includes it; a build under a sanitizer, which replaces them itself,
+ * a program includes it; a build for a sanitizer or valgrind, which replace them,
  * sees nothing (ALLOCATIONS_SEEN is 0). glibc alone.
  */
 #ifndef TESTS_SUPPORT_ALLOCATIONS_H

@@ -10,7 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#if defined(__has_feature) /* clang's way to say it */
+/* A sanitizer and valgrind take memory and replace malloc as they like. */
+#ifdef HAVE_VALGRIND
+#define SANITIZED 1
+#elif defined(__has_feature) /* clang's way to say it */
 #define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -18,7 +21,7 @@
 #define SANITIZED 0
 #endif
 
-/* Counted by tests/support/allocations.h; under a sanitizer nothing is. */
+/* Counted by tests/support/allocations.h; where SANITIZED nothing is. */
 extern struct allocations {
     atomic_bool counting; /* calls, from here on */
     bool own_code_only;   /* only calls from this program's text, no library's */
@@ -36,8 +39,8 @@ struct held {
 
 struct held held_now(void);
 
-/* Fails the test when this process does not hold what it held. A sanitizer maps
- * memory as it likes: there descriptors and threads alone count. */
+/* Fails the test when this process does not hold what it held. Where SANITIZED,
+ * descriptors and threads alone count. */
 void held_expect(const struct held *before, const char *what);
 
 #endif
