@@ -106,9 +106,9 @@ static const struct option table[] = {
      .value = "PERCENT",
      .help = "step: also with so much of the state kept in memory, in turn with steps that keep "
              "none"},
-    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR",
+    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR[:DIR]",
      .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
-     .help = "io and step: folder for the files"},
+     .help = "io and step: folder for the files; step: or several"},
     {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
 };
 enum { OPTIONS = sizeof(table) / sizeof(*table) };
@@ -125,7 +125,9 @@ static const struct tool_options options = {
         "  comm   all-gather and ordered reduce between ranks (mpirun -n N zero bench comm)\n"
         "         against their memory traffic, streamed by all ranks at once\n"
         "  step   zero_step to its last write, optimizer state in files, against its bytes at the\n"
-        "         bandwidth of reads and writes together; and what zero plan predicts for it\n"
+        "         bandwidth of reads and writes together; and what zero plan predicts for it "
+        "(also\n"
+        "         mpirun -n N zero bench step)\n"
         "  fixed  a step of a tiny model, which computes nothing, per step and per unit (also\n"
         "         mpirun -n N zero bench fixed), against 200 us and 20 us a unit, with several\n"
         "         ranks six wakings of a thread and back a unit; a share above 1 is below that\n\n"
@@ -144,7 +146,7 @@ static const struct kind {
     {"adam", bench_adam, .ranks = false, .files = false},
     {"io", bench_io, .ranks = false, .files = true},
     {"comm", bench_comm, .ranks = true, .files = false},
-    {"step", bench_step, .ranks = false, .files = true},
+    {"step", bench_step, .ranks = true, .files = true},
     {"fixed", bench_fixed, .ranks = true, .files = false},
 };
 enum { KINDS = sizeof(kinds) / sizeof(*kinds) };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * zero_step to its last write, with the optimizer state in files: what a user
- * waits for when nothing hides it. Its limit is the bytes it moved, divided by
- * the bandwidth of reads and writes together, measured in the same rounds. The
- * engine is used as a program uses it.
+ * waits for when nothing hides it. Its limit is the bytes that all ranks moved,
+ * divided by the bandwidth of reads and writes together, measured in the same
+ * rounds. The engine is used as a program uses it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,7 @@
 #include "examples/zero/tool.h"
 #include "include/zero.h"
 #include "offload/memory.h"
+#include "offload/spill.h"
 
 enum { CHECKED = 1 << 18, UNITS = 16, WARM_SECONDS = 15 };
 
@@ -144,10 +145,94 @@ static int check(const struct bench *b)
     return status;
 }
 
+/* ------------------------------------------------------------------- ranks */
+
+/* The sum over ranks of what each brings. */
+static int sum(struct model *m, double mine, double *all)
+{
+    if (zero_mean(m->z, &mine, 1, all))
+        return fail(m);
+    *all *= zero_size(m->z);
+    return 0;
+}
+
+/* What is decided by a clock is decided for all ranks. */
+static int any(struct model *m, bool mine, bool *one)
+{
+    double count;
+    int status = sum(m, mine, &count);
+    *one = count > 0;
+    return status;
+}
+
+/* Waits for the last chunk of each rank. */
+static int last_written(struct model *m)
+{
+    int ranks = zero_size(m->z);
+    float last;
+    for (int r = 1; r <= ranks; r++)
+        if (zero_read(m->z, UNITS - 1, ZERO_MASTER, m->unit * r / ranks - 1, 1, &last))
+            return fail(m);
+    return 0;
+}
+
+/* ------------------------------------------------------------------- disks */
+
+/* A file of this rank in each folder, and what moves it best. */
+struct disks {
+    struct spill_paths paths;
+    struct io_file file[STRIPES_FILES];
+    const struct io_engine *best[STRIPES_FILES];
+};
+
+static int disks_open(struct disks *d, const struct bench *b)
+{
+    struct error error = {0};
+    *d = (struct disks){0};
+    if (spill_paths_split(&d->paths, b->nvme_path, &error))
+        return tool_fail("%s", error.text);
+    for (int i = 0; i < d->paths.count; i++)
+        if (io_file_open(&d->file[i], d->paths.path[i], (int64_t)(b->quick ? 48 : 384) << 20,
+                         !b->full))
+            return tool_fail("%s", d->file[i].error);
+    return 0;
+}
+
+static void disks_close(struct disks *d)
+{
+    for (int i = 0; i < d->paths.count; i++)
+        io_file_close(&d->file[i]);
+}
+
+static int disks_find(struct disks *d, int rounds)
+{
+    for (int i = 0; i < d->paths.count; i++)
+        if (io_limit_find(&d->file[i], IO_MIXED, rounds, &d->best[i]))
+            return tool_fail("%s", d->file[i].error);
+    return 0;
+}
+
+/* Bytes per second of all folders, one by one, and all ranks, which begin each together. */
+static int disks_measure(struct disks *d, struct model *m, double *all)
+{
+    double ranks;
+    struct io_speed speed;
+    *all = 0;
+    for (int i = 0; i < d->paths.count; i++) {
+        if (sum(m, 1, &ranks))
+            return 1;
+        if (io_measure(&d->file[i], d->best[i], IO_MIXED, &speed))
+            return tool_fail("%s", d->file[i].error);
+        if (sum(m, speed.bytes_per_second, &ranks))
+            return 1;
+        *all += ranks;
+    }
+    return 0;
+}
+
 /* ----------------------------------------------------------------- measure */
 
 struct series {
-    const struct io_engine *best;
     struct samples limit, seconds, bytes, other;
 };
 
@@ -156,35 +241,37 @@ static int64_t moved(const struct zero_stats *s)
     return s->io.state_read + s->io.state_written + s->io.param_read + s->io.param_written;
 }
 
-/* One step. What was read ahead of it, while there were gradients to reduce, is
- * not counted, neither as bytes nor as time. Reading the last element waits for
- * the last chunk's write; the chunk it reads for that is counted in both. */
+/* One step of all ranks. What was read ahead of it, while there were gradients to
+ * reduce, is not counted, neither as bytes nor as time. Reading the last elements waits
+ * for the last chunks' writes; the chunks it reads for that are counted in both. */
 static int step_once(struct model *m, double *seconds, double *bytes)
 {
     struct zero_stats before, after;
-    float last;
+    double start, all;
     if (micro_step(m))
         return 1;
     if (zero_stats(m->z, &before))
         return fail(m);
-    double start = clock_now();
-    if (zero_step(m->z, NULL) || zero_read(m->z, UNITS - 1, ZERO_MASTER, m->unit - 1, 1, &last))
+    if (sum(m, 1, &all)) /* all begin together */
+        return 1;
+    start = clock_now();
+    if (zero_step(m->z, NULL))
         return fail(m);
+    if (last_written(m))
+        return 1;
     *seconds = clock_now() - start;
     if (zero_stats(m->z, &after))
         return fail(m);
-    *bytes = (double)(moved(&after) - moved(&before));
-    return 0;
+    return sum(m, (double)(moved(&after) - moved(&before)), bytes);
 }
 
 /* other: the model beside the plain one, or NULL. */
-static int round_run(struct model *m, struct model *other, struct io_file *file, struct series *s)
+static int round_run(struct model *m, struct model *other, struct disks *disks, struct series *s)
 {
-    double seconds = 0, bytes = 0, same = 0;
-    struct io_speed speed;
-    if (io_measure(file, s->best, IO_MIXED, &speed))
-        return tool_fail("%s", file->error);
-    samples_add(&s->limit, speed.bytes_per_second);
+    double speed = 0, seconds = 0, bytes = 0, same = 0;
+    if (disks_measure(disks, m, &speed))
+        return 1;
+    samples_add(&s->limit, speed);
     if (step_once(m, &seconds, &bytes))
         return 1;
     samples_add(&s->seconds, seconds);
@@ -198,14 +285,15 @@ static int round_run(struct model *m, struct model *other, struct io_file *file,
 }
 
 /* What zero plan would have said of these steps before there was one. */
-static void print_predicted(const struct bench *b, const struct zero_stats *s, const char *name,
-                            double ours)
+static void print_predicted(const struct bench *b, const struct zero_stats *s, int ranks,
+                            const char *name, double ours)
 {
     const struct zero_probe probe = {
         .read = s->probe_read, .write = s->probe_write, .both = s->probe_both};
     char source[512], advice[DISK_PATH + 80];
-    double stream = stream_rate_apart(s->threads, memory_available("", source, sizeof(source)) / 4);
-    struct prediction p = predict_update(&s->plan, 1, &probe, stream);
+    double stream =
+        stream_rate_apart(ranks * s->threads, memory_available("", source, sizeof(source)) / 4);
+    struct prediction p = predict_update(&s->plan, ranks, &probe, stream);
     if (p.seconds <= 0) {
         bench_note("nothing is predicted without a probe: %s makes one",
                    predict_advice(b->nvme_path, advice, sizeof(advice)));
@@ -219,21 +307,30 @@ static void print_predicted(const struct bench *b, const struct zero_stats *s, c
     fflush(stdout);
 }
 
-static void print(const struct bench *b, const struct model *m, const struct series *s)
+static void print(const struct bench *b, const struct model *m, const struct disks *disks,
+                  const struct series *s)
 {
     struct zero_stats stats;
     char name[64];
     double limit = samples_median(&s->limit);
+    int ranks = zero_size(m->z);
     if (zero_stats(m->z, &stats) == ZERO_OK)
-        bench_note("ring %s in %s (%s), %d threads; %s moved in the time of a step, which plans %s",
-                   stats.ring, stats.nvme_path, stats.nvme_type, stats.threads,
-                   in_bytes((int64_t)samples_median(&s->bytes)).text,
-                   in_bytes(stats.plan.read_bytes + stats.plan.written_bytes).text);
-    bench_note("limit: %.4g GB/s read and written together by %s, blocks of %s, %d at once",
-               1e-9 * limit, s->best->name, in_bytes(s->best->block).text, s->best->depth);
+        bench_note(
+            "ring %s in %s (%s), %d rank%s, %d thread%s each; %s moved in the time of a step, "
+            "which plans %s",
+            stats.ring, stats.nvme_path, stats.nvme_type, ranks, ranks > 1 ? "s" : "",
+            stats.threads, stats.threads > 1 ? "s" : "",
+            in_bytes((int64_t)samples_median(&s->bytes)).text,
+            in_bytes(ranks * (stats.plan.read_bytes + stats.plan.written_bytes)).text);
+    bench_note("limit: %.4g GB/s read and written together%s by all ranks at once", 1e-9 * limit,
+               disks->paths.count > 1 ? ", one folder after the other and added," : "");
+    for (int i = 0; i < disks->paths.count; i++)
+        bench_note("  in %s by %s, blocks of %s, %d at once", disks->paths.path[i],
+                   disks->best[i]->name, in_bytes(disks->best[i]->block).text,
+                   disks->best[i]->depth);
     name_of(b, false, name, sizeof(name));
     bench_seconds(name, samples_median(&s->bytes) / limit, samples_median(&s->seconds));
-    print_predicted(b, &stats, name, samples_median(&s->seconds));
+    print_predicted(b, &stats, ranks, name, samples_median(&s->seconds));
     if (s->other.count == 0)
         return;
     name_of(b, true, name, sizeof(name));
@@ -241,38 +338,41 @@ static void print(const struct bench *b, const struct model *m, const struct ser
     bench_seconds(name, samples_median(&s->seconds), samples_median(&s->other));
 }
 
-static int measure(const struct bench *b, struct model *m, struct model *other,
-                   struct io_file *file)
+static int measure(const struct bench *b, struct model *m, struct model *other, struct disks *disks)
 {
     struct series s = {0};
-    const struct io_engine *best;
     int rounds = b->quick ? 1 : b->full ? 15 : 7;
-    if (io_limit_find(file, IO_MIXED, b->quick ? 1 : 2, &best))
-        return tool_fail("%s", file->error);
-    s.best = best;
-    for (int r = 0; r <= rounds && !(r > 0 && bench_over(b)); r++) {
-        if (round_run(m, other, file, &s))
+    bool over = false, slow;
+    if (disks_find(disks, b->quick ? 1 : 2))
+        return 1;
+    for (int r = 0; r <= rounds && !over; r++) {
+        if (round_run(m, other, disks, &s))
             return 1;
-        if (r == 0 && (b->full || clock_now() - b->started < WARM_SECONDS))
-            s = (struct series){.best = best}; /* it warmed up; where it took long, it counts */
-        else if (r == 0)
+        if (any(m, bench_over(b), &over) ||
+            any(m, !b->full && clock_now() - b->started > WARM_SECONDS, &slow))
+            return 1;
+        if (r > 0)
+            continue;
+        if (slow)
             break;
+        s = (struct series){0}; /* it warmed up; where it took long, it counts */
+        over = false;
     }
-    print(b, m, &s);
+    if (zero_rank(m->z) == 0)
+        print(b, m, disks, &s);
     return 0;
 }
 
 int bench_step(const struct bench *b)
 {
     struct model m = {0}, other = {0};
-    struct io_file file;
+    struct disks disks;
     struct zero_config plain = config_of(b, false, b->params);
     struct zero_config beside = config_of(b, true, b->params);
     int status = check(b);
     if (status)
         return status;
-    if (io_file_open(&file, b->nvme_path, (int64_t)(b->quick ? 48 : 384) << 20, !b->full))
-        status = tool_fail("%s", file.error);
+    status = disks_open(&disks, b);
     model_describe(&m, b->params);
     if (!status)
         status = engine_create(&m, &plain);
@@ -280,9 +380,9 @@ int bench_step(const struct bench *b)
     if (!status && has_other(b))
         status = engine_create(&other, &beside);
     if (!status)
-        status = measure(b, &m, other.z ? &other : NULL, &file);
+        status = measure(b, &m, other.z ? &other : NULL, &disks);
     zero_destroy(m.z);
     zero_destroy(other.z);
-    io_file_close(&file);
+    disks_close(&disks);
     return status;
 }

@@ -11,14 +11,16 @@
 #
 # since reads begin in backward as deep as there are slots (s: their part of the state) and
 # the rest of the update runs behind the next forward. Prints that (limit), what a step took
-# (ours), and the share. The digests of all runs must agree. --batch finds the point where
-# forward and I/O take equally long; SLOTS=8 and ROUNDS=3 may be set.
+# (ours), and the share. The digests of all runs must agree. THROTTLE=300 lets the drive read
+# and write so many MB/s each (as root, with cgroup v1's blkio): with --batch it finds the point
+# where compute and I/O take equally long. SLOTS=8 and ROUNDS=3 may be set; TRACE=FILE keeps
+# the last run's trace.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:?"give the build folder: tests/bench/overlap.sh BUILD [GPT2 OPTIONS]"}
 shift
-slots=${SLOTS:-8} rounds=${ROUNDS:-3}
+slots=${SLOTS:-8} rounds=${ROUNDS:-3} folder=${TMPDIR:-/var/tmp}
 options=(--stage 3 --model d12 --seq 256 --batch 1 --steps 8 --sample 0 --slots "$slots" "$@")
 . tests/bench/rows.sh
 
@@ -35,10 +37,14 @@ value() { # name of the runs, column: its median
     column "$2" "$scratch/$1.csv" | median
 }
 
+if [ -n "${THROTTLE-}" ]; then
+    trap 'throttle_end; rm -rf "$scratch"' EXIT
+    throttle "$(lsblk -nro MAJ:MIN "$(findmnt -nvo SOURCE -T "$folder")")" "$THROTTLE" || exit 1
+fi
 rate=$(disk_rate "$build")
 for ((r = 0; r < rounds; r++)); do
     run memory --offload none
-    run files --offload nvme
+    run files --offload nvme --nvme-path "$folder" ${TRACE:+--trace "$TRACE"}
 done
 same_digests "$scratch/digests"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What benches of whole runs share, sourced from the tree's root: columns of gpt2's --log files,
-# medians, the three lines of a result. It runs nothing.
+# medians, the three lines of a result, slow drives. It runs nothing.
 # shellcheck shell=bash
 . tests/support/verdicts.sh
 [ "${#launcher[@]}" != 0 ] || { echo "This needs mpirun, and a build with MPI." >&2 && exit 1; }
@@ -24,6 +24,22 @@ seconds() { # name, limit, ours
 # Bytes a second that the disk reads and writes together, as `zero bench step` finds them.
 disk_rate() { # build
     "$1/zero" bench step --params 32M | awk '/^# limit:/ { print $3 * 1e9 }'
+}
+
+# Lets this shell and what it starts read and write so much of a device; as root, with cgroup
+# v1's blkio. throttle_end when all that is over.
+throttle() { # device (major:minor), MB/s
+    local file
+    throttle_group=/sys/fs/cgroup/blkio/zero-bench.$$
+    mkdir -p "$throttle_group" && for file in read write; do
+        echo "$1 ${2}000000" >"$throttle_group/blkio.throttle.${file}_bps_device" || return
+    done && echo $$ >"$throttle_group/cgroup.procs"
+}
+
+throttle_end() {
+    [ -n "${throttle_group-}" ] || return 0
+    echo $$ >"${throttle_group%/*}/cgroup.procs"
+    rmdir "$throttle_group"
 }
 
 same_digests() { # file

@@ -1,0 +1,59 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# How much of a slow link's time hides behind compute: tests/bench/link.sh BUILD [GPT2 OPTIONS]
+#
+# Two ranks train at stage 3, in turn through memory and through the loopback of a network
+# namespace of their own that passes RATE (10) Gbit/s, both directions together. A step that
+# hides what it can takes as long as the longer of a step through memory and its bytes at that
+# rate. Prints that (limit), what a step took over the link (ours), and the share; and what the
+# two would take one after the other. The digests of all runs must agree. As root, with
+# iproute2 for tc. --batch and --seq choose how long compute takes; ROUNDS=3 may be set.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/../.." || exit 1
+build=${1:?"give the build folder: tests/bench/link.sh BUILD [GPT2 OPTIONS]"}
+shift
+rate=${RATE:-10} rounds=${ROUNDS:-3}
+options=(--stage 3 --model d12 --seq 64 --batch 1 --steps 8 --sample 0 "$@")
+. tests/bench/rows.sh
+if [ "$(id -u)" != 0 ] || ! command -v tc >/dev/null; then
+    echo "A link of its own needs root and tc (apt-get install iproute2)." >&2
+    exit 1
+fi
+
+limited() { # a command, in a namespace whose loopback is the link
+    # shellcheck disable=SC2016
+    unshare -n bash -c 'ip link set lo up && tc qdisc add dev lo root tbf rate "$0"gbit burst 1mb \
+        latency 50ms && exec "$@"' "$rate" "$@"
+}
+
+run() { # name, then what runs gpt2: its steps but two to NAME.csv, digest and bytes
+    local name=$1
+    shift
+    "$@" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" >"$scratch/out" || exit 1
+    tail -n 1 "$scratch/out" >>"$scratch/digests"
+    [ -e "$scratch/$name.csv" ] || head -1 "$scratch/log" >"$scratch/$name.csv"
+    tail -n +4 "$scratch/log" >>"$scratch/$name.csv"
+}
+
+for ((r = 0; r < rounds; r++)); do
+    run memory timeout 600 "${launcher[@]}"
+    run link limited timeout 600 "${launcher[@]}" --mca btl self,tcp --mca btl_tcp_if_include lo
+done
+same_digests "$scratch/digests"
+
+# "sent to other ranks  68.5 MiB  6.1 MiB/s", of all ranks and steps.
+bytes=$(awk '/sent to other ranks/ {
+    print $(NF - 3) * ($(NF - 2) == "GiB" ? 1073741824 : 1048576)
+}' "$scratch/out")
+steps=$(tail -n +2 "$scratch/log" | wc -l)
+compute=$(column step_ms "$scratch/memory.csv" | median)
+awk -v compute="$compute" -v bytes="$bytes" -v steps="$steps" -v rate="$rate" \
+    -v notes="$scratch/notes" 'BEGIN {
+    link = 1e3 * bytes / steps / (rate * 1e9 / 8)
+    printf "# through memory %.0f ms; %.1f MB a step, %.0f ms on the link; one after the other: " \
+        "%.4g s\n", compute, bytes / steps / 1e6, link, (compute + link) / 1e3 >notes
+    print (compute > link ? compute : link) / 1e3
+}' >"$scratch/limit"
+cat "$scratch/notes"
+seconds link "$(cat "$scratch/limit")" "$(column step_ms "$scratch/link.csv" | median)e-3"
