@@ -12,6 +12,7 @@
 
 #include "examples/common/clock.h"
 #include "examples/common/launch.h"
+#include "examples/common/predict.h"
 #include "examples/common/stream.h"
 #include "examples/common/workers.h"
 
