@@ -46,7 +46,8 @@ include tests/probe.mk
 # -------------------------------------------------------------------- flags
 OPT ?= -O3 -g
 CFLAGS ?= $(OPT)
-WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+# A call of what is not declared is no warning: what it returns would be taken for an int.
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
 # Bits: no contraction into FMA. Speed: neither errno of sqrtf nor traps keep a loop from vectors.
 EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
