@@ -281,15 +281,8 @@ static void print_lanes(const struct zero_stats *s)
         if (lane->bytes == 0 || lane->busy_seconds <= 0)
             continue;
         double rate = (double)lane->bytes / lane->busy_seconds;
-        printf("  %-28s %12s %10.2f s %10s/s", zero_lane_name(i), in_bytes(lane->bytes).text,
+        printf("  %-28s %12s %10.2f s %10s/s\n", zero_lane_name(i), in_bytes(lane->bytes).text,
                lane->busy_seconds, in_bytes((int64_t)rate).text);
-        bool disk = i == ZERO_LANE_PARAM_DISK || i == ZERO_LANE_STATE_DISK;
-        double probed = i == ZERO_LANE_PARAM_DISK
-                            ? s->probe_read
-                            : 2 / (1 / s->probe_read + 1 / s->probe_write); /* half and half */
-        if (disk && s->probe_read > 0 && s->probe_write > 0)
-            printf("  %.0f %% of the probe", 100 * rate / probed);
-        putchar('\n');
     }
 }
 
