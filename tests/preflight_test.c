@@ -448,13 +448,14 @@ static void expect_ring(int block, int depth, bool measured)
     ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
     ck_assert_int_eq(stats.probe_read > 0, measured);
     ck_assert_int_eq(stats.probe_write > 0, measured);
+    ck_assert_int_eq(stats.probe_both > 0, measured);
     zero_destroy(z);
 }
 
 /* The ring is set by what the cache knows, unless the environment forbids. */
 START_TEST(engine_takes_the_probe)
 {
-    const struct probe probe = {128 << 10, 3, 2e9, 1e9};
+    const struct probe probe = {128 << 10, 3, 2e9, 1e9, 1.5e9};
     char key[PROBE_KEY];
     ck_assert(probe_key(key, "", root));
     expect_ring(RING_BLOCK, RING_DEPTH, false);
