@@ -90,11 +90,13 @@ PROGRAMS := $(BUILD)/gpt2 $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
 # What shell suites put between gpt2 and the machine.
 HELPERS := $(BUILD)/tests/bad_disk $(BUILD)/tests/without
+# Compiled with the tests, so that they follow what they call; linked by tests/fuzz.sh.
+FUZZ_TARGETS := $(call obj,$(wildcard tests/fuzz/*_fuzz.c))
 
 # -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
 ifeq ($(CHECK),1)
-tests: $(TESTS) $(HELPERS) $(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
+tests: $(TESTS) $(HELPERS) $(FUZZ_TARGETS) $(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
 else
 tests: report
 	@echo "The tests need Check: make deps installs it." >&2; exit 1

@@ -19,7 +19,11 @@ static void schedule_check(const struct arguments *a)
     for (int i = 0; i < 7; i++)
         if (steps[i] >= 0)
             REQUIRE(arguments_lr(a, steps[i]) >= 0);
-    REQUIRE(arguments_hash(a) == arguments_hash(a));
+    struct argument_value values[ARGUMENTS_ALIKE];
+    int count = arguments_alike(a, values);
+    REQUIRE(count > 0 && count <= ARGUMENTS_ALIKE);
+    for (int i = 0; i < count; i++)
+        REQUIRE(values[i].option[0] && isfinite(values[i].value));
     REQUIRE(arguments_dtype(a)[0] && arguments_model(a)[0]);
 }
 

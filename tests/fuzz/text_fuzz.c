@@ -15,10 +15,12 @@ static int fds[FILES_MAX];
 static void batches_check(const struct data *d, bool held, int length)
 {
     int32_t tokens[BATCH * LENGTH_MAX], targets[BATCH * LENGTH_MAX];
+    char error[512];
     if ((held ? d->held : d->train) < text_needs(length))
         return;
     for (int number = 0; number < 3; number++) {
-        data_batch(d, held, 3, number, BATCH, length, tokens, targets);
+        REQUIRE(data_batch(d, held, 3, number, BATCH, length, tokens, targets, error,
+                           sizeof(error)) == 0);
         for (int i = 0; i < BATCH * length; i++)
             REQUIRE(tokens[i] >= 0 && tokens[i] < d->vocab && targets[i] < d->vocab);
         for (int i = 0; i + 1 < length; i++)
