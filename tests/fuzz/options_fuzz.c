@@ -39,8 +39,8 @@ static void plan_check(const struct arguments *a)
         return;
     status = gpt_params(&a->shape, (uint64_t)a->seed, &params, &count);
     REQUIRE(status == 0);
-    status =
-        zero_plan_make(params, count, &config, 1 + a->seed % 5, 1, &plan, error, sizeof(error));
+    status = zero_plan_make(params, count, &config, 1 + (int)(a->seed % 5), 1, &plan, error,
+                            sizeof(error));
     REQUIRE((status == ZERO_OK) == (error[0] == '\0'));
     if (status == ZERO_OK)
         REQUIRE(plan.params > 0 && plan.device.total >= 0 && in_bytes(plan.device.total).text[0]);
