@@ -3,17 +3,16 @@
  * plan; measured ones come from the kernel's own accounts. */
 #include "examples/gpt2/report.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "examples/common/clock.h"
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
+#include "examples/common/usage.h"
 #include "examples/gpt2/limits.h"
 
 enum {
@@ -148,50 +147,6 @@ void report_step(struct run *r, const struct step_record *s)
 
 /* ------------------------------------------------------------------ the end */
 
-/* What this process has had in memory at once. 0: the kernel does not say. */
-static int64_t peak_memory(void)
-{
-    FILE *f = fopen("/proc/self/status", "r");
-    char line[256];
-    long long kib = 0;
-    while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "VmHWM: %lld kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return (int64_t)kib * 1024;
-}
-
-/* Whether one of folders (with ':' between them) is on that file system. */
-static bool holds_folder(dev_t system, const char *folders)
-{
-    char name[1024];
-    for (size_t n; *folders; folders += n + (folders[n] == ':')) {
-        struct stat here;
-        n = strcspn(folders, ":");
-        snprintf(name, sizeof(name), "%.*s", (int)n, folders);
-        if (stat(name, &here) == 0 && here.st_dev == system)
-            return true;
-    }
-    return false;
-}
-
-/* Disk space of the files without a name that this process holds open on the
- * file systems of folders: the engine's. */
-static int64_t spilled_bytes(const char *folders)
-{
-    struct stat st;
-    DIR *d = *folders ? opendir("/proc/self/fd") : NULL;
-    int64_t bytes = 0;
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0 &&
-            holds_folder(st.st_dev, folders))
-            bytes += (int64_t)st.st_blocks * 512;
-    if (d)
-        closedir(d);
-    return bytes;
-}
-
 static void print_row(const char *name, int64_t planned, int64_t measured)
 {
     printf("  %-28s %12s %12s\n", name, in_bytes(planned).text, in_bytes(measured).text);
@@ -239,10 +194,10 @@ static int report_memory(struct run *r, const struct zero_stats *s)
         printf("  %-28s %12s %12s\n", "", "planned", "measured");
     }
     int64_t planned = p->device.total + p->host.total + r->own.total;
-    if (report_ranks(r, "memory (VmHWM)", planned, peak_memory()) ||
+    if (report_ranks(r, "memory (VmHWM)", planned, usage_peak()) ||
         report_ranks(r, "the program allocated", r->own.total, own.total))
         return -1;
-    return report_ranks(r, "nvme", p->nvme.total, spilled_bytes(s->nvme_path));
+    return report_ranks(r, "nvme", p->nvme.total, usage_files(s->nvme_path));
 }
 
 /* What the same model would have taken without the library's help. */
