@@ -78,6 +78,7 @@ endif
 COMMON := $(wildcard examples/common/*.c)
 GPT2 := $(wildcard examples/gpt2/*.c)
 TOOL := $(wildcard examples/zero/*.c)
+MEMSCALE := $(wildcard examples/memscale/*.c)
 SUPPORT := $(wildcard tests/support/*.c)
 SUITES := $(patsubst tests/%.c,%,$(wildcard tests/*_test.c))
 ifneq ($(MPI),1)
@@ -86,7 +87,7 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
-PROGRAMS := $(BUILD)/gpt2 $(BUILD)/quickstart $(BUILD)/zero
+PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
 # What shell suites put between gpt2 and the machine.
 HELPERS := $(BUILD)/tests/bad_disk $(BUILD)/tests/without
@@ -135,7 +136,7 @@ SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
 
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
-LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(SUPPORT)
+LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(MEMSCALE) $(SUPPORT)
 
 $(BUILD)/libzero.so.$(VERSION): $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -157,8 +158,10 @@ $(BUILD)/quickstart: $(call obj,examples/quickstart.c) $(BUILD)/libzero.a $(BUIL
 	$(call say,LD,$@)
 	$(Q)$(LINK) $(LIBS) -o $@
 
-# The tool describes models as gpt2 does.
-$(BUILD)/zero: $(call obj,$(TOOL) $(COMMON) examples/gpt2/tensors.c) $(BUILD)/libzero.a \
+# These describe models as gpt2 does.
+$(BUILD)/zero: $(call obj,$(TOOL))
+$(BUILD)/memscale: $(call obj,$(MEMSCALE))
+$(BUILD)/zero $(BUILD)/memscale: $(call obj,$(COMMON) examples/gpt2/tensors.c) $(BUILD)/libzero.a \
 		$(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	$(Q)$(LINK) $(LIBS) -o $@

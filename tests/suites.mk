@@ -24,7 +24,8 @@ GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"tests/chaos.sh --self-test" \
 	"tests/machine.sh check $(BUILD)" "tests/neighbours.sh check $(BUILD)" \
 	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" "tests/verify.sh $(BUILD)/gpt2" \
-	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero"
+	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero" \
+	"tests/memscale.sh $(BUILD)"
 GROUPS = $(shell awk '$$1 == "model" { print $$2 }' tests/equal/matrix.txt)
 MATRIX_ALL = $(foreach g,$(GROUPS),"$(MATRIX) all $(BUILD)/gpt2 $g")
 

@@ -123,6 +123,21 @@ static int64_t factor(char suffix)
     }
 }
 
+bool options_size(const char *text, int64_t *bytes)
+{
+    static const char suffixes[] = "kmgKMG";
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || value <= 0)
+        return false;
+    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
+    int shift = suffix ? 10 * (1 + (int)(suffix - suffixes) % 3) : 0;
+    end += suffix != NULL;
+    *bytes = (int64_t)value << shift;
+    return *end == 0 && *bytes >> shift == value;
+}
+
 /* A whole number within the option's bounds, with or without a suffix. */
 static bool take_whole(const struct option *o, const char *value, int64_t *out)
 {

@@ -64,6 +64,9 @@ int options_parse(const struct option *table, int count, int argc, char **argv, 
 /* One entry per option, with its default, at most 100 columns wide. */
 void options_help(const struct option *table, int count, FILE *out);
 
+/* A number of bytes above 0, K, M or G behind it, as the library reads its variables. */
+bool options_size(const char *text, int64_t *bytes);
+
 /* The entry called name; it must exist. */
 int options_index(const struct option *table, int count, const char *name);
 

@@ -5,7 +5,6 @@
  * library's plan says: no reserve is kept for the program's own memory, which
  * only the program knows.
  */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,28 +36,12 @@ struct machine {
 
 /* ----------------------------------------------------------------- the machine */
 
-/* A whole number of bytes, K, M or G behind it, as the library reads it. */
-static bool size_read(const char *text, int64_t *bytes)
-{
-    static const char suffixes[] = "kmgKMG";
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno || end == text || value <= 0)
-        return false;
-    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
-    int shift = suffix ? 10 * (1 + (int)(suffix - suffixes) % 3) : 0;
-    end += suffix != NULL;
-    *bytes = (int64_t)value << shift;
-    return *end == 0 && *bytes >> shift == value;
-}
-
 static int device_find(struct machine *m, const struct plan_options *o)
 {
     const char *limit = getenv("ZERO_DEVICE_MEMORY");
     m->own_device = o->device_memory > 0;
     m->device = o->device_memory ? o->device_memory : INT64_MAX;
-    if (!m->own_device && limit && !size_read(limit, &m->device))
+    if (!m->own_device && limit && !options_size(limit, &m->device))
         return tool_refuse("ZERO_DEVICE_MEMORY is '%s', which is no size. Set it to bytes, such as "
                            "4096, 512M or 4G.",
                            limit);

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The memscale program: bytes of a rank and seconds of a step by stage, place and
+ * size of the model. Exit status: 0 all went well (what does not fit is said),
+ * 1 the test failed, 2 the command line is wrong. */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "examples/common/figure.h"
+#include "examples/common/file.h"
+#include "examples/common/launch.h"
+#include "examples/memscale/plot.h"
+#include "examples/memscale/scale.h"
+#include "examples/memscale/table.h"
+
+#define LEFT_MAX ((int64_t)16 << 20) /* MPI and malloc keep some of what they were given */
+
+struct test {
+    struct arguments a;
+    struct scale scale;
+    FILE *csv, *svg; /* rank 0's */
+    struct result *results;
+    int count;
+};
+
+static int fail(struct test *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int fail(struct test *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->scale.error, sizeof(t->scale.error), format, args);
+    va_end(args);
+    return -1;
+}
+
+/* mpirun gives its ranks a terminal of their own for standard output: a person watches where
+ * standard error is one as well. */
+static bool on_terminal(void)
+{
+    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
+}
+
+/* A line that goes when the next one is printed. */
+static void progress(const struct test *t, int stage, enum zero_place offload, const char *size)
+{
+    const struct arguments *a = &t->a;
+    if (t->scale.rank != 0 || !on_terminal())
+        return;
+    printf("\r\033[K%d of %d: stage %d, %s, %s ...", t->count + 1,
+           a->stage_count * a->offload_count * a->size_count, stage, arguments_offload(offload),
+           size);
+    fflush(stdout);
+}
+
+static bool open_file(struct test *t, const char *name, FILE **file)
+{
+    if (!name || t->scale.rank != 0)
+        return true;
+    *file = file_create(name);
+    if (!*file)
+        fail(t, "'%s' cannot be written: %s. Give --csv and --svg files in folders that exist.",
+             name, file_reason());
+    return *file;
+}
+
+static int close_file(struct test *t, const char *name, FILE **file)
+{
+    if (!*file)
+        return 0;
+    bool well = !ferror(*file);
+    well = fclose(*file) == 0 && well;
+    *file = NULL;
+    if (well)
+        return 0;
+    return fail(t, "'%s' could not be written to its end. Give a file on a disk with space.", name);
+}
+
+static int one(struct test *t, int stage, enum zero_place offload, const struct size *size)
+{
+    struct result *results = realloc(t->results, (size_t)(t->count + 1) * sizeof(*results));
+    if (!results)
+        return fail(t, "No memory for %d results.", t->count + 1);
+    t->results = results;
+    struct result *r = &results[t->count];
+    progress(t, stage, offload, size->name);
+    if (t->a.find_largest ? scale_largest(&t->scale, stage, offload, size, r)
+                          : scale_try(&t->scale, stage, offload, size, size->shape.layers, r))
+        return -1;
+    t->count++;
+    if (t->scale.rank != 0)
+        return 0;
+    if (on_terminal())
+        fputs("\r\033[K", stdout);
+    table_row(r);
+    table_csv_row(t->csv, r, t->scale.ranks);
+    return 0;
+}
+
+static int all(struct test *t)
+{
+    const struct arguments *a = &t->a;
+    if (t->scale.rank == 0) {
+        table_header(&t->scale);
+        table_csv_header(t->csv);
+    }
+    for (int i = 0; i < a->size_count; i++)
+        for (int k = 0; k < a->stage_count; k++)
+            for (int p = 0; p < a->offload_count; p++)
+                if (one(t, a->stages[k], a->offloads[p], &a->sizes[i]))
+                    return -1;
+    return 0;
+}
+
+static int finish(struct test *t)
+{
+    const struct scale *s = &t->scale;
+    if (s->left > LEFT_MAX)
+        return fail(t,
+                    "%s of memory were not given back between configurations. This is a fault of "
+                    "the library: tell its makers.",
+                    in_bytes(s->left).text);
+    if (s->rank != 0)
+        return 0;
+    table_end(s);
+    if (t->svg)
+        plot_write(t->svg, s, t->results, t->count);
+    if (close_file(t, t->a.csv, &t->csv) || close_file(t, t->a.svg, &t->svg))
+        return -1;
+    if (fflush(stdout) || ferror(stdout))
+        return fail(t, "Standard output could not be written.");
+    return 0;
+}
+
+static int run(struct test *t, int argc, char **argv)
+{
+    struct scale *s = &t->scale;
+    if (scale_begin(s, &t->a, argc, argv))
+        return -1;
+    bool well = open_file(t, t->a.csv, &t->csv) && open_file(t, t->a.svg, &t->svg);
+    if (scale_start(s, well) || all(t))
+        return -1;
+    return finish(t);
+}
+
+/* The device's limit is the library's variable, whichever of the two was given. */
+static void resolve_device(struct arguments *a)
+{
+    const char *variable = getenv("ZERO_DEVICE_MEMORY");
+    char text[32];
+    if (a->memory[0]) {
+        snprintf(text, sizeof(text), "%lld", (long long)a->memory[0]);
+        setenv("ZERO_DEVICE_MEMORY", text, 1);
+    } else if (variable) {
+        options_size(variable, &a->memory[0]); /* where it is none, the library says so */
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct test t;
+    char error[512] = "";
+    int rank = launch_find().rank;
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and is told */
+    if (arguments_parse(&t.a, argc, argv, error, sizeof(error))) {
+        fprintf(stderr, "rank %d: %s\n", rank, error);
+        return 2;
+    }
+    if (t.a.help) {
+        if (rank == 0)
+            arguments_help(stdout);
+        return 0;
+    }
+    resolve_device(&t.a);
+    int status = run(&t, argc, argv);
+    if (status && on_terminal() && t.scale.rank == 0)
+        putchar('\n');
+    fflush(stdout);
+    if (status && t.scale.error[0])
+        fprintf(stderr, "rank %d: %s%s\n", t.scale.rank, t.scale.where, t.scale.error);
+    scale_end(&t.scale);
+    if (t.csv)
+        fclose(t.csv);
+    if (t.svg)
+        fclose(t.svg);
+    free(t.results);
+    return status ? 1 : 0;
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Planned figures are the library's; measured ones come from the kernel. On the
+ * CPU a device's memory is a mapping of its own, which is known by an address of a
+ * parameter, and what else the process has taken is host memory. */
+#include "examples/memscale/scale.h"
+
+#include <malloc.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/common/clock.h"
+#include "examples/common/counter.h"
+#include "examples/common/figure.h"
+#include "examples/common/launch.h"
+#include "examples/common/usage.h"
+
+#define CAP_VARIABLE "ZERO_DEVICE_MEMORY"
+
+struct model {
+    struct zero_param *params;
+    int count;
+};
+
+/* Without what malloc keeps of memory that was freed. */
+static int64_t memory_now(void)
+{
+    malloc_trim(0);
+    return usage_memory(NULL);
+}
+
+/* ------------------------------------------------------------------- an engine */
+
+static int check(struct scale *s, int status)
+{
+    if (status == ZERO_OK)
+        return 0;
+    const char *sentence = s->z ? zero_last_error(s->z) : "";
+    snprintf(s->error, sizeof(s->error), "%s", *sentence ? sentence : zero_status_name(status));
+    return -1;
+}
+
+static int create(struct scale *s, const struct model *m, const struct zero_config *config)
+{
+    const struct zero_adam adam = {
+        .lr = 1e-3, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1};
+    int status = zero_create(&s->z, m->params, m->count, config);
+    return status ? status : zero_set_adam(s->z, 0, &adam);
+}
+
+static void destroy(struct scale *s)
+{
+    zero_destroy(s->z);
+    s->z = NULL;
+}
+
+/* A forward and a backward pass without arithmetic, and the update. device takes an
+ * address in the device's memory. */
+static int step(struct scale *s, const struct model *m, const void **device)
+{
+    int units = m->params[m->count - 1].unit + 1;
+    for (int u = 0; u < units; u++) {
+        if (check(s, zero_acquire(s->z, u)))
+            return -1;
+        if (u == 0)
+            *device = zero_param_data(s->z, 0);
+        if (check(s, zero_release(s->z, u)))
+            return -1;
+    }
+    for (int i = m->count - 1; i >= 0;) {
+        int u = m->params[i].unit;
+        if (check(s, zero_acquire(s->z, u)))
+            return -1;
+        for (; i >= 0 && m->params[i].unit == u; i--)
+            if (!zero_grad_data(s->z, i))
+                return check(s, ZERO_ERR_STATE);
+        if (check(s, zero_release(s->z, u)) || check(s, zero_reduce(s->z, u)))
+            return -1;
+    }
+    return check(s, zero_step(s->z, NULL));
+}
+
+/* ------------------------------------------------------------------- all ranks */
+
+static int sum(struct scale *s, double mine, double *sum)
+{
+    double mean = 0;
+    int status = zero_mean(s->z, &mine, 1, &mean);
+    *sum = mean * s->ranks;
+    return check(s, status);
+}
+
+/* The most that a rank has. */
+static int most(struct scale *s, int64_t *value)
+{
+    double of_rank, largest = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        if (sum(s, r == s->rank ? (double)*value : 0, &of_rank))
+            return -1;
+        largest = of_rank > largest ? of_rank : largest;
+    }
+    *value = llround(largest);
+    return 0;
+}
+
+/* Ranks with other options would wait for each other. */
+static int check_alike(struct scale *s, int argc, char **argv)
+{
+    const char *cap = getenv(CAP_VARIABLE);
+    uint64_t hash = (uint64_t)argc;
+    for (int i = 1; i <= argc; i++)
+        for (const char *c = i < argc ? argv[i] : cap ? cap : ""; *c; c++)
+            hash = counter_mix(hash ^ (uint64_t)*c ^ (uint64_t)i << 8);
+    double mine = (double)(hash >> 32), all, differ;
+    if (sum(s, mine, &all) || sum(s, fabs(mine - all / s->ranks), &differ))
+        return -1;
+    if (differ > 0)
+        snprintf(s->error, sizeof(s->error),
+                 "The ranks were not given the same options or " CAP_VARIABLE
+                 ". Start every rank with the same.");
+    return differ > 0 ? -1 : 0;
+}
+
+/* The smallest engine. Where files are to be tried it has one, so that a folder which cannot
+ * be used ends the test before it has begun. */
+int scale_begin(struct scale *s, const struct arguments *a, int argc, char **argv)
+{
+    const struct gpt_shape small = {1, 64, 1, 64, 64};
+    const struct launch l = launch_find();
+    enum zero_place place = ZERO_DEVICE;
+    struct model m = {0};
+    const void *device;
+    *s = (struct scale){.a = a, .rank = l.rank, .local = l.local};
+    for (int i = 0; i < a->offload_count; i++)
+        place = a->offloads[i] > place ? a->offloads[i] : place;
+    if (check(s, gpt_params(&small, 1, &m.params, &m.count)))
+        return -1;
+    struct zero_config config = arguments_config(a, 3, place);
+    int status = check(s, create(s, &m, &config));
+    if (!status) {
+        s->rank = zero_rank(s->z);
+        s->ranks = zero_size(s->z);
+        status = check_alike(s, argc, argv) || step(s, &m, &device) ? -1 : 0;
+    }
+    gpt_params_free(m.params, m.count);
+    return status;
+}
+
+int scale_start(struct scale *s, bool well)
+{
+    double failed;
+    if (sum(s, !well, &failed) || failed > 0)
+        return -1;
+    destroy(s);
+    s->memory = memory_now();
+    return 0;
+}
+
+void scale_end(struct scale *s)
+{
+    destroy(s);
+}
+
+/* ----------------------------------------------------------- one configuration */
+
+/* Whether the plan keeps to the limits that are known beforehand; if not, why. */
+static bool within(const struct scale *s, const struct zero_plan *plan, bool device,
+                   struct result *r)
+{
+    static const char *const names[PLACES] = {"device", "host memory", "nvme"};
+    const int64_t needs[PLACES] = {plan->device.total, plan->host.total, plan->nvme.total};
+    for (int i = !device; i < PLACES; i++) {
+        int64_t there = s->a->memory[i];
+        if (there == 0 || needs[i] <= there)
+            continue;
+        struct figure need = in_bytes(needs[i]), room = in_bytes(there);
+        if (strcmp(need.text, room.text) != 0)
+            snprintf(r->why, sizeof(r->why), "%s needs %s of %s", names[i], need.text, room.text);
+        else
+            snprintf(r->why, sizeof(r->why), "%s needs %lld of %lld bytes", names[i],
+                     (long long)needs[i], (long long)there);
+        return false;
+    }
+    return true;
+}
+
+/* A library's sentence, without its advice. */
+static void take_reason(struct result *r, const char *sentence)
+{
+    const char *end = strstr(sentence, ". ");
+    snprintf(r->why, sizeof(r->why), "%.*s", (int)(end ? end - sentence : (long)strlen(sentence)),
+             sentence);
+}
+
+static void take_plan(struct result *r, const struct zero_plan *plan)
+{
+    r->planned[0] = plan->device.total;
+    r->planned[1] = plan->host.total;
+    r->planned[2] = plan->nvme.total;
+}
+
+/* The steps, and what the process has after them. before: its memory without an engine. */
+static int run(struct scale *s, const struct model *m, int64_t before, struct result *r)
+{
+    struct zero_stats stats;
+    const void *device = NULL;
+    if (step(s, m, &device) || check(s, zero_wait(s->z)))
+        return -1;
+    double begun = clock_now();
+    for (int i = 0; i < s->a->steps; i++)
+        if (step(s, m, &device))
+            return -1;
+    if (check(s, zero_wait(s->z)))
+        return -1;
+    r->seconds = (clock_now() - begun) / s->a->steps;
+    if (check(s, zero_stats(s->z, &stats)))
+        return -1;
+    int64_t host = usage_memory(NULL) - before;
+    r->measured[0] = usage_memory(device);
+    r->measured[1] = host > r->measured[0] ? host - r->measured[0] : 0;
+    r->measured[2] = usage_files(stats.nvme_path);
+    take_plan(r, &stats.plan);
+    for (int i = 0; i < PLACES; i++)
+        if (most(s, &r->planned[i]) || most(s, &r->measured[i]))
+            return -1;
+    r->fits = true;
+    return 0;
+}
+
+/* Memory or space that does not suffice is a result; the small engine had all else. */
+static int try_model(struct scale *s, const struct model *m, const struct zero_plan *plan,
+                     const struct zero_config *config, struct result *r)
+{
+    int64_t before = memory_now();
+    int status = create(s, m, config), failed = 0;
+    bool refused = status == ZERO_ERR_MEMORY || status == ZERO_ERR_IO;
+    if (refused && within(s, plan, true, r))
+        take_reason(r, s->z ? zero_last_error(s->z) : "No memory for an engine");
+    else if (!refused)
+        failed = check(s, status) || run(s, m, before, r) ? -1 : 0;
+    destroy(s);
+    int64_t left = memory_now() - s->memory;
+    s->left = left > s->left ? left : s->left;
+    return failed;
+}
+
+static int describe(struct scale *s, const struct size *size, int layers, struct model *m,
+                    struct result *r)
+{
+    r->size = *size;
+    r->size.shape.layers = layers;
+    r->params = gpt_param_count(&r->size.shape);
+    if (s->a->find_largest)
+        snprintf(r->size.name, sizeof(r->size.name), "%dx%d", layers, size->shape.channels);
+    if (gpt_params(&r->size.shape, 1, &m->params, &m->count) == ZERO_OK)
+        return 0;
+    snprintf(s->error, sizeof(s->error), "A model of %s cannot be described. Give a smaller one.",
+             r->size.name);
+    return -1;
+}
+
+/* What zero_create would allocate; a model that is too large for a plan does not fit. */
+static bool planned(const struct scale *s, const struct model *m, const struct zero_config *config,
+                    struct zero_plan *plan, struct result *r)
+{
+    char sentence[512];
+    if (zero_plan_make(m->params, m->count, config, s->ranks, s->local, plan, sentence,
+                       sizeof(sentence)) == ZERO_OK) {
+        take_plan(r, plan);
+        return true;
+    }
+    take_reason(r, sentence);
+    return false;
+}
+
+int scale_try(struct scale *s, int stage, enum zero_place offload, const struct size *size,
+              int layers, struct result *r)
+{
+    struct zero_config config = arguments_config(s->a, stage, offload);
+    struct zero_plan plan;
+    struct model m;
+    config.log_level = ZERO_LOG_SILENT; /* the small engine has said all */
+    *r = (struct result){.stage = stage, .offload = offload};
+    if (describe(s, size, layers, &m, r))
+        return -1;
+    int status = 0;
+    if (planned(s, &m, &config, &plan, r) && within(s, &plan, false, r))
+        status = try_model(s, &m, &plan, &config, r);
+    gpt_params_free(m.params, m.count);
+    if (status && s->error[0])
+        snprintf(s->where, sizeof(s->where), "stage %d, %s, %s: ", stage,
+                 arguments_offload(offload), r->size.name);
+    return status;
+}
+
+/* ------------------------------------------------------------- the largest model */
+
+/* By the plan alone: how many layers keep to the limits that were given. */
+static int layers_planned(struct scale *s, int stage, enum zero_place offload,
+                          const struct size *size)
+{
+    const struct zero_config config = arguments_config(s->a, stage, offload);
+    int fits = 0, over = LAYERS_MAX + 1;
+    while (over - fits > 1) {
+        int layers = fits + (over - fits) / 2;
+        struct zero_plan plan;
+        struct result r;
+        struct model m;
+        if (describe(s, size, layers, &m, &r))
+            return -1;
+        bool good = planned(s, &m, &config, &plan, &r) && within(s, &plan, true, &r);
+        gpt_params_free(m.params, m.count);
+        if (good)
+            fits = layers;
+        else
+            over = layers;
+    }
+    return fits;
+}
+
+/* Bisects with engines, from what the plan says on: where that holds, two of them do. */
+int scale_largest(struct scale *s, int stage, enum zero_place offload, const struct size *size,
+                  struct result *r)
+{
+    int fits = 0, over = LAYERS_MAX + 1, guess = layers_planned(s, stage, offload, size);
+    char why[sizeof(r->why)] = "";
+    if (guess < 0)
+        return -1;
+    for (int next = guess > 0 ? guess : 1; over - fits > 1;) {
+        struct result tried;
+        if (scale_try(s, stage, offload, size, next, &tried))
+            return -1;
+        if (tried.fits) {
+            *r = tried;
+            fits = next;
+        } else {
+            if (fits == 0)
+                *r = tried;
+            memcpy(why, tried.why, sizeof(why));
+            over = next;
+        }
+        next = fits == guess ? fits + 1 : fits + (over - fits) / 2;
+    }
+    r->largest = fits > 0 && over <= LAYERS_MAX;
+    memcpy(r->why, why, sizeof(why));
+    return 0;
+}

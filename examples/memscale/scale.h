@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One configuration of the memory-scaling test: a fresh engine, some steps, and
+ * what was planned and measured.
+ *
+ * Nothing is computed: gradients are the zeros that zero_grad_data gives, so what
+ * is measured is the engine, which a program's activations only add to (gpt2
+ * --plan tells of those), and the test never touches the device's memory.
+ */
+#ifndef EXAMPLES_MEMSCALE_SCALE_H
+#define EXAMPLES_MEMSCALE_SCALE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "examples/memscale/arguments.h"
+#include "include/zero.h"
+
+enum { LAYERS_MAX = 10000 };
+
+struct result {
+    int stage;
+    enum zero_place offload;
+    struct size size; /* its layers are those that were tried */
+    int64_t params;
+    int64_t planned[PLACES], measured[PLACES]; /* bytes of the rank that has most there */
+    double seconds;                            /* of a step */
+    bool fits;
+    bool largest;  /* one layer more does not fit */
+    char why[400]; /* what does not fit, of this or of one layer more: "needs X of Y" */
+};
+
+struct scale {
+    const struct arguments *a;
+    struct zero *z; /* while there is one */
+    int rank, ranks, local;
+    int64_t memory; /* of this process before the first configuration */
+    int64_t left;   /* after one: the most by which there was more */
+    char error[640];
+    char where[64]; /* the configuration in which that was, for the sentence; "": in none */
+};
+
+/* COLLECTIVE, all of them; 0, or -1 with error set ("" when only another rank failed). */
+
+/* Makes a small engine that finds out who takes part, and that all were given the same. */
+int scale_begin(struct scale *s, const struct arguments *a, int argc, char **argv);
+/* Ends it, where every rank is well. */
+int scale_start(struct scale *s, bool well);
+
+/* Layers: instead of the size's own. What does not fit is a result. */
+int scale_try(struct scale *s, int stage, enum zero_place offload, const struct size *size,
+              int layers, struct result *r);
+
+/* As many layers as fit; none: r is of one, which does not. */
+int scale_largest(struct scale *s, int stage, enum zero_place offload, const struct size *size,
+                  struct result *r);
+
+void scale_end(struct scale *s);
+
+#endif

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/memscale/table.h"
+
+#include "examples/common/figure.h"
+
+static void print_limits(const struct scale *s)
+{
+    static const char *const names[PLACES] = {"device", "host memory", "files"};
+    const char *join = "limits of a rank: ";
+    for (int i = 0; i < PLACES; i++) {
+        if (s->a->memory[i] == 0)
+            continue;
+        printf("%s%s %s", join, names[i], in_bytes(s->a->memory[i]).text);
+        join = ", ";
+    }
+    if (*join == ',')
+        putchar('\n');
+}
+
+void table_header(const struct scale *s)
+{
+    printf("memscale with libzero %s: %d rank%s, %d on this node; bf16 with Adam\n", ZERO_VERSION,
+           s->ranks, s->ranks > 1 ? "s" : "", s->local);
+    print_limits(s);
+    printf("\n%33s  %-21s  %-21s  %-21s  %7s\n", "", "device of a rank", "host memory of a rank",
+           "files of a rank", "seconds");
+    printf("%5s %-7s %-11s %7s  %10s %10s  %10s %10s  %10s %10s  %7s\n", "stage", "offload",
+           "model", "params", "planned", "measured", "planned", "measured", "planned", "measured",
+           "a step");
+    fflush(stdout);
+}
+
+static struct figure in_short(int64_t count)
+{
+    struct figure f;
+    double value = (double)count;
+    const char *unit = count >= 1000000000 ? "G" : "M";
+    snprintf(f.text, sizeof(f.text), "%.*f%s", *unit == 'G' ? 2 : 1,
+             value / (*unit == 'G' ? 1e9 : 1e6), unit);
+    return f;
+}
+
+void table_row(const struct result *r)
+{
+    printf("%5d %-7s %-11s %7s  ", r->stage, arguments_offload(r->offload), r->size.name,
+           in_short(r->params).text);
+    if (!r->fits) {
+        printf("does not fit: %s\n", r->why);
+        fflush(stdout);
+        return;
+    }
+    for (int i = 0; i < PLACES; i++)
+        printf("%10s %10s  ", r->planned[i] ? in_bytes(r->planned[i]).text : "-",
+               r->measured[i] ? in_bytes(r->measured[i]).text : "-");
+    printf("%7.3g\n", r->seconds);
+    if (r->largest)
+        printf("%33s  is the largest; with one layer more: %s\n", "", r->why);
+    fflush(stdout);
+}
+
+void table_end(const struct scale *s)
+{
+    printf("\nMeasured: by the kernel. Memory comes in huge pages of 2 MiB, where there are some; "
+           "what "
+           "the host has\nbeside its plan is the engine's tables and threads. Between "
+           "configurations rank 0 had at most %s\nmore than before the first.\n",
+           in_bytes(s->left).text);
+}
+
+void table_csv_header(FILE *csv)
+{
+    if (csv)
+        fputs("stage,offload,model,layers,channels,params,ranks,device_planned,device_measured,"
+              "host_planned,host_measured,nvme_planned,nvme_measured,step_seconds,fits,largest,"
+              "reason\n",
+              csv);
+}
+
+void table_csv_row(FILE *csv, const struct result *r, int ranks)
+{
+    if (!csv)
+        return;
+    fprintf(csv, "%d,%s,%s,%d,%d,%lld,%d", r->stage, arguments_offload(r->offload), r->size.name,
+            r->size.shape.layers, r->size.shape.channels, (long long)r->params, ranks);
+    for (int i = 0; i < PLACES; i++)
+        if (r->fits)
+            fprintf(csv, ",%lld,%lld", (long long)r->planned[i], (long long)r->measured[i]);
+        else
+            fprintf(csv, ",%lld,", (long long)r->planned[i]);
+    if (r->fits)
+        fprintf(csv, ",%.6g", r->seconds);
+    else
+        fputs(",", csv);
+    fprintf(csv, ",%d,%d,\"", r->fits, r->largest);
+    for (const char *c = r->why; *c; c++)
+        fputc(*c == '"' ? '\'' : *c, csv);
+    fputs("\"\n", csv);
+    fflush(csv);
+}

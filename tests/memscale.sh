@@ -1,0 +1,202 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The memory-scaling test: tests/memscale.sh BUILD
+# Every configuration has its row; what is measured is what was planned, by zero plan
+# as well; what does not fit is said, and the test goes on; the largest model is one
+# that fits, and the next one does not; wrong options get one sentence. Make it run
+# by: make check ONLY=memscale.sh.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+build=${1:?"give the build folder: tests/memscale.sh BUILD"}
+. tests/support/verdicts.sh
+unset ZERO_DEVICE_MEMORY ZERO_PROBE SLURM_TMPDIR
+mkdir "$scratch/files"
+rows=$scratch/rows.csv plot=$scratch/plot.svg
+
+run() { # ranks, options
+    local launch=()
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    rm -f "$rows" "$plot"
+    timeout -k 5 120 "${launch[@]}" "$build/memscale" --nvme-path "$scratch/files" --steps 1 \
+        "${@:2}" >"$scratch/out" 2>"$scratch/err" </dev/null
+}
+
+field() { # "stage,offload,model", name of a column
+    awk -F, -v row="$1" -v name="$2" '
+        NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i }
+        $1 "," $2 "," $3 == row { print $at }' "$rows"
+}
+
+# Rows that are not one for each stage, place and model, or whose figures differ: a page
+# of 2 MiB in memory, on the host the engine's tables and threads, a block in files.
+rows_wrong() { # ranks, models
+    awk -F, -v ranks="$1" -v models="$2" '
+        function differ(place, planned, measured, over) {
+            if (measured < planned || measured > planned + over)
+                print $1 "," $2 "," $3 ": " place " has " measured ", planned " planned
+        }
+        NR == 1 { next }
+        { seen[$1 "," $2 "," $3]++ }
+        $7 != ranks { print $7 " ranks" }
+        $15 != 1 { print $1 "," $2 "," $3 " does not fit: " $17; next }
+        $8 <= 0 || $14 <= 0 { print $1 "," $2 "," $3 ": no device, or no time" }
+        ($10 > 0) != ($2 != "none") { print $1 "," $2 "," $3 ": host memory is planned " $10 }
+        ($12 > 0) != ($2 == "nvme") { print $1 "," $2 "," $3 ": files are planned " $12 }
+        {
+            differ("device", $8, $9, 2097152)
+            differ("host", $10, $11, 2097152 + 3145728)
+            differ("nvme", $12, $13, 65536)
+        }
+        END {
+            n = split(models, model, " ")
+            for (stage = 0; stage < 4; stage++)
+                for (i = split("none cpu nvme", place, " "); i > 0; i--)
+                    for (k = 1; k <= n; k++)
+                        if (seen[stage "," place[i] "," model[k]] != 1)
+                            print "no row, or several: " stage "," place[i] "," model[k]
+            if (NR != 1 + 12 * n) print NR - 1 " rows"
+        }' "$rows"
+}
+
+# The plan of the program that computes it from the same shape.
+plans_differ() { # ranks, model
+    "$build/zero" plan --model "$2" --ranks "$1" --csv >"$scratch/plan.csv"
+    awk -F, -v model="$2" '
+        FNR == 1 { next }
+        FNR == NR { planned[$1 "," $2] = $3 "," $4 "," $5; next }
+        $3 == model && planned[$1 "," $2] != $8 "," $10 "," $12 {
+            print $1 "," $2 ": " $8 "," $10 "," $12 ", zero plan: " planned[$1 "," $2]
+        }' "$scratch/plan.csv" "$rows"
+}
+
+well_formed() { # what, marks and crosses that it has at least
+    local marks
+    if command -v xmllint >/dev/null; then
+        xmllint --noout "$plot" 2>"$scratch/err"
+        verdict $? "$1: the plot is not XML: $(head -n 2 "$scratch/err")"
+    fi
+    marks=$(grep -c 'class="mark"\|m-3.5 -3.5l7 7m0 -7l-7 7' "$plot")
+    [ "$marks" -ge "$2" ] && ! grep -qiE '[" ,](-?nan|-?inf)' "$plot"
+    verdict $? "$1: the plot has $marks marks, or one without a place"
+}
+
+sweep() { # ranks
+    local name="$1 ranks, all stages and places" wrong
+    have_ranks "$1" "$name" || return
+    run "$1" --model d4 d6 --csv "$rows" --svg "$plot"
+    verdict $? "$name failed: $(cat "$scratch/err")"
+    wrong=$(rows_wrong "$1" "d4 d6")
+    [ -z "$wrong" ]
+    verdict $? "$name: $wrong"
+    wrong=$(plans_differ "$1" d6)
+    [ -z "$wrong" ]
+    verdict $? "$name: $wrong"
+    [ "$(grep -cE '^ +[0-3] (none|cpu|nvme) +d[46] ' "$scratch/out")" = 24 ]
+    verdict $? "$name: the table has other rows: $(cat "$scratch/out")"
+    [ -z "$(ls -A "$scratch/files")" ]
+    verdict $? "$name: it left $(ls -A "$scratch/files")"
+    # 24 on the device, 16 on the host, 8 in files; and four of the legend.
+    well_formed "$name" 52
+}
+
+# A device that holds d6 at some stages and places only, given in both ways.
+too_small() { # ranks
+    local name="$1 ranks, a device of 100 MiB" fits
+    have_ranks "$1" "$name" || return
+    run "$1" --model d6 --stage 0 3 --offload none cpu --device-memory 100M --csv "$rows" \
+        --svg "$plot"
+    verdict $? "$name failed: $(cat "$scratch/err")"
+    fits=$(field 0,none,d6 fits)$(field 0,cpu,d6 fits)$(field 3,none,d6 fits)$(field 3,cpu,d6 fits)
+    [ "$fits" = 0101 ]
+    verdict $? "$name: at stages 0 and 3, places none and cpu, it fits $fits"
+    grep -qE '^ +0 none +d6 .* does not fit: device needs 19[0-9]\.[0-9] MiB of 100\.0 MiB$' \
+        "$scratch/out"
+    verdict $? "$name: it is not said what is needed: $(cat "$scratch/out")"
+    [ "$(field 0,none,d6 reason)" = "\"$(sed -nE '/ 0 none .*fit: /s/.*fit: //p' \
+        "$scratch/out")\"" ] && [ -z "$(field 0,none,d6 device_measured)" ]
+    verdict $? "$name: the row is another: $(grep ^0,none "$rows")"
+    well_formed "$name" 11
+    cut -d, -f 1-6,15 "$rows" >"$scratch/by-option"
+    ZERO_DEVICE_MEMORY=100m run "$1" --model d6 --stage 0 3 --offload none cpu --csv "$rows"
+    cut -d, -f 1-6,15 "$rows" | cmp -s - "$scratch/by-option"
+    verdict $? "$name: by the variable: $(cat "$rows" "$scratch/err")"
+}
+
+# The most layers fit, one more does not: as another run of those sizes finds.
+largest() { # ranks, stage, place, what it needs too much of, limits
+    local name="$1 ranks, the largest at stage $2, $3" layers limits
+    have_ranks "$1" "$name" || return
+    read -ra limits <<<"$5 --stage $2 --offload $3 --channels 128 --chunk 64K"
+    run "$1" --find-largest "${limits[@]}" --csv "$rows" --svg "$plot"
+    verdict $? "$name failed: $(cat "$scratch/err")"
+    layers=$(awk -F, 'NR == 2 && $15 == 1 && $16 == 1 { print $4 }' "$rows")
+    grep -qE "one layer more: $4 needs [0-9.]+ .*of [0-9.]+ " "$scratch/out"
+    verdict $? "$name: it is not said what is missing: $(cat "$scratch/out")"
+    well_formed "$name" 5
+    run "$1" --layers "${layers:-1}" "${limits[@]}" --csv "$rows"
+    [ "$(field "$2,$3,${layers}x128" fits)" = 1 ] && [ "${layers:-0}" -gt 1 ]
+    verdict $? "$name: $layers layers do not fit: $(cat "$rows")"
+    run "$1" --layers $((${layers:-1} + 1)) "${limits[@]}" --csv "$rows"
+    [ "$(field "$2,$3,$((${layers:-1} + 1))x128" fits)" = 0 ]
+    verdict $? "$name: $layers layers, and one more, fit: $(cat "$rows")"
+}
+
+refused() { # status, ranks, pattern, options
+    local status name="memscale ${*:4}"
+    have_ranks "$2" "$name" || return
+    run "$2" "${@:4}"
+    status=$?
+    [ "$status" = "$1" ] && [ "$(cut -d: -f1 "$scratch/err" | sort | uniq -d)" = "" ] &&
+        grep -qE "^rank [0-9]: .*$3" "$scratch/err" && ! grep -qv '^rank [0-9]: ' "$scratch/err"
+    verdict $? "$name: status $status, expected $1 and '$3': $(cat "$scratch/err")"
+}
+
+wrong_use() {
+    refused 2 2 "There is no option --models\. Did you mean --model\?" --models d4
+    refused 2 1 "--stage is given '4', which it cannot be\. Give some of 0, 1, 2, 3\." --stage 0 4
+    refused 2 1 "--offload is given 'disk', .*\. Give some of none, cpu, nvme\." --offload disk
+    refused 2 1 "--model is given 'd5', .*\. Give some of d4, d6," --model d4 d5
+    refused 2 1 "--model and --layers contradict each other\." --model d4 --layers 3
+    refused 2 1 "--model and --channels contradict each other\." --model d4 --channels 64
+    refused 2 1 "--layers and --find-largest contradict" --layers 3 --find-largest
+    refused 2 1 "--chunk 100 is not a multiple of 64\. Give 64\." --chunk 100
+    refused 2 1 "--csv and --svg are both x\." --csv x --svg x
+    refused 2 1 "--device-memory is given '0'" --device-memory 0
+    refused 1 2 "'$scratch/no/rows' cannot be written: No such file" --csv "$scratch/no/rows"
+    refused 1 1 "'/dev/full' could not be written to its end\." --model d4 --stage 0 --svg /dev/full
+    refused 1 2 "Cannot create a file in $scratch/no: No such file" --nvme-path "$scratch/no"
+    refused 1 2 "bytes of device memory are needed, 4096 of 4096 are free" --device-memory 4096
+    have_ranks 2 "ranks with other options" || return
+    timeout -k 5 60 "${launcher[@]}" -q -n 1 "$build/memscale" --model d4 --offload none : \
+        -n 1 "$build/memscale" --model d6 --offload none >"$scratch/out" 2>"$scratch/err" </dev/null
+    [ $? = 1 ] &&
+        [ "$(grep -cE "^rank [01]: The ranks were not given the same" "$scratch/err")" = 2 ]
+    verdict $? "ranks with other options: $(cat "$scratch/err")"
+}
+
+# A person sees which configuration is under way; what is left is the table.
+live() {
+    if ! command -v script >/dev/null; then
+        echo "skipped: the line on a terminal, for want of script"
+        return
+    fi
+    timeout 60 script -qec "$build/memscale --model d4 --stage 1 --offload none" /dev/null \
+        >"$scratch/out" 2>"$scratch/err" </dev/null
+    verdict $? "on a terminal it failed: $(cat "$scratch/out")"
+    grep -q $'\r\033\\[K1 of 1: stage 1, none, d4 \\.\\.\\.\r\033\\[K    1 none ' "$scratch/out"
+    verdict $? "on a terminal: $(cat -v "$scratch/out")"
+}
+
+sweep 1
+sweep 2
+too_small 1
+too_small 2
+largest 1 0 none device "--device-memory 30M"
+largest 2 3 none device "--device-memory 30M"
+largest 2 1 cpu "host memory" "--device-memory 64M --host-memory 40M"
+largest 2 3 nvme nvme "--nvme-space 20M"
+largest 1 3 cpu "host memory" "--host-memory 20M"
+wrong_use
+live
+closing
