@@ -22,6 +22,7 @@ refused() {
 include/zero.h|"src/error.h"
 kernels/a.c|"src/random.h"
 kernels/cpu/a.c|"offload/arena.h"
+kernels/cuda/a.cu|<cuda_runtime_api.h>
 offload/a.c|"src/comm/comm.h"
 offload/b.c|"src/device/device.h"
 offload/c.c|<liburing.h>
@@ -41,6 +42,7 @@ LIST
 granted() {
     cat <<'LIST'
 include/zero_mpi.h|<mpi.h>
+kernels/cuda/runtime.h|<cuda_runtime_api.h>
 offload/uring.c|<liburing.h>
 src/f.c|"src/f.h"
 src/g.c|<sys/mman.h> // maps
