@@ -212,6 +212,12 @@ $(BUILD)/tests/planted: $(BUILD)/obj/tests/planted.o $(BUILD)/libzero.a $(BUILD)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(LIBS) -o $@
 
+$(BUILD)/tests/planted_cuda: $(call obj,tests/planted_cuda.c) $(BUILD)/libsupport.a \
+		$(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
+
 # What reads files and options, for tests/fuzz.sh, which builds it with clang.
 FUZZED := $(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON)
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%_fuzz.o $(BUILD)/libfuzzed.a $(BUILD)/libzero.a \
@@ -283,19 +289,20 @@ chaos: all
 
 check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
-		$(BUILD)-$b/tests/equal_test && )true
-	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call sampled,$(BUILD)) $(SAN_EQUAL) \
+		$(BUILT_$b) && )true
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call sampled,$(BUILD)) $(SAN_SAMPLE) \
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) $(DYING) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 check-all-now: all tests
 	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
-		tests $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
+		tests $(BUILT_$b) $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@$(VALGRIND_BUILD)
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
 		$(GPT2_RUNS) $(DYING) $(DYING_ALL) "tests/machine.sh more $(BUILD)" \
 		"tests/neighbours.sh more $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) \
 		"tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
-		$(foreach b,address thread,$(call sanitized,$b)) $(VALGRIND_SAMPLE) $(ERRORS_SEEN)
+		$(foreach b,address thread,$(call sanitized,$b)) $(CUDA_PLANTED) $(VALGRIND_SAMPLE) \
+		$(ERRORS_SEEN)
 
 check-valgrind-now: TIMEOUT ?= 900
 check-valgrind-now:

@@ -2,19 +2,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whether a tool reports what is ours and nothing else:
 #     tests/planted.sh address|thread|valgrind BUILD [PLAIN]
+#     tests/planted.sh cuda BUILD
 # Programs of BUILD, which was built for that tool, run on two MPI ranks, or one
 # without mpirun: tests/planted with each defect the tool is for, which it must
 # name, and without one; with PLAIN also gpt2 with its state in files, which must
-# come to the digest that PLAIN/gpt2 comes to.
+# come to the digest that PLAIN/gpt2 comes to. cuda is the tool for order on a GPU,
+# TSan with the CUDA runtime for tests: BUILD is built for threads, and the program is
+# tests/planted_cuda, alone.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh
 . tests/support/sanitizers.sh
-tool=${1:?address, thread or valgrind}
+tool=${1:?address, thread, valgrind or cuda}
 build=${2:?a build folder}
 plain=${3-}
+program=planted
 ranks=2
-have_ranks $ranks "$tool on several ranks" || ranks=1
+if [ "$tool" = cuda ]; then
+    program=planted_cuda
+    ranks=1
+else
+    have_ranks $ranks "$tool on several ranks" || ranks=1
+fi
 prefix=()
 [ "$tool" != valgrind ] || prefix=(tests/valgrind.sh)
 
@@ -28,6 +37,24 @@ thread|race|ThreadSanitizer: data race|count
 valgrind|leak|definitely lost|lose
 valgrind|overflow|Invalid write of size 4|write_beyond
 valgrind|unset|Conditional jump or move depends on uninitialised value|look_at_nothing
+cuda|wait|ThreadSanitizer: data race|forget_the_wait
+cuda|synchronise|ThreadSanitizer: data race|read_too_early
+cuda|source|ThreadSanitizer: data race|reuse_the_source
+cuda|event|ThreadSanitizer: data race|record_too_early
+cuda|free|ThreadSanitizer: data race|free_too_early
+cuda|pageable|ThreadSanitizer: data race|trust_pageable
+cuda|wait late|ThreadSanitizer: data race|forget_the_wait
+cuda|synchronise late|ThreadSanitizer: data race|read_too_early
+cuda|source late|ThreadSanitizer: data race|reuse_the_source
+cuda|event late|ThreadSanitizer: data race|record_too_early
+cuda|free late|ThreadSanitizer: data race|free_too_early
+cuda|pageable late|ThreadSanitizer: data race|trust_pageable
+cuda|wait early|ThreadSanitizer: data race|forget_the_wait
+cuda|synchronise early|ThreadSanitizer: data race|read_too_early
+cuda|source early|ThreadSanitizer: data race|reuse_the_source
+cuda|event early|ThreadSanitizer: data race|record_too_early
+cuda|free early|ThreadSanitizer: data race|free_too_early
+cuda|pageable early|ThreadSanitizer: data race|trust_pageable
 LIST
 }
 
@@ -47,12 +74,13 @@ reported() { # status, report, function
 
 while IFS='|' read -r whose defect report function; do
     [ "$whose" = "$tool" ] || continue
-    run "$build/tests/planted" "$defect"
+    # shellcheck disable=SC2086 # one word or two
+    run "$build/tests/$program" $defect
     reported $? "$report" "$function"
     verdict $? "a planted defect, $defect, is not reported as '$report' in $function"
 done < <(planted)
 
-run "$build/tests/planted" none
+run "$build/tests/$program" none
 status=$?
 verdict $status "a run without a defect is reported"
 [ $status = 0 ] || tail -n 60 "$scratch/log"

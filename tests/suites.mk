@@ -43,11 +43,15 @@ TORTURE_ALL = $(foreach s,$(TORTURES),"ZERO_TEST_FULL=1 CK_RUN_CASE=$s $(BUILD)/
 BUILT_WITH := $(foreach p,MPI URING XXHASH,$(if $(filter 1,$($p)),$p))
 ERRORS_SEEN := $(if $(SAN),,"tests/check_errors.sh --seen $(BUILT_WITH)")
 
-# The law under the sanitizers, a sample of it.
+# The law under the sanitizers, a sample of it, and the order of work on GPUs.
 SANITIZED := $(if $(SAN),,address thread)
 SAN_address := address,undefined
 SAN_thread := thread
-SAN_EQUAL = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_test")
+BUILT_address = $(BUILD)-address/tests/equal_test
+BUILT_thread = $(patsubst %,$(BUILD)-thread/tests/%,equal_test fake_cuda_test planted_cuda)
+CUDA_PLANTED = "tests/planted.sh cuda $(BUILD)-thread"
+SAN_SAMPLE = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_test") \
+	$(if $(SAN),,$(BUILD)-thread/tests/fake_cuda_test $(CUDA_PLANTED))
 
 # Under a sanitizer a sample of the long products is enough, of numbers of ranks, and
 # of transfers that are long because counts are.

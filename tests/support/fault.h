@@ -2,13 +2,14 @@
 /*
  * Faults: the n-th time that one rank does something, it goes wrong, once or every
  * time from then on. One struct fault says what and when, and tells what came of
- * it; four backends ask it:
+ * it; five backends ask it:
  *
  *   fault_calls.c  what the program's own code asks of the C library and the kernel,
  *                  and the single operations of either ring. For programs that are
  *                  linked with -Wl,--wrap (the Makefile says which)
  *   fault_ring.c   a ring around another: whole requests
  *   fault_comm.c   a communicator around another: collectives
+ *   fake_cuda.c    a GPU's runtime
  *   fault.c        a clock that stands until somebody waits in vain
  *
  * What the program itself does wrong it asks fault_strikes for.
@@ -61,6 +62,11 @@ enum fault_kind {
     FAULT_COMM_TEST,    /* fails when it is looked at */
     FAULT_COMM_LOST,    /* is never reported done */
     FAULT_COMM_STOP,    /* the rank does nothing any more, and tells nobody */
+    /* a GPU's runtime: tests/support/fake_cuda.h */
+    FAULT_CUDA_MEMORY,   /* cudaMalloc, cudaHostAlloc: cudaErrorMemoryAllocation */
+    FAULT_CUDA_REGISTER, /* cudaHostRegister: cudaErrorNotSupported */
+    FAULT_CUDA_CALL,     /* any call that may fail, these and kernels too: cudaErrorUnknown */
+    FAULT_CUDA_LOST,     /* an operation, in its stream: its GPU is lost from then on */
     /* the program's own */
     FAULT_FILL,  /* a fill returns -1 */
     FAULT_NAN,   /* a fill writes one */

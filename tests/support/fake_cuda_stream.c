@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Streams and events. A stream is a list of operations and the thread that runs
+ * them. Its edges are atomics of the single operation, because one of the stream's
+ * would order more than CUDA does: what the host does after an operation's appending
+ * would seem to be done before it runs, when the thread takes both at once.
+ *
+ *   op->next, of the operation before: released by who appends, acquired by the thread
+ *   op->done: released by the thread, acquired by who waits, thread or host
+ *
+ * An event is the last operation that recorded it. Threads sleep on futexes, which
+ * TSan does not know.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+#include "src/thread.h"
+#include "tests/support/fake_cuda_parts.h"
+
+#define WAIT_MAX_US 400 /* before an operation */
+
+struct CUstream_st {
+    struct CUstream_st *before; /* in the list of all */
+    int gpu;
+    pthread_t thread;
+    atomic_bool destroyed;
+    struct fake_op start;           /* done: nothing is before the first operation */
+    _Atomic(struct fake_op *) last; /* appended */
+    atomic_uint appended;
+    uint64_t random; /* the thread's */
+};
+
+struct CUevent_st {
+    struct CUevent_st *before;
+    int gpu;
+    atomic_bool destroyed;
+    _Atomic(struct fake_op *) recorded; /* NULL: never */
+};
+
+static _Atomic(struct CUstream_st *) streams;
+static _Atomic(struct CUevent_st *) events;
+static _Atomic(struct CUstream_st *) defaults[FAKE_CUDA_GPUS_MAX];
+
+/* ---------------------------------------------------------------------- sleep */
+
+/* A wake that is missed costs a little time. */
+static void sleep_on(atomic_uint *word, unsigned while_value)
+{
+    struct timespec most = {.tv_nsec = 20 * 1000 * 1000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_value, &most, NULL, 0);
+}
+
+static void wake(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0);
+}
+
+static bool op_done(struct fake_op *op)
+{
+    return atomic_load_explicit(&op->done, memory_order_acquire);
+}
+
+static void op_wait(struct fake_op *op)
+{
+    while (!op_done(op))
+        sleep_on(&op->done, 0);
+}
+
+/* ----------------------------------------------------------------- the thread */
+
+static uint64_t random_next(uint64_t *state) /* splitmix64 */
+{
+    uint64_t x = *state += 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+/* Half of the operations wait, so that now the host is ahead and now the stream. */
+static void delay(struct CUstream_st *s)
+{
+    uint64_t r = random_next(&s->random);
+    if (fake_options.seed && r & 1)
+        usleep((useconds_t)((r >> 32) % WAIT_MAX_US));
+}
+
+static struct fake_op *op_after(struct CUstream_st *s, struct fake_op *op)
+{
+    for (;;) {
+        unsigned appended = atomic_load_explicit(&s->appended, memory_order_relaxed);
+        struct fake_op *next = atomic_load_explicit(&op->next, memory_order_acquire);
+        if (next)
+            return next;
+        sleep_on(&s->appended, appended);
+    }
+}
+
+static bool op_sound(struct fake_op *op)
+{
+    bool sound = fake_gpu_error(op->gpu) == cudaSuccess;
+    for (int i = 0; i < op->block_count; i++) {
+        fake_block_touch(op->blocks[i]);
+        if (!fake_block_gone(op->blocks[i]))
+            continue;
+        sound = false;
+        fake_report(FAKE_CUDA_FREED, "%s: its memory was given back before it ran", op->call);
+    }
+    if (sound && fake_strikes(FAULT_CUDA_LOST)) {
+        fake_gpu_lose(op->gpu);
+        sound = false;
+    }
+    return sound;
+}
+
+static void *stream_run(void *arg)
+{
+    struct CUstream_st *s = arg;
+    struct fake_op *op = &s->start;
+    kernels_thread_init();
+    bool more = true;
+    while (more) {
+        op = op_after(s, op);
+        delay(s);
+        more = op->run != NULL;
+        if (more && op_sound(op))
+            op->run(op->arg);
+        atomic_store_explicit(&op->done, 1, memory_order_release);
+        wake(&op->done);
+    }
+    return NULL;
+}
+
+/* ----------------------------------------------------------------- operations */
+
+/* Between threads of the host, which append to one stream, this gives no order. */
+FAKE_UNSEEN static struct fake_op *last_exchange(struct CUstream_st *s, struct fake_op *op)
+{
+    return atomic_exchange(&s->last, op);
+}
+
+FAKE_UNSEEN static struct fake_op *last_of(struct CUstream_st *s)
+{
+    return atomic_load(&s->last);
+}
+
+static void append(struct CUstream_st *s, struct fake_op *op)
+{
+    struct fake_op *before = last_exchange(s, op);
+    atomic_store_explicit(&before->next, op, memory_order_release);
+    atomic_fetch_add_explicit(&s->appended, 1, memory_order_relaxed);
+    wake(&s->appended);
+}
+
+static struct fake_op *op_new(const char *call, struct CUstream_st *s, size_t arg_bytes)
+{
+    struct fake_op *op = calloc(1, sizeof(*op));
+    if (!op || !(op->arg = calloc(1, arg_bytes + 1)))
+        abort();
+    op->call = call;
+    op->stream = s;
+    op->gpu = s ? s->gpu : 0;
+    return op;
+}
+
+static void op_free(struct fake_op *op)
+{
+    free(op->arg);
+    free(op->blocks);
+    free(op);
+}
+
+static bool stream_valid(const char *call, struct CUstream_st *s)
+{
+    if (!atomic_load_explicit(&s->destroyed, memory_order_relaxed))
+        return true;
+    fake_report(FAKE_CUDA_FREED, "%s: the stream was destroyed", call);
+    return false;
+}
+
+static struct CUstream_st *stream_default(int gpu);
+
+struct fake_op *fake_op_create(const char *call, cudaStream_t stream, size_t arg_bytes)
+{
+    cudaError_t error = fake_enter();
+    int gpu = fake_gpu(call);
+    if (error == cudaSuccess && !stream) {
+        fake_report(FAKE_CUDA_DEFAULT, "%s: in the default stream, which orders others", call);
+        error = cudaErrorInvalidResourceHandle;
+    } else if (error == cudaSuccess && !stream_valid(call, stream)) {
+        error = cudaErrorInvalidResourceHandle;
+    } else if (error == cudaSuccess && stream->gpu != gpu) {
+        fake_report(FAKE_CUDA_OTHER_DEVICE, "%s: the stream is GPU %d's, this thread's GPU is %d",
+                    call, stream->gpu, gpu);
+        error = cudaErrorInvalidResourceHandle;
+    }
+    struct fake_op *op = op_new(call, stream, arg_bytes);
+    op->error = error;
+    return op;
+}
+
+struct fake_op *fake_op_default(const char *call, size_t arg_bytes)
+{
+    cudaError_t error = fake_enter();
+    struct fake_op *op =
+        op_new(call, error == cudaSuccess ? stream_default(fake_gpu(call)) : NULL, arg_bytes);
+    op->error = error;
+    return op;
+}
+
+cudaError_t fake_op_drop(struct fake_op *op)
+{
+    cudaError_t error = op->error;
+    op_free(op);
+    return fake_result(error);
+}
+
+cudaError_t fake_op_append(struct fake_op *op, void (*run)(void *arg))
+{
+    if (op->error != cudaSuccess)
+        return fake_op_drop(op);
+    op->run = run;
+    append(op->stream, op);
+    return cudaSuccess;
+}
+
+cudaError_t fake_op_append_wait(struct fake_op *op, void (*run)(void *arg))
+{
+    if (op->error != cudaSuccess)
+        return fake_op_drop(op);
+    op->run = run;
+    append(op->stream, op);
+    op_wait(op);
+    return fake_result(fake_gpu_error(op->gpu));
+}
+
+/* -------------------------------------------------------------------- streams */
+
+FAKE_UNSEEN static void stream_list(struct CUstream_st *s)
+{
+    s->before = atomic_load(&streams);
+    while (!atomic_compare_exchange_weak(&streams, &s->before, s))
+        ;
+}
+
+/* The next of a GPU's, or of all when it is negative; NULL: begins, or ends. */
+FAKE_UNSEEN static struct CUstream_st *stream_next(struct CUstream_st *s, int gpu)
+{
+    do {
+        s = s ? s->before : atomic_load(&streams);
+    } while (s && gpu >= 0 && s->gpu != gpu);
+    return s;
+}
+
+static struct CUstream_st *stream_create(int gpu)
+{
+    static atomic_int created;
+    struct CUstream_st *s = calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    int number = atomic_fetch_add_explicit(&created, 1, memory_order_relaxed);
+    s->gpu = gpu;
+    s->random = fake_options.seed ^ (uint64_t)number << 32;
+    atomic_init(&s->start.done, 1);
+    atomic_init(&s->last, &s->start);
+    if (thread_start(&s->thread, stream_run, s) != 0) {
+        free(s);
+        return NULL;
+    }
+    char name[16];
+    snprintf(name, sizeof(name), "gpu%d stream%d", gpu, number % 1000);
+    pthread_setname_np(s->thread, name);
+    stream_list(s);
+    return s;
+}
+
+/* The thread ends when it has run what is there; nobody waits for that. */
+static void stream_end(struct CUstream_st *s)
+{
+    atomic_store_explicit(&s->destroyed, true, memory_order_relaxed);
+    append(s, op_new("", s, 0));
+}
+
+FAKE_UNSEEN static struct CUstream_st *default_set(int gpu, struct CUstream_st *s)
+{
+    struct CUstream_st *none = NULL;
+    if (s && atomic_compare_exchange_strong(&defaults[gpu], &none, s))
+        return s;
+    return atomic_load(&defaults[gpu]);
+}
+
+static struct CUstream_st *stream_default(int gpu)
+{
+    struct CUstream_st *is = default_set(gpu, NULL);
+    if (is)
+        return is;
+    struct CUstream_st *mine = stream_create(gpu);
+    if (!mine)
+        abort();
+    is = default_set(gpu, mine);
+    if (is != mine)
+        stream_end(mine);
+    return is;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    cudaError_t error = fake_enter();
+    if (error != cudaSuccess)
+        return fake_result(error);
+    (void)flags; /* the default stream orders nothing either way */
+    *stream = stream_create(fake_gpu(__func__));
+    return fake_result(*stream ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    if (!stream || !stream_valid(__func__, stream))
+        return fake_result(cudaErrorInvalidResourceHandle);
+    stream_end(stream);
+    return fake_result(fake_gpu_error(stream->gpu));
+}
+
+/* The stream a call asks about; NULL: the error. The default one may have had no work. */
+static struct CUstream_st *stream_asked(const char *call, cudaStream_t stream, cudaError_t *error)
+{
+    *error = fake_enter();
+    if (*error == cudaSuccess && !stream)
+        stream = stream_default(fake_gpu(call));
+    else if (*error == cudaSuccess && !stream_valid(call, stream))
+        *error = cudaErrorInvalidResourceHandle;
+    return *error == cudaSuccess ? stream : NULL;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    cudaError_t error;
+    struct CUstream_st *s = stream_asked(__func__, stream, &error);
+    if (s)
+        error = op_done(last_of(s)) ? fake_gpu_error(s->gpu) : cudaErrorNotReady;
+    return fake_result(error);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    cudaError_t error;
+    struct CUstream_st *s = stream_asked(__func__, stream, &error);
+    if (s) {
+        op_wait(last_of(s));
+        error = fake_gpu_error(s->gpu);
+    }
+    return fake_result(error);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    cudaError_t error = fake_enter();
+    if (error != cudaSuccess)
+        return fake_result(error);
+    int gpu = fake_gpu(__func__);
+    for (struct CUstream_st *s = stream_next(NULL, gpu); s; s = stream_next(s, gpu))
+        op_wait(last_of(s));
+    return fake_result(fake_gpu_error(gpu));
+}
+
+struct host_call {
+    cudaHostFn_t run;
+    void *arg;
+};
+
+static void host_call_run(void *arg)
+{
+    struct host_call *h = arg;
+    h->run(h->arg);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run, void *arg)
+{
+    struct fake_op *op = fake_op_create(__func__, stream, sizeof(struct host_call));
+    *(struct host_call *)op->arg = (struct host_call){run, arg};
+    return fake_op_append(op, host_call_run);
+}
+
+/* --------------------------------------------------------------------- events */
+
+FAKE_UNSEEN static void event_list(struct CUevent_st *e)
+{
+    e->before = atomic_load(&events);
+    while (!atomic_compare_exchange_weak(&events, &e->before, e))
+        ;
+}
+
+static bool event_valid(const char *call, cudaEvent_t event)
+{
+    if (event && !atomic_load_explicit(&event->destroyed, memory_order_relaxed))
+        return true;
+    fake_report(FAKE_CUDA_FREED, "%s: the event was destroyed", call);
+    return false;
+}
+
+/* Which record a wait means is for the host's own order to say: none comes of this. */
+static struct fake_op *event_recorded(const char *call, cudaEvent_t event)
+{
+    struct fake_op *op = atomic_load_explicit(&event->recorded, memory_order_relaxed);
+    if (!op)
+        fake_report(FAKE_CUDA_UNRECORDED, "%s: the event was never recorded", call);
+    return op;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    cudaError_t error = fake_enter();
+    if (error != cudaSuccess)
+        return fake_result(error);
+    (void)flags;
+    int gpu = fake_gpu(__func__);
+    struct CUevent_st *e = calloc(1, sizeof(*e));
+    if (!e)
+        return fake_result(cudaErrorMemoryAllocation);
+    e->gpu = gpu;
+    event_list(e);
+    *event = e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    if (!event_valid(__func__, event))
+        return fake_result(cudaErrorInvalidResourceHandle);
+    atomic_store_explicit(&event->destroyed, true, memory_order_relaxed);
+    return fake_result(fake_gpu_error(event->gpu));
+}
+
+static void nothing_run(void *arg)
+{
+    (void)arg;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    struct fake_op *op = fake_op_create(__func__, stream, 0);
+    if (op->error == cudaSuccess && !event_valid(__func__, event))
+        op->error = cudaErrorInvalidResourceHandle;
+    if (op->error == cudaSuccess && event->gpu != stream->gpu) {
+        fake_report(FAKE_CUDA_OTHER_DEVICE, "%s: the event is GPU %d's, the stream GPU %d's",
+                    __func__, event->gpu, stream->gpu);
+        op->error = cudaErrorInvalidResourceHandle;
+    }
+    if (op->error == cudaSuccess)
+        atomic_store_explicit(&event->recorded, op, memory_order_relaxed);
+    return fake_op_append(op, nothing_run);
+}
+
+static void event_wait_run(void *arg)
+{
+    op_wait(*(struct fake_op **)arg);
+}
+
+/* The stream may be another GPU's than the event, and than the thread's. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    cudaError_t error;
+    struct CUstream_st *s = stream_asked(__func__, stream, &error);
+    (void)flags;
+    if (!s)
+        return fake_result(error);
+    if (!stream) {
+        fake_report(FAKE_CUDA_DEFAULT, "%s: in the default stream, which orders others", __func__);
+        return fake_result(cudaErrorInvalidResourceHandle);
+    }
+    if (!event_valid(__func__, event))
+        return fake_result(cudaErrorInvalidResourceHandle);
+    struct fake_op *recorded = event_recorded(__func__, event);
+    if (!recorded)
+        return cudaSuccess;
+    struct fake_op *op = op_new(__func__, s, sizeof(recorded));
+    *(struct fake_op **)op->arg = recorded;
+    return fake_op_append(op, event_wait_run);
+}
+
+/* The record an event stands for; NULL: the error, which may be none. */
+static struct fake_op *event_asked(const char *call, cudaEvent_t event, cudaError_t *error)
+{
+    *error = fake_enter();
+    if (*error == cudaSuccess && !event_valid(call, event))
+        *error = cudaErrorInvalidResourceHandle;
+    return *error == cudaSuccess ? event_recorded(call, event) : NULL;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    cudaError_t error;
+    struct fake_op *op = event_asked(__func__, event, &error);
+    if (op)
+        error = op_done(op) ? fake_gpu_error(event->gpu) : cudaErrorNotReady;
+    return fake_result(error);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    cudaError_t error;
+    struct fake_op *op = event_asked(__func__, event, &error);
+    if (op) {
+        op_wait(op);
+        error = fake_gpu_error(event->gpu);
+    }
+    return fake_result(error);
+}
+
+/* ------------------------------------------------------------------------ end */
+
+static void stream_free(struct CUstream_st *s)
+{
+    struct fake_op *op = atomic_load(&s->start.next);
+    while (op) {
+        struct fake_op *next = atomic_load(&op->next);
+        op_free(op);
+        op = next;
+    }
+    free(s);
+}
+
+/* Operations of one stream wait for those of others, so all end before one is freed. */
+void fake_streams_stop(void)
+{
+    for (int i = 0; i < FAKE_CUDA_GPUS_MAX; i++) {
+        struct CUstream_st *s = atomic_exchange(&defaults[i], NULL);
+        if (s)
+            stream_end(s);
+    }
+    for (struct CUstream_st *s = stream_next(NULL, -1); s; s = stream_next(s, -1)) {
+        if (!atomic_load(&s->destroyed)) {
+            fake_report(FAKE_CUDA_LEAK, "a stream of GPU %d is never destroyed", s->gpu);
+            stream_end(s);
+        }
+    }
+    for (struct CUstream_st *s = stream_next(NULL, -1); s; s = stream_next(s, -1))
+        pthread_join(s->thread, NULL);
+    struct CUstream_st *s = atomic_exchange(&streams, NULL);
+    while (s) {
+        struct CUstream_st *before = s->before;
+        stream_free(s);
+        s = before;
+    }
+    struct CUevent_st *e = atomic_exchange(&events, NULL);
+    while (e) {
+        struct CUevent_st *before = e->before;
+        if (!atomic_load(&e->destroyed))
+            fake_report(FAKE_CUDA_LEAK, "an event of GPU %d is never destroyed", e->gpu);
+        free(e);
+        e = before;
+    }
+}
