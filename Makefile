@@ -8,6 +8,7 @@
 # make check-valgrind  suites under valgrind: minutes
 # make fuzz       feeds the readers of files and options with made-up bytes (clang)
 # make tests      builds the tests alone
+# make ptx-report  registers and spills of the kernels for GPUs
 # make chaos      gpt2 runs to which things happen: ROUNDS=200 SEED=1
 # make bench      measures the library against this machine's limits
 # make bench-runs whole runs of gpt2: what hides behind compute, what stage 3 costs
@@ -20,7 +21,8 @@
 #
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
 # SAN=address,undefined or SAN=thread, VALGRIND=1 (built in a folder of its own),
-# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 (build without that package),
+# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 (build without that package),
+# CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
 # SECONDS=600 (fuzz: in all) TARGETS=options (fuzz: only these)
@@ -52,13 +54,25 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
 EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
-DEFS := $(foreach p,MPI URING DNNL XXHASH VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
-INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS)
+DEFS := $(foreach p,MPI URING DNNL XXHASH CUDA VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
+INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -pthread
 AVX2 := -mavx2 -mf16c
 AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
+
+# Kernels for GPUs: machine code for each of CUDA_ARCH, PTX for what comes later. The host's
+# compiler is nvcc's choice; statics that lock would want the C++ library.
+CUDA_ARCH ?= 80 90
+NVCC_EXACT := -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
+NVCC_HOST := -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden,-fno-threadsafe-statics
+NVCC_FLAGS ?= -O3
+ARCHS := $(CUDA_ARCH:sm_%=%)
+NVCC_ARCH := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a)
+NVCC_ARCH += -gencode arch=compute_$(lastword $(ARCHS)),code=compute_$(lastword $(ARCHS))
+NVCC_COMPILE = $(NVCC) -std=c++17 -I. $(NVCC_EXACT) -Werror all-warnings -Xcompiler $(NVCC_HOST) \
+	$(NVCC_FLAGS) $(NVCC_ARCH)
 
 # ------------------------------------------------------------------ sources
 CORE := $(wildcard src/*.c src/device/*.c src/comm/*.c offload/*.c kernels/*.c)
@@ -87,6 +101,10 @@ endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
+# No GPU runs under a sanitizer.
+KERNELS := $(if $(SAN)$(VALGRIND),,$(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.cu)))
+KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(KERNELS))
+
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
 # What shell suites put between gpt2 and the machine.
@@ -95,7 +113,7 @@ HELPERS := $(BUILD)/tests/bad_disk $(BUILD)/tests/without
 FUZZ_TARGETS := $(call obj,$(wildcard tests/fuzz/*_fuzz.c))
 
 # -------------------------------------------------------------------- build
-all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
+all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS) $(KERNELS)
 ifeq ($(CHECK),1)
 tests: $(TESTS) $(HELPERS) $(FUZZ_TARGETS) $(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
 else
@@ -124,6 +142,11 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/stamp/FLAGS
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -c $< -o $@
+
+$(BUILD)/obj/%.o: %.cu $(BUILD)/stamp/NVCC_COMPILE
+	$(call say,NVCC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC_COMPILE) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 	$(call say,AR,$@)
@@ -290,14 +313,14 @@ chaos: all
 check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILT_$b) && )true
-	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call sampled,$(BUILD)) $(SAN_SAMPLE) \
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call sampled,$(BUILD)) $(SAN_SAMPLE) \
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) $(DYING) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 check-all-now: all tests
 	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		tests $(BUILT_$b) $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@$(VALGRIND_BUILD)
-	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(call suites,$(BUILD)) $(MPI_RUNS) \
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call suites,$(BUILD)) $(MPI_RUNS) \
 		$(GPT2_RUNS) $(DYING) $(DYING_ALL) "tests/machine.sh more $(BUILD)" \
 		"tests/neighbours.sh more $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) \
 		"tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
@@ -332,6 +355,9 @@ SECONDS ?= 600
 fuzz-now:
 	@tests/fuzz.sh $(BUILD)-fuzz $(SECONDS) $(TARGETS)
 
+ptx-report: $(BUILD)/stamp/NVCC_COMPILE
+	@tests/ptx_report.sh $(BUILD)
+
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
 
@@ -341,4 +367,4 @@ clean:
 FORCE:
 .PHONY: all tests report deps deps-extra demo check check-all demo-now check-now check-all-now
 .PHONY: check-scale check-scale-now check-valgrind check-valgrind-now fuzz fuzz-now help
-.PHONY: bench bench-runs bench-peers chaos clean FORCE
+.PHONY: bench bench-runs bench-peers ptx-report chaos clean FORCE

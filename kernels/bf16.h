@@ -12,7 +12,14 @@
 
 #define BF16_NAN 0x7FC0
 
-static inline uint16_t bf16_from_float(float x)
+/* These and those of split.h are also a GPU's. */
+#ifdef __CUDACC__
+#define ELEMENT_INLINE static __host__ __device__ inline
+#else
+#define ELEMENT_INLINE static inline
+#endif
+
+ELEMENT_INLINE uint16_t bf16_from_float(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
@@ -20,7 +27,7 @@ static inline uint16_t bf16_from_float(float x)
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? BF16_NAN : rounded);
 }
 
-static inline float bf16_to_float(uint16_t x)
+ELEMENT_INLINE float bf16_to_float(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;
     float value;

@@ -15,7 +15,7 @@
 
 #include "kernels/bf16.h"
 
-static inline void split_element(float master, uint16_t *weight, int16_t *remainder)
+ELEMENT_INLINE void split_element(float master, uint16_t *weight, int16_t *remainder)
 {
     uint32_t bits;
     memcpy(&bits, &master, sizeof(bits));
@@ -25,7 +25,7 @@ static inline void split_element(float master, uint16_t *weight, int16_t *remain
 }
 
 /* In unsigned numbers, which wrap: -0 and a negative remainder. */
-static inline float join_element(uint16_t weight, int16_t remainder)
+ELEMENT_INLINE float join_element(uint16_t weight, int16_t remainder)
 {
     uint32_t bits = ((uint32_t)weight << 16) + (uint32_t)(int32_t)remainder;
     float master;

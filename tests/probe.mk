@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH and CHECK are 1 or 0, with
+# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH, CHECK and CUDA are 1 or 0, with
 # the flags of what is there. MISSING names for tests/install.sh what is not,
 # OPTIONAL what only some tests would use, ABSENT both, and what the caller has
 # switched off (MPI=0). Every package is tried once.
@@ -59,6 +59,21 @@ $(eval $(call find,XXHASH,xxhash.h,xxhash,XXH3_64bits))
 # Check is a static library in Debian, so what it needs is named as well.
 CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 $(eval $(call find,CHECK,check.h,check))
+
+# The toolkit, whose compiler takes seconds: that it works the first kernel shows. It is
+# gigabytes, so make deps leaves it to the site.
+NVCC ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_CFLAGS := $(addprefix -isystem ,$(wildcard $(filter-out /usr,$(CUDA_HOME))/include))
+CUDA_LIBS := $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64)) -lcudart_static -ldl -lrt -lpthread
+ifndef CUDA
+CUDA := $(if $(NVCC),$(call probe,cuda_runtime_api.h,$(CUDA_CFLAGS) $(CUDA_LIBS)),0)
+endif
+ifneq ($(CUDA),1)
+CUDA_CFLAGS :=
+CUDA_LIBS :=
+endif
+ABSENT += $(if $(filter 1,$(CUDA)),,cuda)
 
 OPTIONAL := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,cxx) \
 	$(if $(shell command -v $(PKG_CONFIG)),,pkgconfig) $(if $(shell command -v strace),,strace)

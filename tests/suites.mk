@@ -5,6 +5,8 @@
 # Suites named mpi* start MPI and run on 1 to 4 ranks.
 STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
 	$(foreach s,style layers errors,"tests/check_$s.sh --self-test" tests/check_$s.sh)
+PTX := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)" \
+	"tests/ptx_report.sh $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 sampled = $(patsubst %/soak_test,"ZERO_TEST_SHORT=1 %/soak_test",$(call suites,$(1)))
 mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))

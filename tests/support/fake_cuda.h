@@ -19,6 +19,8 @@
  * cudaMemcpy. One from pageable memory to a GPU returns before it is done, as the
  * real one does; every other one is done.
  *
+ * A synchronise that fails has waited all the same, so that who then gives up may free.
+ *
  * A GPU's memory has addresses that the host cannot read: SIGSEGV. It is filled
  * with NaNs when it is given out and when it is given back.
  */

@@ -328,22 +328,25 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return fake_result(fake_gpu_error(stream->gpu));
 }
 
-/* The stream a call asks about; NULL: the error. The default one may have had no work. */
+/* The stream a call asks about, and the call's error. NULL: there is none. */
 static struct CUstream_st *stream_asked(const char *call, cudaStream_t stream, cudaError_t *error)
 {
     *error = fake_enter();
-    if (*error == cudaSuccess && !stream)
-        stream = stream_default(fake_gpu(call));
-    else if (*error == cudaSuccess && !stream_valid(call, stream))
-        *error = cudaErrorInvalidResourceHandle;
-    return *error == cudaSuccess ? stream : NULL;
+    if (fake_options.gpus == 0)
+        return NULL;
+    if (!stream)
+        return stream_default(fake_gpu(call)); /* it may have had no work */
+    if (stream_valid(call, stream))
+        return stream;
+    *error = cudaErrorInvalidResourceHandle;
+    return NULL;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     cudaError_t error;
     struct CUstream_st *s = stream_asked(__func__, stream, &error);
-    if (s)
+    if (s && error == cudaSuccess)
         error = op_done(last_of(s)) ? fake_gpu_error(s->gpu) : cudaErrorNotReady;
     return fake_result(error);
 }
@@ -354,7 +357,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     struct CUstream_st *s = stream_asked(__func__, stream, &error);
     if (s) {
         op_wait(last_of(s));
-        error = fake_gpu_error(s->gpu);
+        error = error == cudaSuccess ? fake_gpu_error(s->gpu) : error;
     }
     return fake_result(error);
 }
@@ -362,12 +365,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaDeviceSynchronize(void)
 {
     cudaError_t error = fake_enter();
-    if (error != cudaSuccess)
-        return fake_result(error);
     int gpu = fake_gpu(__func__);
     for (struct CUstream_st *s = stream_next(NULL, gpu); s; s = stream_next(s, gpu))
         op_wait(last_of(s));
-    return fake_result(fake_gpu_error(gpu));
+    return fake_result(error == cudaSuccess ? fake_gpu_error(gpu) : error);
 }
 
 struct host_call {
@@ -469,7 +470,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     cudaError_t error;
     struct CUstream_st *s = stream_asked(__func__, stream, &error);
     (void)flags;
-    if (!s)
+    if (!s || error != cudaSuccess)
         return fake_result(error);
     if (!stream) {
         fake_report(FAKE_CUDA_DEFAULT, "%s: in the default stream, which orders others", __func__);
@@ -485,20 +486,23 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return fake_op_append(op, event_wait_run);
 }
 
-/* The record an event stands for; NULL: the error, which may be none. */
+/* The record an event stands for, and the call's error. NULL: there is none. */
 static struct fake_op *event_asked(const char *call, cudaEvent_t event, cudaError_t *error)
 {
     *error = fake_enter();
-    if (*error == cudaSuccess && !event_valid(call, event))
-        *error = cudaErrorInvalidResourceHandle;
-    return *error == cudaSuccess ? event_recorded(call, event) : NULL;
+    if (fake_options.gpus == 0)
+        return NULL;
+    if (event_valid(call, event))
+        return event_recorded(call, event);
+    *error = cudaErrorInvalidResourceHandle;
+    return NULL;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     cudaError_t error;
     struct fake_op *op = event_asked(__func__, event, &error);
-    if (op)
+    if (op && error == cudaSuccess)
         error = op_done(op) ? fake_gpu_error(event->gpu) : cudaErrorNotReady;
     return fake_result(error);
 }
@@ -509,7 +513,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     struct fake_op *op = event_asked(__func__, event, &error);
     if (op) {
         op_wait(op);
-        error = fake_gpu_error(event->gpu);
+        error = error == cudaSuccess ? fake_gpu_error(event->gpu) : error;
     }
     return fake_result(error);
 }
