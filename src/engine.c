@@ -365,9 +365,10 @@ static int make_places(struct zero *z)
     const struct plan *p = &z->plan;
     struct error *e = &z->error;
     int event = queues_event(z->queues);
-    int (*device)(struct device **, int, struct error *) =
+    const struct device_options options = {.event_fd = event, .kernels = z->kernels};
+    int (*device)(struct device **, const struct device_options *, struct error *) =
         z->seams && z->seams->device ? z->seams->device : device_cpu_create;
-    if (device(&z->device, event, e))
+    if (device(&z->device, &options, e))
         return e->status;
     z->device_memory = z->device->ops->alloc(z->device, p->device.total, e);
     if (!z->device_memory || arena_create_parallel(&z->arena, p->host.total, z->threads, e) ||

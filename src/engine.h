@@ -33,7 +33,8 @@
 /* Replacements for what the engine makes itself, for tests, as long as it lives. NULL: the
  * real one. */
 struct engine_seams {
-    int (*device)(struct device **device, int event_fd, struct error *error);
+    int (*device)(struct device **device, const struct device_options *options,
+                  struct error *error);
     int (*ring)(struct ring **ring, const struct ring_options *options, struct error *error);
     void (*observe)(void *arg, const struct command *c); /* every command appended */
     void *observe_arg;
@@ -129,7 +130,6 @@ struct zero {
     struct pool *pool;
     struct run *runs;
     int run_count;
-    struct wide norm; /* of the last micro-step's sums */
     struct update update;
     /* counters, read by zero_stats at any time */
     int64_t sent_bytes, to_device_bytes, to_host_bytes, update_ns;

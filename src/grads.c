@@ -4,8 +4,7 @@
 #include "src/engine.h"
 
 #include <assert.h>
-
-#define SUM_BLOCK 4096 /* elements summed before their squares enter the norm */
+#include <string.h>
 
 char *grads_slot(const struct zero *z, int slot)
 {
@@ -44,57 +43,37 @@ static char *sums(const struct zero *z, int unit, int slot)
     return base_at_rest(z) + (p->whole_grads ? live->begin : live->begin / p->ranks) * p->grad;
 }
 
-static void sum_block(const struct zero *z, bool wide, int64_t n, int ranks, const void **parts,
-                      bool fresh, float *sum, double *squares)
-{
-    const struct kernels *k = z->kernels;
-    if (wide || z->plan.set.dtype == ZERO_FP32)
-        k->sum_f32(n, ranks, (const float *const *)parts, fresh, sum, squares);
-    else
-        (z->plan.set.dtype == ZERO_BF16 ? k->sum_bf16 : k->sum_fp16)(
-            n, ranks, (const uint16_t *const *)parts, fresh, sum, squares);
-}
-
-/* The last micro-step's sums of a block, to where they rest. */
-static void round_block(const struct zero *z, int64_t n, float *sum, char *rest)
-{
-    uint16_t rounded[SUM_BLOCK];
-    uint16_t *to = z->plan.grad == 2 ? (uint16_t *)(void *)rest : rounded;
-    z->kernels->to_bf16(n, sum, to);
-    if (z->plan.grad == 4)
-        z->kernels->from_bf16(n, rounded, sum);
-}
-
-/* One piece from all ranks: struct zero_collective's sum callback. The norm is
- * taken before sums are rounded. */
+/* One piece from all ranks: struct zero_collective's sum callback. */
 static void sum_piece(void *arg, int64_t offset, int64_t bytes, const void *const *parts)
 {
     struct operation *o = arg;
     struct zero *z = o->engine;
-    bool wide = z->plan.set.local;
-    int64_t element = wide ? 4 : z->plan.element, first = offset / element, n = bytes / element;
-    double squares[SUM_BLOCK / KERNELS_BLOCK];
-    float block[SUM_BLOCK];
-    assert(first % KERNELS_BLOCK == 0 && n % KERNELS_BLOCK == 0);
-    for (int64_t i = 0; i < n; i += SUM_BLOCK) {
-        int64_t count = n - i < SUM_BLOCK ? n - i : SUM_BLOCK;
-        for (int r = 0; r < z->size; r++)
-            z->parts[r] = (const char *)parts[r] + i * element;
-        char *rest = o->sum + (first + i) * z->plan.grad;
-        float *sum = z->plan.grad == 4 ? (float *)(void *)rest : block;
-        sum_block(z, wide, count, z->size, z->parts, o->fresh, sum, o->last ? squares : NULL);
-        if (o->last && z->plan.set.round_grads)
-            round_block(z, count, sum, rest);
-        for (int64_t b = 0; o->last && b < count / KERNELS_BLOCK; b++)
-            wide_add(&z->norm, squares[b]);
-    }
+    const struct settings *set = &z->plan.set;
+    int64_t element = set->local ? 4 : z->plan.element, first = offset / element;
+    memcpy(z->parts, parts, (size_t)z->size * sizeof(*parts));
+    struct device_sum sum = {.count = bytes / element,
+                             .ranks = z->size,
+                             .parts = z->parts,
+                             .dtype = set->local ? ZERO_FP32 : set->dtype,
+                             .sum = o->sum + first * z->plan.grad,
+                             .fresh = o->fresh,
+                             .last = o->last,
+                             .round = set->round_grads,
+                             .narrow = z->plan.grad == 2};
+    assert(first % KERNELS_BLOCK == 0);
+    z->device->ops->sum(z->device, &sum);
 }
 
 void grads_accumulate(struct zero *z, const struct command *c)
 {
     const void *parts[1] = {grads_slot(z, c->slot)};
-    sum_block(z, false, z->layout.unit[c->unit].part[PART_LIVE].elements, 1, parts, c->part & 1,
-              (float *)(void *)sums(z, c->unit, c->slot), NULL);
+    struct device_sum sum = {.count = z->layout.unit[c->unit].part[PART_LIVE].elements,
+                             .ranks = 1,
+                             .parts = parts,
+                             .dtype = z->plan.set.dtype,
+                             .sum = sums(z, c->unit, c->slot),
+                             .fresh = c->part & 1};
+    z->device->ops->sum(z->device, &sum);
 }
 
 void grads_reduce(struct zero *z, const struct command *c, struct operation *o)

@@ -96,18 +96,33 @@ static int walk_over(struct zero *z, enum walk_kind kind, int param, enum zero_w
     return engine_wait(z, schedule_walk(&z->schedule, kind, first, last));
 }
 
+/* Sums at rest, widened. */
+static int load_sums(struct zero *z, const char *sums, int64_t n, float *out)
+{
+    uint16_t block[2048];
+    bool device = z->plan.set.grad == ZERO_DEVICE;
+    int64_t most = z->plan.grad == 2 ? 2048 : n;
+    for (int64_t at = 0; at < n; at += most) {
+        int64_t count = n - at < most ? n - at : most, bytes = count * z->plan.grad;
+        void *to = z->plan.grad == 2 ? (void *)block : out;
+        if (!device)
+            memcpy(to, sums + at * z->plan.grad, (size_t)bytes);
+        else if (z->device->ops->read(z->device, to, sums + at * z->plan.grad, bytes, &z->error))
+            return z->error.status;
+        if (z->plan.grad == 2)
+            z->kernels->from_bf16(count, block, out + at);
+    }
+    return ZERO_OK;
+}
+
 /* The mean gradient: the sums at rest, divided. */
 static int load_grads(struct zero *z, int unit, const struct overlap *o, float *out)
 {
     if (engine_wait(z, queues_tail(z->queues, QUEUE_COMM)) ||
-        engine_wait(z, queues_tail(z->queues, QUEUE_TO_HOST)))
+        engine_wait(z, queues_tail(z->queues, QUEUE_TO_HOST)) ||
+        load_sums(z, grads_at_rest(z, unit, o->position), o->count, out))
         return engine_status(z);
-    const char *sum = grads_at_rest(z, unit, o->position);
     float scale = (float)(1 / step_divisor(z));
-    if (z->plan.grad == 2)
-        z->kernels->from_bf16(o->count, (const uint16_t *)(const void *)sum, out);
-    else
-        memcpy(out, sum, (size_t)o->count * 4);
     for (int64_t i = 0; i < o->count; i++)
         out[i] *= scale;
     return ZERO_OK;

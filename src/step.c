@@ -59,11 +59,13 @@ static int verdict(struct zero *z)
     int64_t *word = z->verdict, words = step_verdict_words(&z->layout);
     memset(word, 0, (size_t)words * sizeof(*word));
     /* The norm is the engine thread's until the last reduce is done. */
-    if (engine_wait(z, z->schedule.last_reduce))
+    struct wide norm;
+    if (engine_wait(z, z->schedule.last_reduce) ||
+        z->device->ops->norm(z->device, &norm, &z->error))
         return z->error.status;
-    wide_carry(&z->norm);
-    memcpy(word, z->norm.limb, sizeof(z->norm.limb));
-    word[WORD_NONFINITE] = z->norm.nonfinite;
+    wide_carry(&norm);
+    memcpy(word, norm.limb, sizeof(norm.limb));
+    word[WORD_NONFINITE] = norm.nonfinite;
     for (int g = 0; z->rank == 0 && g < z->layout.groups; g++) {
         struct adam k = constants(&z->adam[g], z->steps + 1);
         memcpy(&word[WORD_GROUPS + GROUP_WORDS * g], &k.decay, CONSTANTS_BYTES);
@@ -71,7 +73,6 @@ static int verdict(struct zero *z)
     for (int bit = 0; bit < VOTES; bit++)
         word[WORD_VOTES + bit] = z->votes >> bit & 1;
     z->votes = 0;
-    z->norm = (struct wide){0};
     return engine_wait(z,
                        schedule_sum(&z->schedule, "verdict", word, words * (int64_t)sizeof(*word)));
 }

@@ -124,37 +124,27 @@ static const char *chunk_grads(const struct zero *z, const struct piece *piece)
     return slot_grads(z, z->update.slot) + (piece->position - z->update.chunk * p->chunk) * p->grad;
 }
 
-static void adam_block(const struct zero *z, const struct piece *piece, const struct adam *k,
-                       int64_t at, int64_t n, struct grads grads)
-{
-    float *m = piece->m + at, *v = piece->v + at;
-    uint16_t *half = (uint16_t *)(void *)piece->param;
-    if (piece->remainder) {
-        z->kernels->adam_split(n, k, grads, half + at, piece->remainder + at, m, v);
-        return;
-    }
-    float *master = piece->master + at;
-    bool bf16 = z->plan.set.dtype == ZERO_BF16;
-    z->kernels->adam(n, k, grads, master, m, v, bf16 ? half + at : NULL);
-    if (!bf16)
-        put_masters(z, piece, at, n, master);
-}
-
 static void adam_piece(const struct zero *z, const struct piece *piece)
 {
-    struct adam k = z->update.adam[piece->tensor->group];
     const char *rest = chunk_grads(z, piece);
+    struct adam_stretch stretch = {.count = piece->count,
+                                   .constants = z->update.adam[piece->tensor->group],
+                                   .master = piece->master,
+                                   .remainder = piece->remainder,
+                                   .m = piece->m,
+                                   .v = piece->v,
+                                   .param = piece->param,
+                                   .dtype = z->plan.set.dtype};
     if (!piece->tensor->decay)
-        k.decay = 1, k.l2 = 0;
-    for (int64_t at = 0; at < piece->count; at += BLOCK) {
-        int64_t n = piece->count - at < BLOCK ? piece->count - at : BLOCK;
-        struct grads grads = {0};
-        if (z->plan.grad == 2)
-            grads.bf16 = (const uint16_t *)(const void *)rest + at;
-        else
-            grads.f32 = (const float *)(const void *)rest + at;
-        adam_block(z, piece, &k, at, n, grads);
-    }
+        stretch.constants.decay = 1, stretch.constants.l2 = 0;
+    if (z->plan.grad == 2)
+        stretch.grads.bf16 = (const uint16_t *)(const void *)rest;
+    else
+        stretch.grads.f32 = (const float *)(const void *)rest;
+    if (z->plan.compute == ZERO_DEVICE)
+        z->device->ops->adam(z->device, &stretch);
+    else
+        adam_step(z->kernels, &stretch);
 }
 
 static int fill_block(const struct tensor *t, float limit, int64_t first, int64_t n, float *out,

@@ -197,7 +197,7 @@ static int hold_grads(struct zero *z, int unit)
     if (engine_wait(z, ready))
         return engine_status(z);
     int64_t elements = z->layout.unit[unit].part[PART_LIVE].elements;
-    memset(grads_slot(z, slot), 0, (size_t)(elements * z->plan.element));
+    z->device->ops->clear(z->device, grads_slot(z, slot), elements * z->plan.element);
     return ZERO_OK;
 }
 
@@ -395,10 +395,10 @@ int zero_discard(struct zero *z)
     z->grads_whole = z->grads_whole && !schedule_step_open(&z->schedule);
     schedule_discard(&z->schedule);
     /* The norm is the engine thread's until the last reduce is done. */
-    if (engine_wait(z, z->schedule.last_reduce))
-        return engine_status(z);
-    z->norm = (struct wide){0};
-    return ZERO_OK;
+    struct wide dropped;
+    if (!engine_wait(z, z->schedule.last_reduce))
+        z->device->ops->norm(z->device, &dropped, &z->error);
+    return engine_status(z);
 }
 
 int zero_mean(struct zero *z, const double *values, int count, double *mean)

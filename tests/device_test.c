@@ -153,7 +153,7 @@ static struct device *device_make(const char *cap, int event_fd)
         unsetenv("ZERO_DEVICE_MEMORY");
     struct error error = {0};
     struct device *device;
-    must(device_cpu_create(&device, event_fd, &error), &error);
+    must(device_cpu_create(&device, &(struct device_options){event_fd, NULL}, &error), &error);
     return device;
 }
 
@@ -234,8 +234,9 @@ START_TEST(device_cap_malformed)
         setenv("ZERO_DEVICE_MEMORY", texts[i], 1);
         struct error error = {0};
         struct device *device;
-        ck_assert_msg(device_cpu_create(&device, event_fd, &error) == ZERO_ERR_ARGUMENT, "'%s'",
-                      texts[i]);
+        ck_assert_msg(device_cpu_create(&device, &(struct device_options){event_fd, NULL},
+                                        &error) == ZERO_ERR_ARGUMENT,
+                      "'%s'", texts[i]);
         ck_assert_ptr_null(device);
         ck_assert_ptr_nonnull(strstr(error.text, "ZERO_DEVICE_MEMORY="));
         ck_assert_ptr_nonnull(strstr(error.text, texts[i]));
@@ -321,7 +322,9 @@ START_TEST(threads_refused)
             ring_posix_create(&ring, &(struct ring_options){.event_fd = event_fd}, &error),
             ZERO_ERR_MEMORY);
     else
-        ck_assert_int_eq(device_cpu_create(&device, event_fd, &error), ZERO_ERR_MEMORY);
+        ck_assert_int_eq(
+            device_cpu_create(&device, &(struct device_options){event_fd, NULL}, &error),
+            ZERO_ERR_MEMORY);
     ck_assert(pool == NULL && ring == NULL && device == NULL);
     ck_assert_ptr_nonnull(strstr(error.text, "be started: Resource temporarily unavailable"));
     close(event_fd);

@@ -31,8 +31,8 @@ extern int mallopt(int parameter, int value);
 /* ------------------------------------------------- a device that keeps accounts */
 
 struct account {
-    struct device device; /* first */
-    struct device *inner;
+    const struct device_ops *cpu;
+    struct device_ops ops;
     int64_t used, peak;
 };
 
@@ -40,8 +40,8 @@ static _Thread_local struct account *account; /* of the rank that this thread is
 
 static void *account_alloc(struct device *device, int64_t bytes, struct error *error)
 {
-    struct account *a = (struct account *)device;
-    void *memory = a->inner->ops->alloc(a->inner, bytes, error);
+    struct account *a = account;
+    void *memory = a->cpu->alloc(device, bytes, error);
     a->used += memory ? bytes : 0;
     a->peak = a->used > a->peak ? a->used : a->peak;
     return memory;
@@ -49,41 +49,22 @@ static void *account_alloc(struct device *device, int64_t bytes, struct error *e
 
 static void account_free(struct device *device, void *memory, int64_t bytes)
 {
-    struct account *a = (struct account *)device;
-    a->used -= memory ? bytes : 0;
-    a->inner->ops->free(a->inner, memory, bytes);
+    account->used -= memory ? bytes : 0;
+    account->cpu->free(device, memory, bytes);
 }
 
-static void account_copy(struct device *device, enum device_stream stream, struct device_copy *copy)
+/* The CPU's device with other ways to memory. */
+static int account_create(struct device **device, const struct device_options *options,
+                          struct error *error)
 {
-    struct account *a = (struct account *)device;
-    a->inner->ops->copy(a->inner, stream, copy);
-}
-
-static bool account_copied(struct device *device, const struct device_copy *copy)
-{
-    struct account *a = (struct account *)device;
-    return a->inner->ops->copied(a->inner, copy);
-}
-
-static void account_destroy(struct device *device)
-{
-    struct account *a = (struct account *)device;
-    a->inner->ops->destroy(a->inner);
-}
-
-static int account_create(struct device **device, int event_fd, struct error *error)
-{
-    static const struct device_ops ops = {.name = "account",
-                                          .alloc = account_alloc,
-                                          .free = account_free,
-                                          .copy = account_copy,
-                                          .copied = account_copied,
-                                          .destroy = account_destroy};
-    *account = (struct account){.device.ops = &ops};
-    if (device_cpu_create(&account->inner, event_fd, error))
+    *account = (struct account){0};
+    if (device_cpu_create(device, options, error))
         return error->status;
-    *device = &account->device;
+    account->cpu = (*device)->ops;
+    account->ops = *account->cpu;
+    account->ops.alloc = account_alloc;
+    account->ops.free = account_free;
+    (*device)->ops = &account->ops;
     return ZERO_OK;
 }
 

@@ -16,6 +16,7 @@
 #include "src/thread.h"
 
 #define CAP_VARIABLE "ZERO_DEVICE_MEMORY"
+#define SUM_BLOCK    4096 /* elements summed before their squares enter the norm */
 
 struct stream {
     pthread_t thread;
@@ -38,6 +39,8 @@ struct device_cpu {
     int64_t cap, used; /* bytes; cap INT64_MAX: none */
     struct allocation *allocations;
     struct stream streams[DEVICE_STREAMS];
+    const struct kernels *kernels;
+    struct wide norm;
 };
 
 static void *stream_run(void *arg)
@@ -129,6 +132,76 @@ static bool cpu_copied(struct device *device, const struct device_copy *copy)
     return __atomic_load_n(&copy->done, __ATOMIC_ACQUIRE);
 }
 
+/* ------------------------------------------------------------ arithmetic */
+
+static void cpu_clear(struct device *device, void *memory, int64_t bytes)
+{
+    (void)device;
+    memset(memory, 0, (size_t)bytes);
+}
+
+static void sum_block(const struct kernels *k, const struct device_sum *s, int64_t n, float *sum,
+                      double *squares)
+{
+    if (s->dtype == ZERO_FP32)
+        k->sum_f32(n, s->ranks, (const float *const *)s->parts, s->fresh, sum, squares);
+    else
+        (s->dtype == ZERO_BF16 ? k->sum_bf16 : k->sum_fp16)(
+            n, s->ranks, (const uint16_t *const *)s->parts, s->fresh, sum, squares);
+}
+
+/* Sums of a block, to where they rest. */
+static void round_block(const struct kernels *k, int64_t n, float *sum, uint16_t *narrow)
+{
+    uint16_t rounded[SUM_BLOCK];
+    k->to_bf16(n, sum, narrow ? narrow : rounded);
+    if (!narrow)
+        k->from_bf16(n, rounded, sum);
+}
+
+/* The norm is taken before sums are rounded. */
+static void cpu_sum(struct device *device, const struct device_sum *s)
+{
+    struct device_cpu *cpu = (struct device_cpu *)device;
+    double squares[SUM_BLOCK / KERNELS_BLOCK];
+    float block[SUM_BLOCK];
+    assert(s->count % KERNELS_BLOCK == 0 && (!s->narrow || (s->fresh && s->last && s->round)));
+    for (int64_t at = 0; at < s->count; at += SUM_BLOCK) {
+        int64_t n = s->count - at < SUM_BLOCK ? s->count - at : SUM_BLOCK;
+        float *sum = s->narrow ? block : (float *)s->sum + at;
+        sum_block(cpu->kernels, s, n, sum, s->last ? squares : NULL);
+        if (s->last && s->round)
+            round_block(cpu->kernels, n, sum, s->narrow ? (uint16_t *)s->sum + at : NULL);
+        for (int64_t b = 0; s->last && b < n / KERNELS_BLOCK; b++)
+            wide_add(&cpu->norm, squares[b]);
+        for (int r = 0; r < s->ranks; r++)
+            s->parts[r] = (const char *)s->parts[r] + n * (s->dtype == ZERO_FP32 ? 4 : 2);
+    }
+}
+
+static int cpu_norm(struct device *device, struct wide *norm, struct error *error)
+{
+    struct device_cpu *cpu = (struct device_cpu *)device;
+    *norm = cpu->norm;
+    cpu->norm = (struct wide){0};
+    return error->status;
+}
+
+static void cpu_adam(struct device *device, const struct adam_stretch *stretch)
+{
+    adam_step(((struct device_cpu *)device)->kernels, stretch);
+}
+
+static int cpu_read(struct device *device, void *to, const void *from, int64_t bytes,
+                    struct error *error)
+{
+    (void)device;
+    memcpy(to, from, (size_t)bytes);
+    return error->status;
+}
+
+/* -------------------------------------------------------- create, destroy */
+
 /* Runs what the streams still have, then ends them. */
 static void cpu_destroy(struct device *device)
 {
@@ -187,12 +260,18 @@ static const struct device_ops cpu_ops = {
     .free = cpu_free,
     .copy = cpu_copy,
     .copied = cpu_copied,
+    .clear = cpu_clear,
+    .sum = cpu_sum,
+    .norm = cpu_norm,
+    .adam = cpu_adam,
+    .read = cpu_read,
     .destroy = cpu_destroy,
 };
 
-int device_cpu_create(struct device **device, int event_fd, struct error *error)
+int device_cpu_create(struct device **device, const struct device_options *options,
+                      struct error *error)
 {
-    assert(event_fd >= 0);
+    assert(options->event_fd >= 0);
     *device = NULL;
     int64_t cap;
     if (cap_read(&cap, error) != ZERO_OK)
@@ -202,9 +281,10 @@ int device_cpu_create(struct device **device, int event_fd, struct error *error)
         return error_set(error, ZERO_ERR_MEMORY, "No memory for a device." ERROR_FREE_MEMORY);
     cpu->device.ops = &cpu_ops;
     cpu->cap = cap;
+    cpu->kernels = options->kernels;
     for (int i = 0; i < DEVICE_STREAMS; i++) {
         struct stream *stream = &cpu->streams[i];
-        stream->event_fd = event_fd;
+        stream->event_fd = options->event_fd;
         pthread_mutex_init(&stream->lock, NULL);
         pthread_cond_init(&stream->wake, NULL);
     }

@@ -123,6 +123,37 @@ static bool device_copied(struct device *device, const struct device_copy *copy)
     return d->inner->ops->copied(d->inner, copy);
 }
 
+static void device_clear(struct device *device, void *memory, int64_t bytes)
+{
+    struct device *inner = ((struct latch_device *)device)->inner;
+    inner->ops->clear(inner, memory, bytes);
+}
+
+static void device_sum(struct device *device, const struct device_sum *sum)
+{
+    struct device *inner = ((struct latch_device *)device)->inner;
+    inner->ops->sum(inner, sum);
+}
+
+static int device_norm(struct device *device, struct wide *norm, struct error *error)
+{
+    struct device *inner = ((struct latch_device *)device)->inner;
+    return inner->ops->norm(inner, norm, error);
+}
+
+static void device_adam(struct device *device, const struct adam_stretch *stretch)
+{
+    struct device *inner = ((struct latch_device *)device)->inner;
+    inner->ops->adam(inner, stretch);
+}
+
+static int device_read(struct device *device, void *to, const void *from, int64_t bytes,
+                       struct error *error)
+{
+    struct device *inner = ((struct latch_device *)device)->inner;
+    return inner->ops->read(inner, to, from, bytes, error);
+}
+
 static void device_destroy(struct device *device)
 {
     struct latch_device *d = (struct latch_device *)device;
@@ -136,6 +167,11 @@ static const struct device_ops device_ops = {
     .free = device_free,
     .copy = device_copy,
     .copied = device_copied,
+    .clear = device_clear,
+    .sum = device_sum,
+    .norm = device_norm,
+    .adam = device_adam,
+    .read = device_read,
     .destroy = device_destroy,
 };
 
@@ -272,14 +308,15 @@ static const struct zero_comm_ops comm_ops = {
  * thread that creates the engine. */
 static _Thread_local struct latch *creating;
 
-static int make_device(struct device **device, int event_fd, struct error *error)
+static int make_device(struct device **device, const struct device_options *options,
+                       struct error *error)
 {
     struct latch *l = creating;
-    l->event = event_fd;
+    l->event = options->event_fd;
     l->device.device.ops = &device_ops;
     l->device.latch = l;
     *device = NULL;
-    if (!device_cpu_create(&l->device.inner, event_fd, error))
+    if (!device_cpu_create(&l->device.inner, options, error))
         *device = &l->device.device;
     return error->status;
 }
