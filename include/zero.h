@@ -102,6 +102,12 @@ enum zero_state { ZERO_STATE_FP32 = 0, ZERO_STATE_SPLIT };
  * micro-step or one rank. */
 enum zero_accumulate { ZERO_SHARD = 0, ZERO_LOCAL };
 
+/* What the model is computed on. */
+enum zero_device {
+    ZERO_CPU = 0,
+    ZERO_CUDA, /* an NVIDIA GPU */
+};
+
 /* Where bytes rest. */
 enum zero_place {
     ZERO_AUTO = 0, /* follow .offload */
@@ -199,6 +205,12 @@ struct zero_config {
     int stage;             /* 0: nothing is sharded; 1: optimizer state; 2: and gradients;
                               3: and parameters. Default 0 */
     enum zero_dtype dtype; /* default ZERO_FP32 */
+
+    enum zero_device device; /* default ZERO_CPU. ZERO_CUDA: the calling thread's current GPU
+                                (cudaSetDevice). Parameters and gradients are in its memory:
+                                their addresses are for kernels, not for the host */
+    void *stream;            /* with ZERO_CUDA: the cudaStream_t that the program computes on.
+                                Default: one that the engine makes, see zero_stream */
 
     enum zero_place offload;           /* default ZERO_DEVICE. ZERO_HOST and ZERO_NVME: optimizer
                                           state there, at stage 3 parameters too, gradients in
@@ -310,14 +322,15 @@ ZERO_API int zero_phase(struct zero *z, enum zero_phase phase);
 /*
  * COLLECTIVE. Makes the parameters of a unit usable until its release, and
  * starts gathering the units that come next (as in the last micro-step).
- * Acquires nest. On the CPU device it returns when the parameters are there.
+ * Acquires nest. Returns when the parameters are there.
  *   ZERO_ERR_STATE  every gather slot that is large enough holds an acquired
  *                   unit. Slots have the sizes of the largest units: as many
  *                   units as there are slots, acquired from none, always fit
  */
 ZERO_API int zero_acquire(struct zero *z, int unit);
 
-/* COLLECTIVE. Ends one acquire. Returns at once. */
+/* COLLECTIVE. Ends one acquire: what reads the parameters is done, or stands in the
+ * program's stream (zero_stream). Returns at once. */
 ZERO_API int zero_release(struct zero *z, int unit);
 
 /* Local. Tensor i's parameters, row-major in the engine's dtype (bf16 as
@@ -326,18 +339,19 @@ ZERO_API int zero_release(struct zero *z, int unit);
 ZERO_API const void *zero_param_data(struct zero *z, int param);
 
 /* Local. Tensor i's gradients, shaped and typed as its parameters, zeroed at
- * the unit's first call in a micro-step: add d(mean loss of this rank's
- * micro-batch * zero_loss_scale) here until the unit's reduce. The engine
- * divides by micro-steps, ranks and scale. A tensor that a rank never asks for
- * adds zeros. NULL on failure: the tensor is frozen, out of phase, unit already
- * reduced, or all gradient slots that are large enough hold units that were not
- * reduced yet. */
+ * the unit's first call in a micro-step (on ZERO_CUDA by the program's stream):
+ * add d(mean loss of this rank's micro-batch * zero_loss_scale) here until the
+ * unit's reduce. The engine divides by micro-steps, ranks and scale. A tensor
+ * that a rank never asks for adds zeros. NULL on failure: the tensor is frozen,
+ * out of phase, unit already reduced, or all gradient slots that are large
+ * enough hold units that were not reduced yet. */
 ZERO_API void *zero_grad_data(struct zero *z, int param);
 
-/* COLLECTIVE. The unit's gradients are complete: sum them over the ranks, in
- * rank order. Exactly once per unit and micro-step. A unit whose gradients
- * nobody asked for counts as zeros (and needs a slot as zero_grad_data does);
- * one of frozen tensors alone moves nothing. Returns at once.
+/* COLLECTIVE. The unit's gradients are complete, or will be when what the
+ * program's stream was given is done: sum them over the ranks, in rank order.
+ * Exactly once per unit and micro-step. A unit whose gradients nobody asked for
+ * counts as zeros (and needs a slot as zero_grad_data does); one of frozen
+ * tensors alone moves nothing. Returns at once.
  *   ZERO_ERR_STATE  out of phase, reduced already, or no slot */
 ZERO_API int zero_reduce(struct zero *z, int unit);
 
@@ -360,6 +374,11 @@ struct zero_step_info {
  *                      down to 1 already
  */
 ZERO_API int zero_step(struct zero *z, struct zero_step_info *info);
+
+/* Local. With ZERO_CUDA the cudaStream_t that the program computes on: acquire, release
+ * and reduce are places in the order of its work. NULL on the CPU, where that is the
+ * calling thread. */
+ZERO_API void *zero_stream(const struct zero *z);
 
 /* Local. What to multiply the loss by before the next backward pass: 1 unless
  * the dtype is ZERO_FP16 or .loss_scale says so. Dynamic (DeepSpeed's rules): 2^16
@@ -620,9 +639,11 @@ struct zero_comm {
     const struct zero_comm_ops *ops;
     int rank, size;
     int local_rank, local_size; /* among the ranks of this node */
-    uint64_t sequence;          /* the engine's: of the last collective started */
-    bool taken;                 /* the engine's: one uses it */
-    char error[256];            /* the sentence of the last failure */
+    bool device_memory; /* data and own of units (header.unit >= 0) may be a GPU's memory. Where
+                           they may not, the engine takes them through host memory */
+    uint64_t sequence;  /* the engine's: of the last collective started */
+    bool taken;         /* the engine's: one uses it */
+    char error[256];    /* the sentence of the last failure */
 };
 
 #ifdef __cplusplus

@@ -132,6 +132,21 @@ static int take_path(struct settings *s, const char *path, struct error *error)
     return ZERO_OK;
 }
 
+static int take_device(struct settings *s, const struct zero_config *c, struct error *error)
+{
+    if ((int)c->device < ZERO_CPU || c->device > ZERO_CUDA)
+        return error_set(error, ZERO_ERR_ARGUMENT, ".device is %d. Use ZERO_CPU or ZERO_CUDA.",
+                         (int)c->device);
+    if (c->stream && c->device == ZERO_CPU)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".stream is set with .device = ZERO_CPU, where the calling thread is the "
+                         "stream. Leave it out, or use ZERO_CUDA.");
+    s->device = c->device;
+    s->stream = c->stream;
+    s->staged = c->device == ZERO_CUDA && !(c->comm && c->comm->device_memory);
+    return ZERO_OK;
+}
+
 int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
 {
     *s = (struct settings){0};
@@ -166,7 +181,7 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".chunk is %lld elements. Use a multiple of 64 up to 2^30.",
                          (long long)c->chunk);
-    if (take_formats(s, c, error) || take_places(s, c, error) ||
+    if (take_device(s, c, error) || take_formats(s, c, error) || take_places(s, c, error) ||
         take_path(s, c->nvme_path, error) ||
         take_int(c->chunk_slots, 4, 2, 64, ".chunk_slots", &s->chunk_slots, error) ||
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
@@ -182,10 +197,10 @@ uint64_t settings_hash(const struct settings *s)
 {
     int64_t scale;
     memcpy(&scale, &s->loss_scale, sizeof(scale));
-    const int64_t fields[] = {s->stage,       s->dtype,        s->state,      s->param,
-                              s->grad,        s->split,        s->local,      s->round_grads,
-                              s->accumulate,  scale,           s->host_bytes, s->chunk,
-                              s->chunk_slots, s->gather_slots, s->grad_slots, s->verify};
+    const int64_t fields[] = {
+        s->stage,       s->dtype,        s->state,      s->param,  s->grad,       s->split,
+        s->local,       s->round_grads,  s->accumulate, scale,     s->host_bytes, s->chunk,
+        s->chunk_slots, s->gather_slots, s->grad_slots, s->verify, s->device,     s->staged};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         hash = random_mix(hash + (uint64_t)fields[i] + 0x9E3779B97F4A7C15u);

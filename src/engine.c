@@ -105,8 +105,8 @@ static void introduce(const struct zero *z, struct hello *me)
         me->settings = settings_hash(&z->set);
     }
     if (z->layout.unit && !z->device && !z->error.status) {
-        const struct preflight_need need = {z->plan.host.total, z->plan.device.total,
-                                            z->plan.file.total};
+        const struct preflight_need need = {
+            z->plan.host.total, z->plan.apart ? 0 : z->plan.device.total, z->plan.file.total};
         preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
     }
     gethostname(name, sizeof(name) - 1);
@@ -150,8 +150,9 @@ static void judge(struct zero *z, const struct hello *all)
                       r, z->rank);
         else if (all[r].settings != me->settings)
             error_set(&z->error, ZERO_ERR_MISMATCH,
-                      "Rank %d has another configuration than rank %d. Make stage, dtype, places, "
-                      ".state, .grad_dtype, .accumulate_in, .accumulate, .loss_scale, .host_bytes, "
+                      "Rank %d has another configuration than rank %d. Make stage, dtype, device, "
+                      "places, .state, .grad_dtype, .accumulate_in, .accumulate, .loss_scale, "
+                      ".host_bytes, "
                       ".verify_spill, .chunk and slots equal on all ranks.",
                       r, z->rank);
     }
@@ -195,6 +196,13 @@ int engine_wait(struct zero *z, struct ref ref)
     int status = queues_wait(z->queues, ref, &z->error);
     tell_retries(z);
     return status;
+}
+
+void engine_mark(struct zero *z)
+{
+    if (z->plan.apart)
+        z->device->ops->mark(z->device, DEVICE_COMPUTE,
+                             &z->marks[schedule_mark_slot(&z->schedule)]);
 }
 
 int engine_wait_all(struct zero *z)
@@ -318,6 +326,10 @@ static int make_tables(struct zero *z)
     z->chunk_param_copies = table(chunk_parts, sizeof(*z->chunk_param_copies), e);
     z->chunk_grad_copies = table(chunk_parts, sizeof(*z->chunk_grad_copies), e);
     z->sum_copies = table(2 * (size_t)p->grad_slots, sizeof(*z->sum_copies), e);
+    if (p->apart) {
+        z->marks = table(QUEUE_MARKS + 1, sizeof(*z->marks), e);
+        z->bounce_copies = table((size_t)l->units + 1, sizeof(*z->bounce_copies), e);
+    }
     if (e->status)
         return e->status;
     for (int i = 0; i < PLAN_SLOTS_MAX; i++)
@@ -360,19 +372,40 @@ static int make_ring(struct zero *z)
     return ring_posix_create(ring, &options, &z->error);
 }
 
+/* Device memory, and host memory of which all that copies use is known to the device. */
+static int make_memory(struct zero *z)
+{
+    const struct plan *p = &z->plan;
+    struct error *e = &z->error;
+    const struct device_options options = {
+        .event_fd = queues_event(z->queues), .kernels = z->kernels, .stream = z->set.stream};
+    int (*device)(struct device **, const struct device_options *, struct error *) =
+        p->apart ? device_plugin_create : device_cpu_create;
+    if (z->seams && z->seams->device)
+        device = z->seams->device;
+    if (device(&z->device, &options, e))
+        return e->status;
+    z->device_memory = z->device->ops->alloc(z->device, p->device.total, e);
+    if (!z->device_memory || arena_create_parallel(&z->arena, p->host.total, z->threads, e))
+        return e->status;
+    z->device->room = z->device_memory + p->device.room;
+    const struct zero_bytes *host = &p->report.host;
+    struct error refused = {0};
+    bool master = p->set.param == ZERO_NVME && p->shared; /* chunks that rest in memory */
+    const int64_t crosses[][2] = {{0, host->params + host->grads + (master ? host->state : 0)},
+                                  {host->total - host->slots, host->slots}};
+    for (int i = 0; i < 2 && !refused.status; i++)
+        z->device->ops->pin(z->device, z->arena.base + crosses[i][0], crosses[i][1], &refused);
+    if (refused.status)
+        engine_log(z, ZERO_LOG_WARNING, "%s", refused.text);
+    return ZERO_OK;
+}
+
 static int make_places(struct zero *z)
 {
     const struct plan *p = &z->plan;
     struct error *e = &z->error;
-    int event = queues_event(z->queues);
-    const struct device_options options = {.event_fd = event, .kernels = z->kernels};
-    int (*device)(struct device **, const struct device_options *, struct error *) =
-        z->seams && z->seams->device ? z->seams->device : device_cpu_create;
-    if (device(&z->device, &options, e))
-        return e->status;
-    z->device_memory = z->device->ops->alloc(z->device, p->device.total, e);
-    if (!z->device_memory || arena_create_parallel(&z->arena, p->host.total, z->threads, e) ||
-        pipeline_create(&z->pipeline, p->chunk_slots, e))
+    if (make_memory(z) || pipeline_create(&z->pipeline, p->chunk_slots, e))
         return e->status;
     z->huge_bytes = arena_huge_bytes(&z->arena);
     numa_read(&z->numa, "", NULL);
@@ -395,7 +428,7 @@ static int make_places(struct zero *z)
                        "memory and bandwidth.",
                        z->spill.path, z->spill.type);
     }
-    return pool_create(&z->pool, z->threads, event, e);
+    return pool_create(&z->pool, z->threads, queues_event(z->queues), e);
 }
 
 /* -------------------------------------------------------------------- create */
@@ -494,7 +527,9 @@ void zero_destroy(struct zero *z)
                       z->param_copies,
                       z->chunk_param_copies,
                       z->chunk_grad_copies,
-                      z->sum_copies};
+                      z->sum_copies,
+                      z->marks,
+                      z->bounce_copies};
     for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
         free(tables[i]);
     free(z);

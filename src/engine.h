@@ -41,6 +41,8 @@ struct engine_seams {
     double (*seconds)(void); /* the clock of deadlines */
 };
 
+#define UPDATE_STEPS 64 /* of a device's own, asked for and not done */
+
 /* What an update walk works with; constant while one is under way. */
 struct update {
     struct adam *adam; /* per group, for tensors with decay; grad_scale included */
@@ -57,7 +59,12 @@ struct update {
     int64_t chunk;
     int slot;
     bool running;
+    bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
+    enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
     double started;
+    struct device_copy mark[UPDATE_STEPS]; /* each behind a step of the device's own */
+    bool mark_taken[UPDATE_STEPS];
+    int steps; /* of the device's own, not done */
 };
 
 #define RETRIES_NOTED 16 /* sentences that wait for the caller's next wait */
@@ -78,19 +85,27 @@ struct lane {
     int64_t bytes, busy_ns;
 };
 
-/* A collective under way and what its sums go to. */
+/* A collective under way and what its sums go to: src/collective.c. */
 struct operation {
     struct zero_collective collective;
     bool busy;
+    enum operation_state { OPERATION_OUT, OPERATION_MOVES, OPERATION_IN } state;
     struct zero *engine;
     char *sum;
     bool fresh, last;
+    int stage;  /* that it passes through, or -1 */
+    char *data; /* then: where in device memory */
+    struct device_copy copies[2];
 };
 
 /* How long something has been waited for, by looks at it. */
 struct patience {
     double looked, seconds;
 };
+
+/* Another look at what is waited for. What passed since the last one counts up to
+ * most, for a process that was stopped did not wait in it. */
+void patience_look(struct patience *p, double now, double most, bool counts);
 
 struct zero {
     struct error error;
@@ -127,6 +142,8 @@ struct zero {
     struct device_copy *chunk_param_copies; /* per chunk slot and unit */
     struct device_copy *chunk_grad_copies;  /* likewise */
     struct device_copy *sum_copies;         /* per gradient slot: in, out */
+    struct device_copy *marks;              /* of the program's stream, in turn */
+    struct device_copy *bounce_copies;      /* per unit, and one more */
     struct pool *pool;
     struct run *runs;
     int run_count;
@@ -207,7 +224,16 @@ int engine_wait_all(struct zero *z); /* for all that was asked for */
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Marks what the program's stream was given so far; before a call that appends the
+ * mark to the schedule: the last of a unit's releases, or a reduce that moves something. */
+void engine_mark(struct zero *z);
+
 extern const struct queue_ops engine_queue_ops; /* src/execute.c */
+
+/* src/collective.c: between ranks. */
+bool collective_ready(struct zero *z, const struct command *c);
+int collective_start(struct zero *z, struct command *c, struct error *error);
+int collective_test(struct zero *z, struct command *c, bool *done, struct error *error);
 
 /* A chunk slot's gradients and new parameters, where Adam runs. */
 static inline char *slot_grads(const struct zero *z, int slot)
@@ -241,9 +267,17 @@ void grads_copy_sum(struct zero *z, const struct command *c);
 void grads_copy_chunk(struct zero *z, const struct command *c);
 
 /* src/update.c: what happens to a chunk. */
-void update_start(struct zero *z, const struct command *c);
-int update_finish(struct zero *z, const struct command *c, struct error *error);
+bool update_ready(const struct zero *z, const struct command *c);
+void update_start(struct zero *z, struct command *c);
+int update_test(struct zero *z, const struct command *c, bool *done, struct error *error);
 char *update_record(const struct zero *z, int64_t chunk, int slot); /* its arrays */
+
+/* src/bounce.c: a chunk on the host's side of a device, there and back. */
+char *bounce_record(const struct zero *z);
+char *bounce_params(const struct zero *z);
+void bounce_in(struct zero *z, const struct command *c);
+void bounce_out(struct zero *z, const struct command *c);
+bool bounce_copied(struct zero *z);
 
 /* Copies between a chunk's slot and where the units' own parts of it rest, one a
  * unit: src/params.c. The part's address at a position of state order, and bytes

@@ -1,147 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Commands become operations: what the engine thread does to start each kind
- * and how it sees that it is done. One switch to start, one to test; the
- * arithmetic is in params.c, grads.c and update.c.
+ * and how it sees that it is done. One switch to start, one to test; what is
+ * between ranks is in collective.c, the arithmetic in params.c, grads.c and update.c.
  */
 #include "src/engine.h"
 
 #include <assert.h>
-
-#define LOOK_SECONDS 0.1 /* of a wait that are counted at once */
-
-/* ---------------------------------------------------------- collectives */
-
-static struct operation *free_operation(struct zero *z)
-{
-    for (int i = 0; i < ZERO_COLLECTIVES; i++)
-        if (!z->operations[i].busy)
-            return &z->operations[i];
-    return NULL;
-}
-
-static void describe(struct zero *z, struct command *c, struct operation *o)
-{
-    struct zero_collective *op = &o->collective;
-    op->header.bytes = c->bytes;
-    switch (c->kind) {
-    case COMMAND_GATHER:
-        op->header.kind = ZERO_COLLECTIVE_GATHER;
-        op->header.bytes = z->layout.unit[c->unit].part[c->part].shard * z->plan.element;
-        params_gather(z, c, op);
-        break;
-    case COMMAND_REDUCE:
-        op->header.kind = ZERO_COLLECTIVE_REDUCE;
-        op->header.bytes = z->layout.unit[c->unit].part[PART_LIVE].shard *
-                           (z->plan.set.local ? 4 : z->plan.element);
-        grads_reduce(z, c, o);
-        break;
-    case COMMAND_GATHER_SUMS:
-        op->header.kind = ZERO_COLLECTIVE_GATHER;
-        op->header.bytes = z->layout.unit[c->unit].part[PART_LIVE].shard * z->plan.grad;
-        grads_gather_sums(z, c, op);
-        break;
-    case COMMAND_SUM:
-        op->header.kind = ZERO_COLLECTIVE_SUM;
-        op->data = c->data;
-        break;
-    case COMMAND_BROADCAST:
-        op->header.kind = ZERO_COLLECTIVE_BROADCAST;
-        op->root = c->part;
-        op->data = c->data;
-        break;
-    case COMMAND_EXCHANGE:
-        op->header.kind = ZERO_COLLECTIVE_GATHER;
-        op->data = c->data;
-        break;
-    default: assert(false);
-    }
-}
-
-/* The clock of deadlines. */
-static double clock_seconds(const struct zero *z)
-{
-    return z->seams && z->seams->seconds ? z->seams->seconds() : queue_seconds();
-}
-
-static int start_collective(struct zero *z, struct command *c, struct error *error)
-{
-    struct operation *o = free_operation(z);
-    assert(o);
-    *o = (struct operation){.busy = true, .engine = z};
-    c->resource = (int)(o - z->operations);
-    o->collective.header.sequence = ++z->comm->sequence;
-    o->collective.header.unit = c->unit;
-    o->collective.header.arguments = c->arguments;
-    snprintf(o->collective.header.name, sizeof(o->collective.header.name), "%s", c->name);
-    describe(z, c, o);
-    int status = z->comm->ops->start(z->comm, &o->collective);
-    if (!status)
-        return ZERO_OK;
-    z->comm->sequence--; /* it was not started: the abort tells the others so */
-    return error_set(error, status, "%s", z->comm->error);
-}
-
-static int overdue(const struct zero *z, const struct command *c, const struct operation *o,
-                   struct error *error)
-{
-    int missing = z->comm->ops->missing(z->comm, &o->collective);
-    char unit[32] = "", who[32] = "The other ranks";
-    bool set = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED) != 0;
-    if (c->unit >= 0)
-        snprintf(unit, sizeof(unit), " of unit %d", c->unit);
-    if (missing >= 0)
-        snprintf(who, sizeof(who), "Rank %d", missing);
-    return error_set(error, ZERO_ERR_DEADLINE,
-                     "%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
-                     "stopped it, or %s.",
-                     who, c->name, unit, engine_deadline(z), z->rank,
-                     set ? "give zero_set_deadline more" : "raise .deadline_seconds");
-}
-
-/* Another look at what is waited for. What passed since the last one counts up to
- * most, for a process that was stopped did not wait in it. */
-static void look_again(struct patience *p, double now, double most, bool counts)
-{
-    double passed = now - p->looked;
-    p->looked = now;
-    if (counts)
-        p->seconds += passed < most ? passed : most;
-}
-
-/* Whether the caller has waited too long for c. Ranks start collectives in one
- * order, so the oldest is what another rank comes to next: younger ones are not
- * overdue before it. */
-static bool too_long(struct zero *z, const struct command *c)
-{
-    double now = clock_seconds(z);
-    if (z->oldest == 0) {
-        z->oldest = c->sequence;
-        z->with_ranks = (struct patience){.looked = now};
-    }
-    if (z->oldest != c->sequence)
-        return false;
-    look_again(&z->with_ranks, now, LOOK_SECONDS, queues_waited_for(z->queues));
-    return z->with_ranks.seconds > engine_deadline(z);
-}
-
-static int test_collective(struct zero *z, struct command *c, bool *done, struct error *error)
-{
-    struct operation *o = &z->operations[c->resource];
-    int status = z->comm->ops->test(z->comm, &o->collective, done);
-    if (status)
-        return error_set(error, status, "%s", z->comm->error);
-    if (*done) {
-        o->busy = false;
-        if (z->oldest == c->sequence)
-            z->oldest = 0;
-        bool sends = c->kind != COMMAND_BROADCAST || c->part == z->rank;
-        count(&z->sent_bytes, sends && z->size > 1 && c->kind != COMMAND_EXCHANGE ? c->bytes : 0);
-    } else if (too_long(z, c)) {
-        return overdue(z, c, o, error);
-    }
-    return ZERO_OK;
-}
 
 /* ------------------------------------------------------------- the disk */
 
@@ -199,7 +64,7 @@ static int disk_overdue(struct zero *z, const struct command *c, const char *wha
     int limit = z->set.deadline_seconds;
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
-    look_again(&z->with_disk, queue_seconds(), DISK_LOOK_SECONDS, true);
+    patience_look(&z->with_disk, queue_seconds(), DISK_LOOK_SECONDS, true);
     if (z->with_disk.seconds <= limit)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_IO,
@@ -253,6 +118,7 @@ static struct device_copy *copies_of(struct zero *z, const struct command *c, in
         *n = z->plan.set.local ? z->layout.units : 1;
         return &z->chunk_grad_copies[c->slot * z->layout.units];
     case COMMAND_COPY_SUM_IN: return &z->sum_copies[2 * c->slot];
+    case COMMAND_MARK: return &z->marks[c->slot];
     default: return &z->sum_copies[2 * c->slot + 1];
     }
 }
@@ -269,17 +135,17 @@ static bool copied(struct zero *z, const struct command *c)
 
 /* ------------------------------------------------------------ the switches */
 
-static_assert((int)QUEUES == (int)ZERO_LANES && (int)QUEUE_TO_HOST == (int)ZERO_LANE_TO_HOST,
-              "a queue is what the public interface calls a lane");
+static_assert((int)QUEUE_MARK == (int)ZERO_LANES && (int)QUEUE_TO_HOST == (int)ZERO_LANE_TO_HOST,
+              "a queue but that of marks is what the public interface calls a lane");
 
 static bool ready(void *arg, const struct command *c)
 {
     struct zero *z = arg;
     switch (c->queue) {
-    case QUEUE_COMM: return free_operation(z) != NULL;
+    case QUEUE_COMM: return collective_ready(z, c);
     case QUEUE_PARAM_DISK:
     case QUEUE_STATE_DISK: return pipeline_room(&z->pipeline);
-    case QUEUE_UPDATE: return !z->update.running;
+    case QUEUE_UPDATE: return update_ready(z, c);
     default: return true;
     }
 }
@@ -292,8 +158,8 @@ static int begin(struct zero *z, struct command *c, struct error *error)
     case COMMAND_GATHER_SUMS:
     case COMMAND_SUM:
     case COMMAND_BROADCAST:
-    case COMMAND_EXCHANGE: return start_collective(z, c, error);
-    case COMMAND_ACCUMULATE: grads_accumulate(z, c); break;
+    case COMMAND_EXCHANGE:
+    case COMMAND_ACCUMULATE: return collective_start(z, c, error);
     case COMMAND_PARAM_READ: return params_fetch(z, c, error);
     case COMMAND_STATE_READ:
     case COMMAND_STATE_WRITE: return start_record(z, c, error);
@@ -306,6 +172,7 @@ static int begin(struct zero *z, struct command *c, struct error *error)
     case COMMAND_COPY_GRAD: grads_copy_chunk(z, c); break;
     case COMMAND_COPY_SUM_IN:
     case COMMAND_COPY_SUM_OUT: grads_copy_sum(z, c); break;
+    case COMMAND_MARK: break; /* was made before it was appended */
     case COMMANDS: assert(false);
     }
     return error->status;
@@ -345,7 +212,7 @@ static void account(struct zero *z, const struct command *c)
     lane_end(&z->lanes[c->queue], c, now);
     if (moves_files(c))
         lane_end(&z->files, c, now);
-    if (!z->trace)
+    if (!z->trace || c->queue == QUEUE_MARK)
         return;
     struct zero_span span = {.lane = (enum zero_lane)c->queue,
                              .name = command_name(c->kind),
@@ -361,16 +228,13 @@ static void account(struct zero *z, const struct command *c)
 static int look(struct zero *z, struct command *c, bool *done, struct error *error)
 {
     switch (c->queue) {
-    case QUEUE_COMM:
-        *done = c->kind == COMMAND_ACCUMULATE; /* was done when it was begun */
-        return *done ? ZERO_OK : test_collective(z, c, done, error);
+    case QUEUE_COMM: return collective_test(z, c, done, error);
     case QUEUE_PARAM_DISK:
     case QUEUE_STATE_DISK: return test_disk(z, c, done, error);
-    case QUEUE_UPDATE:
-        *done = pool_idle(z->pool);
-        return *done ? update_finish(z, c, error) : ZERO_OK;
-    default: *done = copied(z, c); return ZERO_OK;
+    case QUEUE_UPDATE: return update_test(z, c, done, error);
+    default: *done = copied(z, c);
     }
+    return *done ? ZERO_OK : z->device->ops->status(z->device, error);
 }
 
 static int test(void *arg, struct command *c, bool *done, struct error *error)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "offload/verify.h"
+#include "src/device/device.h"
 
 #define PIECE_BYTES_MAX   ((int64_t)1 << 20)
 #define SCRATCH_BYTES_MAX ((int64_t)64 << 20)
@@ -14,6 +15,11 @@
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 static int64_t align_up(int64_t n, int64_t to)
@@ -201,6 +207,8 @@ static void decide(struct plan *p, const struct layout *l)
     const struct settings *s = &p->set;
     p->ranks = l->ranks;
     p->element = dtype_bytes(s->dtype);
+    p->apart = s->device != ZERO_CPU;
+    p->staged = s->staged && l->ranks > 1;
     p->compute = s->state == ZERO_DEVICE ? ZERO_DEVICE : ZERO_HOST;
     p->whole_params = s->stage < 3;
     p->whole_state = s->stage == 0;
@@ -249,7 +257,10 @@ static void place_scratch(struct plan *p)
     int64_t shard = p->grad_elements[0] * element / p->ranks;
     int64_t room = others ? SCRATCH_BYTES_MAX / (2 * others) / 256 * 256 : PIECE_BYTES_MAX;
     p->piece_bytes = min64(min64(PIECE_BYTES_MAX, room > 256 ? room : 256), align_up(shard, 256));
-    p->device.scratch = take(&p->device.total, 2 * others * p->piece_bytes);
+    p->device.scratch = take(&p->device.total, (p->staged ? 1 : 2) * others * p->piece_bytes);
+    if (p->apart)
+        p->device.room =
+            take(&p->device.total, device_sum_room(p->piece_bytes / element, p->set.round_grads));
 }
 
 static void place_device(struct plan *p, const struct layout *l)
@@ -288,6 +299,34 @@ static void place_device(struct plan *p, const struct layout *l)
     place_scratch(p);
     r->slots = *total - mark;
     r->total = *total;
+}
+
+/* The most bytes that a collective of a unit has in its data. */
+static int64_t collective_bytes(const struct plan *p, const struct layout *l)
+{
+    int64_t most = 0;
+    for (int u = 0; u < l->units; u++) {
+        int64_t live = l->unit[u].part[PART_LIVE].elements;
+        int64_t frozen = l->unit[u].part[PART_FROZEN].elements;
+        most = max64(most, p->gathers ? max64(live, frozen) * p->element : 0);
+        most = max64(most, live * (p->set.local ? 4 : p->element));
+        most = max64(most, p->whole_state ? live * p->grad : 0);
+    }
+    return most;
+}
+
+/* What only passes through host memory because the host cannot read the device's. */
+static void place_apart(struct plan *p, const struct layout *l)
+{
+    int64_t *total = &p->host.total;
+    for (int i = 0; p->staged && i < PLAN_STAGES; i++)
+        p->host.stage[i] = take(total, collective_bytes(p, l));
+    if (p->staged)
+        p->host.scratch = take(total, 2 * (p->ranks - 1) * p->piece_bytes);
+    if (!p->apart || p->compute == ZERO_HOST)
+        return;
+    p->host.bounce_record = take(total, p->chunk * (p->master + 8));
+    p->host.bounce_param = take(total, p->chunk * p->element);
 }
 
 static int place_host(struct plan *p, const struct layout *l, struct error *error)
@@ -337,6 +376,7 @@ static int place_host(struct plan *p, const struct layout *l, struct error *erro
         p->host.staging[i] = take(total, bytes);
     }
     free(segments);
+    place_apart(p, l);
     r->slots = *total - mark;
     r->total = *total;
     return ZERO_OK;

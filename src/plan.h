@@ -17,6 +17,7 @@
 #include "src/layout.h"
 
 #define PLAN_SLOTS_MAX  64
+#define PLAN_STAGES     2         /* collectives whose parts pass through host memory at once */
 #define PLAN_CHUNKS_MAX (1 << 24) /* the engine has tables of some 2 KB for each */
 
 /* A stretch of a part's shard that lies in one chunk: how parameters on NVMe
@@ -40,6 +41,8 @@ struct plan {
     bool whole_params;            /* stages 0-2 */
     bool whole_state;             /* stage 0: state order is whole order */
     bool gathers;                 /* stages 1-3: a unit's parameters come from all ranks */
+    bool apart;                   /* the host cannot read device memory */
+    bool staged;                  /* units' parts cross the host on their way to other ranks */
     bool shared;                  /* fp32: the master is the parameter, in one place */
     bool whole_grads;             /* stage 0, or accumulated locally: sums of whole units */
     int64_t master;               /* bytes an element of the master in a state record: 4, 2 (split),
@@ -61,13 +64,15 @@ struct plan {
     int64_t piece_bytes; /* of the ordered reduction */
 
     struct {
-        int64_t params, grads, state, scratch, total;
+        int64_t params, grads, state, scratch, room, total;
         int64_t gather[PLAN_SLOTS_MAX], grad[PLAN_SLOTS_MAX], sum[PLAN_SLOTS_MAX];
         int64_t chunk_grad[PLAN_SLOTS_MAX], chunk_param[PLAN_SLOTS_MAX];
     } device; /* byte offsets */
     struct {
         int64_t params, grads, state, checks, total;
         int64_t staging[PLAN_SLOTS_MAX];
+        int64_t stage[PLAN_STAGES], scratch; /* staged: parts, what is received of sums */
+        int64_t bounce_record, bounce_param; /* apart: a chunk that the host walks over */
         int64_t record[PLAN_SLOTS_MAX], chunk_grad[PLAN_SLOTS_MAX], chunk_param[PLAN_SLOTS_MAX];
     } host;
     struct {

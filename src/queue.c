@@ -22,7 +22,7 @@
 #define SLEEP_NS_MIN 20000L /* while something must be polled, growing to */
 #define SLEEP_NS_MAX 500000L
 #define CHUNKS_MAX   10000 /* of a walk that is appended without waiting */
-#define CAPACITY     256
+#define CAPACITY     QUEUE_MARKS
 
 /* Room for an update, which starts when the one before is done, so that appending it does not
  * wait: what a walk asks of each queue for a chunk, and a unit's reads. */
@@ -456,8 +456,8 @@ void queues_dry_complete(struct queues *s, struct command *command)
 
 const char *queue_name(enum queue_id queue)
 {
-    static const char *const names[QUEUES] = {"comm",   "param-disk", "state-disk",
-                                              "update", "to-device",  "to-host"};
+    static const char *const names[QUEUES] = {"comm",      "param-disk", "state-disk", "update",
+                                              "to-device", "to-host",    "mark"};
     return names[queue];
 }
 
@@ -467,7 +467,7 @@ const char *command_name(enum command_kind kind)
         "gather",       "accumulate",  "reduce",     "gather-sums",  "sum",
         "broadcast",    "exchange",    "param-read", "state-read",   "state-write",
         "param-write",  "param-fetch", "update",     "copy-param",   "copy-sum-in",
-        "copy-sum-out", "copy-grad",   "copy-fetch", "copy-publish",
+        "copy-sum-out", "copy-grad",   "copy-fetch", "copy-publish", "mark",
     };
     static_assert(sizeof(names) / sizeof(*names) == COMMANDS, "every kind has a name");
     return names[kind];

@@ -30,8 +30,11 @@ enum queue_id {
     QUEUE_UPDATE,
     QUEUE_TO_DEVICE, /* copies from host to device memory */
     QUEUE_TO_HOST,
+    QUEUE_MARK, /* not the engine's own work: places in the program's stream */
     QUEUES,
 };
+
+#define QUEUE_MARKS 256 /* appended and not done, at most: then an append waits */
 
 /* A command, for those who wait for it; all: and every one before it in its
  * queue. sequence 0: nothing to wait for. Small, because commands hold many. */
@@ -65,6 +68,8 @@ enum command_kind {
     COMMAND_COPY_GRAD,    /* a chunk's gradient sums to where Adam runs */
     COMMAND_COPY_FETCH,   /* a chunk's parameters to where Adam runs */
     COMMAND_COPY_PUBLISH, /* a chunk's new parameters to where they rest */
+    /* QUEUE_MARK */
+    COMMAND_MARK, /* what the program's stream was given before */
     COMMANDS,
 };
 

@@ -25,6 +25,7 @@ static struct ref append(struct schedule *s, enum queue_id queue, struct command
  * read parameters that change, and the sums it uses. */
 struct walk {
     enum walk_kind kind;
+    struct ref marked;  /* what the program's stream reads and writes */
     struct ref reduced; /* gathers, with the reads and copies before them, and reductions */
     struct ref summed;  /* sums copied to host memory */
     struct ref last;    /* the last update appended */
@@ -84,6 +85,16 @@ void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b)
         s->calls = random_mix(s->calls ^ (uint64_t)*name);
     s->calls = random_mix(s->calls ^ (uint64_t)a);
     s->calls = random_mix(s->calls ^ (uint64_t)b);
+}
+
+/* What the program's stream was given so far; on the CPU that is done. */
+static struct ref mark(struct schedule *s)
+{
+    if (!s->plan->apart)
+        return (struct ref){0};
+    struct command c = command(COMMAND_MARK, -1, -1, schedule_mark_slot(s), 0);
+    s->marks++;
+    return append(s, QUEUE_MARK, &c);
 }
 
 /* ------------------------------------------------------------- prediction */
@@ -217,7 +228,8 @@ static struct ref fetch(struct schedule *s, int unit, int slot)
     struct gather_slot *g = &s->gather[slot];
     int64_t shard = s->layout->unit[unit].elements / p->ranks;
     struct command copy = command(COMMAND_COPY_PARAM, unit, -1, slot, shard * p->element);
-    command_wait(&copy, g->gather); /* the last gather into this slot has read its parts */
+    command_wait(&copy, g->gather);   /* the last gather into this slot has read its parts, */
+    command_wait(&copy, g->released); /* and the program what it brought */
     if (p->set.param == ZERO_HOST) {
         command_wait(&copy, published_in_memory(s, unit, PART_LIVE));
         command_wait(&copy, published_in_memory(s, unit, PART_FROZEN));
@@ -257,6 +269,8 @@ static struct ref gather_parts(struct schedule *s, int unit, int slot, struct re
         c.name = "gather";
         c.part = (int)kind;
         command_wait(&c, here);
+        if (slot >= 0) /* in place the walk has waited, which made the parameters stale */
+            command_wait(&c, s->gather[slot].released);
         if (p->set.param == ZERO_DEVICE)
             command_wait(&c, published_in_memory(s, unit, kind));
         last = append(s, QUEUE_COMM, &c);
@@ -341,7 +355,12 @@ void schedule_release(struct schedule *s, int unit)
     struct unit_state *u = &s->units[unit];
     assert(u->acquired > 0);
     bool larger = u->slot >= 0 && s->plan->gather_elements[u->slot] > smallest_fit(s, unit);
-    if (--u->acquired == 0 && larger)
+    if (--u->acquired > 0)
+        return;
+    struct ref read = mark(s); /* what the program's stream does with the parameters */
+    if (u->slot >= 0)
+        s->gather[u->slot].released = read;
+    if (larger)
         schedule_forget(s, unit, PART_LIVE);
 }
 
@@ -397,7 +416,8 @@ static struct ref reduce(struct schedule *s, int unit, struct command *c)
 }
 
 /* Each rank's own sums, reduced in the last micro-step. */
-static struct ref reduce_local(struct schedule *s, int unit, bool first, bool last)
+static struct ref reduce_local(struct schedule *s, int unit, struct ref filled, bool first,
+                               bool last)
 {
     const struct plan *p = s->plan;
     struct unit_state *u = &s->units[unit];
@@ -406,6 +426,7 @@ static struct ref reduce_local(struct schedule *s, int unit, bool first, bool la
     c.part = first;
     /* The last update has read these sums, or the last micro-step has made them. */
     command_wait(&c, first ? u->consumed : u->summed);
+    command_wait(&c, filled);
     struct ref own = s->grad[u->grad].reduced = append(s, QUEUE_COMM, &c);
     if (!last)
         return own;
@@ -415,7 +436,8 @@ static struct ref reduce_local(struct schedule *s, int unit, bool first, bool la
     return reduce(s, unit, &c);
 }
 
-static struct ref reduce_shard(struct schedule *s, int unit, bool first, bool last)
+static struct ref reduce_shard(struct schedule *s, int unit, struct ref filled, bool first,
+                               bool last)
 {
     const struct plan *p = s->plan;
     struct unit_state *u = &s->units[unit];
@@ -424,6 +446,7 @@ static struct ref reduce_shard(struct schedule *s, int unit, bool first, bool la
     struct command c =
         command(COMMAND_REDUCE, unit, -1, u->grad, live->shard * (p->ranks - 1) * p->element);
     c.part = first + 2 * last;
+    command_wait(&c, filled);
     if (p->set.grad == ZERO_DEVICE) {
         if (first)
             command_wait(&c, u->consumed); /* the last update has read these sums */
@@ -464,9 +487,11 @@ struct ref schedule_reduce(struct schedule *s, int unit)
     assert((u->grad >= 0 || !trains) && !u->reduced);
     if (last && s->reduces == 0)
         read_early(s);
-    if (trains)
-        u->summed = s->plan->set.local ? reduce_local(s, unit, first, last)
-                                       : reduce_shard(s, unit, first, last);
+    if (trains) {
+        struct ref filled = mark(s); /* the program's stream has written the gradients */
+        u->summed = s->plan->set.local ? reduce_local(s, unit, filled, first, last)
+                                       : reduce_shard(s, unit, filled, first, last);
+    }
     if (last)
         u->consumed = u->summed; /* a skipped step has no update: then nothing comes after this */
     give_back_grads(s, u);
@@ -530,11 +555,6 @@ struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t 
 }
 
 /* ---------------------------------------------------------------- the walk */
-
-static bool walk_writes(enum walk_kind kind)
-{
-    return kind == WALK_ADAM || kind == WALK_FILL || kind == WALK_ASSIGN;
-}
 
 /* Chunks in the file pass through a slot; so do those in memory when gradients or
  * parameters must. Each takes the same slot in every walk: a chunk is read behind
@@ -647,6 +667,7 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
     if (!w->last.sequence) { /* the queue is in order: the first waits for all */
         command_wait(&update, w->reduced);
         command_wait(&update, w->summed);
+        command_wait(&update, w->marked);
     }
     struct chunk_slot *own = slot < 0 ? NULL : &s->chunk[slot], before = own ? *own : none;
     command_wait(&update, before.publish); /* the parameters of the chunk before are gone */
@@ -694,6 +715,7 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
 {
     const struct plan *p = s->plan;
     struct walk w = {.kind = kind,
+                     .marked = queues_tail(s->queues, QUEUE_MARK),
                      .reduced = queues_tail(s->queues, QUEUE_COMM),
                      .summed = queues_tail(s->queues, QUEUE_TO_HOST)};
     int64_t c = first, read = kind == WALK_ADAM ? s->early : first;

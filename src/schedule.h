@@ -26,10 +26,16 @@ enum walk_kind {
     WALK_DIGEST,
 };
 
+static inline bool walk_writes(enum walk_kind kind)
+{
+    return kind == WALK_ADAM || kind == WALK_FILL || kind == WALK_ASSIGN;
+}
+
 struct gather_slot {
-    int unit;          /* -1: nothing usable */
-    struct ref gather; /* what made the content; the next gather into the slot waits for it */
-    struct ref copy;   /* the last copy out of the slot's staging buffer */
+    int unit;            /* -1: nothing usable */
+    struct ref gather;   /* what made the content; the next gather into the slot waits for it */
+    struct ref copy;     /* the last copy out of the slot's staging buffer */
+    struct ref released; /* what the program's stream read of it */
 };
 
 struct grad_slot {
@@ -68,8 +74,8 @@ struct schedule {
     struct chunk_slot chunk[PLAN_SLOTS_MAX];
     struct ref *published;    /* per chunk: what made its parameters readable */
     struct segment *segments; /* room for a unit's */
-    uint64_t turn;
-    struct ref last_reduce; /* owner of the receive buffers */
+    uint64_t turn, marks;     /* so far */
+    struct ref last_reduce;   /* owner of the receive buffers */
 
     uint64_t calls; /* a hash of all collective calls so far */
     int64_t step;   /* zero_step calls done */
@@ -97,6 +103,13 @@ void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b);
 
 /* Each schedule_ call has been checked by its caller in zero.c. */
 void schedule_phase(struct schedule *s, enum zero_phase phase);
+
+/* Where the device is apart, release and reduce append a mark of the program's stream:
+ * this is the next one's slot, 0 .. QUEUE_MARKS. It was made before the call. */
+static inline int schedule_mark_slot(const struct schedule *s)
+{
+    return (int)(s->marks % (QUEUE_MARKS + 1));
+}
 
 /* Whether unit can be acquired: a slot for it is or can be made free. */
 bool schedule_can_acquire(const struct schedule *s, int unit);

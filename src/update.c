@@ -25,6 +25,12 @@ char *update_record(const struct zero *z, int64_t chunk, int slot)
     return base + plan_record_offset(p, chunk);
 }
 
+/* Whether the device makes the step by itself, behind the host's back. */
+static bool on_device(const struct zero *z, enum walk_kind kind)
+{
+    return kind == WALK_ADAM && z->plan.apart && z->plan.compute == ZERO_DEVICE;
+}
+
 /* Elements of one tensor in the chunk under way, wherever they are. */
 struct piece {
     int64_t count;
@@ -37,12 +43,23 @@ struct piece {
     char *param;        /* NULL: the master is the parameter */
 };
 
+/* Where a chunk's parameters are while they are apart from all others: its slot's,
+ * or on the host's side of a device; or NULL. */
+static char *chunk_params(const struct zero *z)
+{
+    const struct update *u = &z->update;
+    if (u->bounced)
+        return bounce_params(z);
+    bool slotted = z->plan.slot_param && plan_chunk_apart(&z->plan, u->chunk);
+    return slotted ? slot_params(z, u->slot) : NULL;
+}
+
 static char *piece_params(const struct zero *z, const struct tensor *t, int64_t position)
 {
     const struct plan *p = &z->plan;
-    int64_t chunk = z->update.chunk;
-    if (p->slot_param && plan_chunk_apart(p, chunk))
-        return slot_params(z, z->update.slot) + (position - chunk * p->chunk) * p->element;
+    char *chunk = chunk_params(z);
+    if (chunk)
+        return chunk + (position - z->update.chunk * p->chunk) * p->element;
     if (p->set.param == ZERO_NVME) /* the master in the record is the parameter */
         return NULL;
     return params_at_rest(z, t->unit, t->frozen ? PART_FROZEN : PART_LIVE, position);
@@ -60,7 +77,7 @@ static struct piece make_piece(const struct zero *z, const struct run *run, int6
     piece.param = piece_params(z, piece.tensor, from);
     if (plan_chunk_frozen(p, chunk))
         return piece;
-    char *record = update_record(z, chunk, z->update.slot);
+    char *record = z->update.bounced ? bounce_record(z) : update_record(z, chunk, z->update.slot);
     struct record r = plan_record(p, chunk);
     piece.m = (float *)(void *)(record + r.m + inside * 4);
     piece.v = (float *)(void *)(record + r.v + inside * 4);
@@ -277,7 +294,7 @@ static void clear_gap(const struct zero *z, int64_t from, int64_t to)
     const struct plan *p = &z->plan;
     const struct update *u = &z->update;
     int64_t inside = from - u->chunk * p->chunk, n = to - from;
-    if (n <= 0 || u->slot < 0)
+    if (n <= 0 || (u->slot < 0 && !u->bounced))
         return;
     if (u->kind == WALK_FILL && plan_chunk_in_file(p, u->chunk)) {
         struct record r = plan_record(p, u->chunk);
@@ -286,21 +303,19 @@ static void clear_gap(const struct zero *z, int64_t from, int64_t to)
         memset(record + r.m + inside * 4, 0, (size_t)n * 4);
         memset(record + r.v + inside * 4, 0, (size_t)n * 4);
     }
-    bool written = u->kind != WALK_LOAD && u->kind != WALK_DIGEST;
-    if (p->slot_param && plan_chunk_apart(p, u->chunk) && written)
-        memset(slot_params(z, u->slot) + inside * p->element, 0, (size_t)(n * p->element));
+    char *params = chunk_params(z);
+    if (!params || u->kind == WALK_LOAD || u->kind == WALK_DIGEST)
+        return;
+    if (on_device(z, u->kind))
+        z->device->ops->clear(z->device, DEVICE_UPDATE, params + inside * p->element,
+                              n * p->element);
+    else
+        memset(params + inside * p->element, 0, (size_t)(n * p->element));
 }
 
-static void task(void *arg, int64_t index)
+/* Elements [from, to) of state order, all in the chunk under way. */
+static void walk(struct zero *z, int64_t from, int64_t to)
 {
-    struct zero *z = arg;
-    int64_t begin = z->update.chunk * z->plan.chunk;
-    int64_t end = begin + plan_chunk_count(&z->plan, z->update.chunk);
-    int64_t from = begin, to = end;
-    if (z->update.kind != WALK_FILL) {
-        from = begin + index * TASK;
-        to = from + TASK < end ? from + TASK : end;
-    }
     int64_t seen = from;
     for (int i = layout_run_at(z->runs, z->run_count, from); i < z->run_count; i++) {
         const struct run *run = &z->runs[i];
@@ -316,33 +331,128 @@ static void task(void *arg, int64_t index)
     clear_gap(z, seen, to);
 }
 
-void update_start(struct zero *z, const struct command *c)
+static void task(void *arg, int64_t index)
+{
+    struct zero *z = arg;
+    int64_t begin = z->update.chunk * z->plan.chunk;
+    int64_t end = begin + plan_chunk_count(&z->plan, z->update.chunk);
+    int64_t from = begin, to = end;
+    if (z->update.kind != WALK_FILL) {
+        from = begin + index * TASK;
+        to = from + TASK < end ? from + TASK : end;
+    }
+    walk(z, from, to);
+}
+
+/* ------------------------------------------------------- chunks under way
+ *
+ * The host walks over one chunk at a time, through the pool. Of a device's own
+ * steps as many are asked for at once as there are marks. */
+
+bool update_ready(const struct zero *z, const struct command *c)
+{
+    const struct update *u = &z->update;
+    return !u->running &&
+           (on_device(z, (enum walk_kind)c->part) ? u->steps < UPDATE_STEPS : u->steps == 0);
+}
+
+static void pool_walk(struct zero *z)
+{
+    struct update *u = &z->update;
+    int64_t tasks = (plan_chunk_count(&z->plan, u->chunk) + TASK - 1) / TASK;
+    u->state = UPDATE_RUNS;
+    /* Fills are the caller's functions: one thread at a time. */
+    pool_start(z->pool, task, z, u->kind == WALK_FILL ? 1 : tasks);
+}
+
+static void device_step(struct zero *z, struct command *c)
+{
+    struct update *u = &z->update;
+    int64_t begin = c->chunk * z->plan.chunk;
+    for (c->resource = 0; u->mark_taken[c->resource]; c->resource++)
+        assert(c->resource < UPDATE_STEPS - 1);
+    u->mark_taken[c->resource] = true;
+    if (u->steps++ == 0)
+        u->started = queue_seconds();
+    walk(z, begin, begin + plan_chunk_count(&z->plan, c->chunk));
+    z->device->ops->mark(z->device, DEVICE_UPDATE, &u->mark[c->resource]);
+}
+
+void update_start(struct zero *z, struct command *c)
 {
     struct update *u = &z->update;
     assert(!u->running);
     u->kind = (enum walk_kind)c->part;
     u->chunk = c->chunk;
     u->slot = c->slot;
+    u->bounced = false;
+    if (on_device(z, u->kind)) {
+        device_step(z, c);
+        return;
+    }
     u->running = true;
     u->started = queue_seconds();
     if (plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_stepping(&z->pipeline.slots[c->slot], c->chunk);
-    /* Fills are the caller's functions: one thread at a time. */
-    int64_t tasks = (plan_chunk_count(&z->plan, c->chunk) + TASK - 1) / TASK;
-    pool_start(z->pool, task, z, u->kind == WALK_FILL ? 1 : tasks);
+    u->bounced = z->plan.apart && z->plan.compute == ZERO_DEVICE;
+    if (!u->bounced) {
+        pool_walk(z);
+        return;
+    }
+    u->state = UPDATE_IN;
+    bounce_in(z, c);
 }
 
-int update_finish(struct zero *z, const struct command *c, struct error *error)
+static int finish(struct zero *z, const struct command *c, struct error *error)
 {
     struct update *u = &z->update;
     u->running = false;
     count(&z->update_ns, (int64_t)(1e9 * (queue_seconds() - u->started)));
     if (plan_chunk_in_file(&z->plan, c->chunk)) {
-        bool writes = u->kind != WALK_LOAD && u->kind != WALK_DIGEST;
         bool params = !z->plan.shared && z->plan.set.param == ZERO_NVME;
-        pipeline_stepped(&z->pipeline.slots[c->slot], writes ? 1 + params : 0);
+        pipeline_stepped(&z->pipeline.slots[c->slot], walk_writes(u->kind) ? 1 + params : 0);
     }
     if (u->error.status)
         error_set(error, u->error.status, "%s", u->error.text);
     return error->status;
+}
+
+static int test_step(struct zero *z, const struct command *c, bool *done, struct error *error)
+{
+    struct update *u = &z->update;
+    *done = z->device->ops->copied(z->device, &u->mark[c->resource]);
+    if (!*done)
+        return z->device->ops->status(z->device, error);
+    u->mark_taken[c->resource] = false;
+    if (--u->steps == 0)
+        count(&z->update_ns, (int64_t)(1e9 * (queue_seconds() - u->started)));
+    return ZERO_OK;
+}
+
+int update_test(struct zero *z, const struct command *c, bool *done, struct error *error)
+{
+    struct update *u = &z->update;
+    *done = false;
+    if (on_device(z, (enum walk_kind)c->part))
+        return test_step(z, c, done, error);
+    switch (u->state) {
+    case UPDATE_IN:
+        if (!bounce_copied(z))
+            return z->device->ops->status(z->device, error);
+        pool_walk(z);
+        return ZERO_OK;
+    case UPDATE_RUNS:
+        if (!pool_idle(z->pool))
+            return ZERO_OK;
+        if (!u->bounced || !walk_writes(u->kind) || u->error.status)
+            break;
+        u->state = UPDATE_OUT;
+        bounce_out(z, c);
+        return ZERO_OK;
+    case UPDATE_OUT:
+        if (!bounce_copied(z))
+            return z->device->ops->status(z->device, error);
+    }
+    *done = true;
+    return finish(z, c, error);
 }

@@ -87,6 +87,11 @@ static int acquired_unit(const struct zero *z)
     return -1;
 }
 
+void *zero_stream(const struct zero *z)
+{
+    return z && z->created ? z->device->stream : NULL;
+}
+
 /* ------------------------------------------------------------- parameters */
 
 int zero_phase(struct zero *z, enum zero_phase phase)
@@ -139,6 +144,8 @@ int zero_release(struct zero *z, int unit)
             "it was acquired.",
             unit);
     schedule_call(&z->schedule, "zero_release", unit, 0);
+    if (z->schedule.units[unit].acquired == 1)
+        engine_mark(z);
     schedule_release(&z->schedule, unit);
     return ZERO_OK;
 }
@@ -197,7 +204,8 @@ static int hold_grads(struct zero *z, int unit)
     if (engine_wait(z, ready))
         return engine_status(z);
     int64_t elements = z->layout.unit[unit].part[PART_LIVE].elements;
-    z->device->ops->clear(z->device, grads_slot(z, slot), elements * z->plan.element);
+    z->device->ops->clear(z->device, DEVICE_COMPUTE, grads_slot(z, slot),
+                          elements * z->plan.element);
     return ZERO_OK;
 }
 
@@ -223,11 +231,14 @@ int zero_reduce(struct zero *z, int unit)
 {
     if (enter_unit(z, unit, "zero_reduce") || check_micro_step(z, unit, "zero_reduce"))
         return engine_status(z);
-    if (z->layout.unit[unit].part[PART_LIVE].elements > 0 && hold_grads(z, unit))
+    bool trains = z->layout.unit[unit].part[PART_LIVE].elements > 0;
+    if (trains && hold_grads(z, unit))
         return engine_status(z);
     schedule_call(&z->schedule, "zero_reduce", unit, 0);
     z->grads_summed = (int64_t)z->size * z->schedule.accumulate;
     z->grads_scale = z->scaler.scale;
+    if (trains)
+        engine_mark(z);
     schedule_reduce(&z->schedule, unit);
     return ZERO_OK;
 }

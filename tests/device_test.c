@@ -145,6 +145,8 @@ END_TEST
 
 /* ----------------------------------------------------------------- device */
 
+#define STREAMS 2 /* that copy between the memories */
+
 static struct device *device_make(const char *cap, int event_fd)
 {
     if (cap != NULL)
@@ -153,7 +155,8 @@ static struct device *device_make(const char *cap, int event_fd)
         unsetenv("ZERO_DEVICE_MEMORY");
     struct error error = {0};
     struct device *device;
-    must(device_cpu_create(&device, &(struct device_options){event_fd, NULL}, &error), &error);
+    must(device_cpu_create(&device, &(struct device_options){.event_fd = event_fd}, &error),
+         &error);
     return device;
 }
 
@@ -234,7 +237,7 @@ START_TEST(device_cap_malformed)
         setenv("ZERO_DEVICE_MEMORY", texts[i], 1);
         struct error error = {0};
         struct device *device;
-        ck_assert_msg(device_cpu_create(&device, &(struct device_options){event_fd, NULL},
+        ck_assert_msg(device_cpu_create(&device, &(struct device_options){.event_fd = event_fd},
                                         &error) == ZERO_ERR_ARGUMENT,
                       "'%s'", texts[i]);
         ck_assert_ptr_null(device);
@@ -251,17 +254,17 @@ START_TEST(device_copies_in_order)
     enum { LINKS = 200, BYTES = 10000 };
     int event_fd = event_make();
     struct device *device = device_make(NULL, event_fd);
-    static char data[DEVICE_STREAMS][LINKS + 1][BYTES];
-    static struct device_copy copies[DEVICE_STREAMS][LINKS];
-    for (int s = 0; s < DEVICE_STREAMS; s++)
+    static char data[STREAMS][LINKS + 1][BYTES];
+    static struct device_copy copies[STREAMS][LINKS];
+    for (int s = 0; s < STREAMS; s++)
         memset(data[s][0], 'a' + s, BYTES);
     for (int i = 0; i < LINKS; i++)
-        for (int s = 0; s < DEVICE_STREAMS; s++) {
+        for (int s = 0; s < STREAMS; s++) {
             copies[s][i] =
                 (struct device_copy){.to = data[s][i + 1], .from = data[s][i], .bytes = BYTES};
             device->ops->copy(device, (enum device_stream)s, &copies[s][i]);
         }
-    for (int s = 0; s < DEVICE_STREAMS; s++) {
+    for (int s = 0; s < STREAMS; s++) {
         copies_wait(device, event_fd, copies[s], LINKS);
         for (int i = 0; i < BYTES; i++)
             ck_assert_int_eq(data[s][LINKS][i], 'a' + s);
@@ -323,7 +326,7 @@ START_TEST(threads_refused)
             ZERO_ERR_MEMORY);
     else
         ck_assert_int_eq(
-            device_cpu_create(&device, &(struct device_options){event_fd, NULL}, &error),
+            device_cpu_create(&device, &(struct device_options){.event_fd = event_fd}, &error),
             ZERO_ERR_MEMORY);
     ck_assert(pool == NULL && ring == NULL && device == NULL);
     ck_assert_ptr_nonnull(strstr(error.text, "be started: Resource temporarily unavailable"));

@@ -16,6 +16,7 @@
 #include "src/thread.h"
 
 #define CAP_VARIABLE "ZERO_DEVICE_MEMORY"
+#define THREADS      2    /* streams that copy between the memories */
 #define SUM_BLOCK    4096 /* elements summed before their squares enter the norm */
 
 struct stream {
@@ -38,7 +39,7 @@ struct device_cpu {
     struct device device;
     int64_t cap, used; /* bytes; cap INT64_MAX: none */
     struct allocation *allocations;
-    struct stream streams[DEVICE_STREAMS];
+    struct stream streams[THREADS];
     const struct kernels *kernels;
     struct wide norm;
 };
@@ -109,13 +110,25 @@ static void cpu_free(struct device *device, void *memory, int64_t bytes)
     free(allocation);
 }
 
+static int cpu_pin(struct device *device, void *memory, int64_t bytes, struct error *error)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    return error->status;
+}
+
 static void cpu_copy(struct device *device, enum device_stream which, struct device_copy *copy)
 {
     struct device_cpu *cpu = (struct device_cpu *)device;
-    struct stream *stream = &cpu->streams[which];
     assert(copy->bytes >= 0);
     copy->next = NULL;
-    copy->done = false;
+    copy->done = which >= THREADS;
+    if (copy->done) {
+        memcpy(copy->to, copy->from, (size_t)copy->bytes);
+        return;
+    }
+    struct stream *stream = &cpu->streams[which];
     pthread_mutex_lock(&stream->lock);
     if (stream->first == NULL)
         stream->first = copy;
@@ -126,6 +139,12 @@ static void cpu_copy(struct device *device, enum device_stream which, struct dev
     pthread_mutex_unlock(&stream->lock);
 }
 
+static void cpu_mark(struct device *device, enum device_stream which, struct device_copy *mark)
+{
+    *mark = (struct device_copy){.to = mark, .from = mark};
+    cpu_copy(device, which, mark);
+}
+
 static bool cpu_copied(struct device *device, const struct device_copy *copy)
 {
     (void)device;
@@ -134,9 +153,16 @@ static bool cpu_copied(struct device *device, const struct device_copy *copy)
 
 /* ------------------------------------------------------------ arithmetic */
 
-static void cpu_clear(struct device *device, void *memory, int64_t bytes)
+static int cpu_status(struct device *device, struct error *error)
 {
     (void)device;
+    return error->status;
+}
+
+static void cpu_clear(struct device *device, enum device_stream which, void *memory, int64_t bytes)
+{
+    (void)device;
+    (void)which;
     memset(memory, 0, (size_t)bytes);
 }
 
@@ -208,7 +234,7 @@ static void cpu_destroy(struct device *device)
     struct device_cpu *cpu = (struct device_cpu *)device;
     if (cpu == NULL)
         return;
-    for (int i = 0; i < DEVICE_STREAMS; i++) {
+    for (int i = 0; i < THREADS; i++) {
         struct stream *stream = &cpu->streams[i];
         pthread_mutex_lock(&stream->lock);
         stream->stop = true;
@@ -258,8 +284,11 @@ static const struct device_ops cpu_ops = {
     .name = "cpu",
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .pin = cpu_pin,
     .copy = cpu_copy,
+    .mark = cpu_mark,
     .copied = cpu_copied,
+    .status = cpu_status,
     .clear = cpu_clear,
     .sum = cpu_sum,
     .norm = cpu_norm,
@@ -282,13 +311,13 @@ int device_cpu_create(struct device **device, const struct device_options *optio
     cpu->device.ops = &cpu_ops;
     cpu->cap = cap;
     cpu->kernels = options->kernels;
-    for (int i = 0; i < DEVICE_STREAMS; i++) {
+    for (int i = 0; i < THREADS; i++) {
         struct stream *stream = &cpu->streams[i];
         stream->event_fd = options->event_fd;
         pthread_mutex_init(&stream->lock, NULL);
         pthread_cond_init(&stream->wake, NULL);
     }
-    for (int i = 0; i < DEVICE_STREAMS; i++) {
+    for (int i = 0; i < THREADS; i++) {
         struct stream *stream = &cpu->streams[i];
         int rc = thread_start(&stream->thread, stream_run, stream);
         if (rc != 0) {

@@ -7,7 +7,11 @@
  * On the CPU device both memories are the process's own, but the accounts are
  * kept apart: ZERO_DEVICE_MEMORY=bytes caps the device's, and copies run on
  * threads, so that a missing dependency shows without a GPU. Arithmetic is done
- * by the thread that asks for it.
+ * by the thread that asks for it. On another device (plan.h: apart) the host
+ * reads no device memory, and every call of the table but two only asks for
+ * work: it is done when a copy, or a mark behind it in its stream, is done.
+ * Streams are not ordered among each other: who needs work of another stream
+ * waits for its mark before it asks.
  */
 #ifndef SRC_DEVICE_DEVICE_H
 #define SRC_DEVICE_DEVICE_H
@@ -20,9 +24,18 @@
 #include "src/error.h"
 #include "src/norm.h"
 
-enum device_stream { DEVICE_TO_DEVICE_MEMORY = 0, DEVICE_TO_HOST_MEMORY, DEVICE_STREAMS };
+/* The program asks for marks of DEVICE_COMPUTE and for what it clears; all else is the
+ * engine thread's. */
+enum device_stream {
+    DEVICE_TO_DEVICE_MEMORY = 0, /* copies */
+    DEVICE_TO_HOST_MEMORY,
+    DEVICE_SUMS,    /* sums, and copies within device memory */
+    DEVICE_UPDATE,  /* Adam */
+    DEVICE_COMPUTE, /* the program's own */
+    DEVICE_STREAMS,
+};
 
-/* One copy; the caller's memory until done. */
+/* One copy, or a mark; the caller's memory until done. */
 struct device_copy {
     void *to;
     const void *from;
@@ -36,6 +49,10 @@ struct device_sum {
     int64_t count; /* elements, a multiple of KERNELS_BLOCK */
     int ranks;
     const void **parts; /* (ranks) of them; the device may change the array */
+    void *scratch;      /* not NULL: parts but that of own are in registered host memory, and
+                           pass through here, one behind the other. They are read when the
+                           call returns */
+    int own;
     enum zero_dtype dtype;
     void *sum;   /* fp32; bf16 when narrow */
     bool fresh;  /* from +0, not from what is there */
@@ -48,20 +65,28 @@ struct device;
 
 struct device_ops {
     const char *name;
-    /* One zeroed allocation, 2 MiB aligned. ZERO_ERR_MEMORY with the numbers. */
+    /* One zeroed allocation, aligned to 256 bytes, on the CPU to 2 MiB. ZERO_ERR_MEMORY with
+     * the numbers. */
     void *(*alloc)(struct device *device, int64_t bytes, struct error *error);
     void (*free)(struct device *device, void *memory, int64_t bytes);
+    /* Host memory that copies will use; it stays until the device is destroyed. Where it
+     * cannot be registered copies are slower, and the sentence says so. */
+    int (*pin)(struct device *device, void *memory, int64_t bytes, struct error *error);
     /* Appends a copy to a stream; returns at once. Copies of a stream run in order. */
     void (*copy)(struct device *device, enum device_stream stream, struct device_copy *copy);
-    /* Whether the copy is done: everything it wrote is visible to the caller then. */
+    /* Appends a mark: done when everything before it in the stream is. */
+    void (*mark)(struct device *device, enum device_stream stream, struct device_copy *mark);
+    /* Whether it is done: everything it wrote is visible to the caller then. */
     bool (*copied)(struct device *device, const struct device_copy *copy);
-    /* Zeroes gradients that the program is about to fill. */
-    void (*clear)(struct device *device, void *memory, int64_t bytes);
-    /* One thread at a time. */
+    /* The first failure of what was asked for; from then on nothing is done any more. */
+    int (*status)(struct device *device, struct error *error);
+    /* Zeroes device memory, in a stream. */
+    void (*clear)(struct device *device, enum device_stream stream, void *memory, int64_t bytes);
+    /* In DEVICE_SUMS. */
     void (*sum)(struct device *device, const struct device_sum *sum);
-    /* Takes what sums have entered in the norm since it was taken last. */
+    /* Takes what sums have entered in the norm since it was taken last; all are done. Blocks. */
     int (*norm)(struct device *device, struct wide *norm, struct error *error);
-    /* Any thread: stretches that do not overlap. */
+    /* In DEVICE_UPDATE. On the CPU any thread may, for stretches that do not overlap. */
     void (*adam)(struct device *device, const struct adam_stretch *stretch);
     /* Blocks: device memory that nothing writes, to memory of any kind. */
     int (*read)(struct device *device, void *to, const void *from, int64_t bytes,
@@ -71,14 +96,34 @@ struct device_ops {
 
 struct device {
     const struct device_ops *ops;
+    void *room;   /* apart: device memory of device_sum_room bytes, which the engine gives it */
+    void *stream; /* that the program computes on; NULL on the CPU */
 };
+
+/* Bytes of device memory that sums of so many elements a piece need beside their arrays:
+ * the norm, squares of blocks, and what is rounded. */
+#define DEVICE_NORM_BYTES 256
+static inline int64_t device_squares_bytes(int64_t elements)
+{
+    return (elements / KERNELS_BLOCK * 8 + 255) / 256 * 256;
+}
+static inline int64_t device_sum_room(int64_t elements, bool round)
+{
+    return DEVICE_NORM_BYTES + device_squares_bytes(elements) + (round ? elements * 4 : 0);
+}
 
 struct device_options {
     int event_fd;                  /* written when a copy is done */
     const struct kernels *kernels; /* of the CPU */
+    void *stream;                  /* the program's; NULL: one is made */
+    int64_t pin_bytes;             /* registered at once; 0: 1 GiB */
 };
 
 int device_cpu_create(struct device **device, const struct device_options *options,
                       struct error *error);
+
+/* One of another kind. ZERO_ERR_UNSUPPORTED where there is none. */
+int device_plugin_create(struct device **device, const struct device_options *options,
+                         struct error *error);
 
 #endif

@@ -114,6 +114,11 @@ static void stage(struct model *m)
     m->config.stage = 2;
 }
 
+static void device(struct model *m)
+{
+    m->config.device = ZERO_CUDA;
+}
+
 static void place(struct model *m)
 {
     m->config.offload = ZERO_HOST;
@@ -173,6 +178,7 @@ static const struct creation {
     {"another model", deviation},
     {"another configuration", dtype},
     {"another configuration", stage},
+    {"another configuration", device},
     {"another configuration", place},
     {"another configuration", place_of_params},
     {"another configuration", chunk},

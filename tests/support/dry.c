@@ -11,6 +11,7 @@
 
 #define NOTES 4096 /* commands of a queue between its first that is not done and its last */
 #define TASKS 256
+#define USES  256 /* of the program's stream, whose marks are at most half of it */
 
 int dry_random(struct dry *d, int n)
 {
@@ -64,6 +65,8 @@ static void clash_with_caller(struct dry *d, const struct dry_task *t)
         clash(d, t, &d->params[u]);
         clash(d, t, &d->grads[u]);
     }
+    for (int i = 0; i < USES; i++)
+        clash(d, t, &d->uses[i].task);
 }
 
 static void clash_with_commands(struct dry *d, const struct dry_task *t)
@@ -155,11 +158,26 @@ static void begin_parked(struct dry *d)
     begin(d, first);
 }
 
+/* A stream does what it was given in order. */
+static bool may_complete(const struct dry *d, const struct dry_task *t)
+{
+    const struct command *c = t->command;
+    return !t->parked && (c->kind != COMMAND_MARK || c->sequence == d->head[QUEUE_MARK] + 1);
+}
+
+static void end_uses(struct dry *d, const struct command *mark)
+{
+    for (int i = 0; i < USES; i++)
+        if (d->uses[i].mark <= mark->sequence)
+            d->uses[i].task.count = 0;
+}
+
 static bool complete_one(struct dry *d, bool slow_too)
 {
     int chosen = -1, seen = 0;
     for (int i = 0; i < d->under_way; i++)
-        if (!d->tasks[i].parked && (slow_too || !(d->slow >> d->tasks[i].command->queue & 1)) &&
+        if (may_complete(d, &d->tasks[i]) &&
+            (slow_too || !(d->slow >> d->tasks[i].command->queue & 1)) &&
             dry_random(d, ++seen) == 0)
             chosen = i;
     if (chosen < 0)
@@ -172,6 +190,8 @@ static bool complete_one(struct dry *d, bool slow_too)
     d->acting = true;
     dry_carry_out(d, c);
     leave_slot(d, c);
+    if (c->kind == COMMAND_MARK)
+        end_uses(d, c);
     dry_note_of(d, c)->done = true;
     queues_dry_complete(d->queues, c);
     while (d->head[q] < d->tail[q] && d->notes[q][(d->head[q] + 1) % NOTES].done)
@@ -266,11 +286,27 @@ bool dry_acquire(struct dry *d, int unit)
     return true;
 }
 
+/* The caller is done with something; its stream may not be, until the next mark. */
+static void leave_to_stream(struct dry *d, struct dry_task *t)
+{
+    int i = 0;
+    while (d->tail[QUEUE_MARK] - d->head[QUEUE_MARK] > USES / 2 && act(d))
+        ;
+    while (d->plan.apart && d->uses[i].task.count)
+        i++;
+    if (d->plan.apart) {
+        struct dry_task room = d->uses[i].task;
+        d->uses[i] = (struct dry_use){*t, d->tail[QUEUE_MARK] + 1};
+        *t = room;
+    }
+    t->count = 0;
+}
+
 void dry_release(struct dry *d, int unit)
 {
+    if (d->schedule.units[unit].acquired == 1)
+        leave_to_stream(d, &d->params[unit]);
     schedule_release(&d->schedule, unit);
-    if (!d->schedule.units[unit].acquired)
-        d->params[unit].count = 0;
     drift(d);
 }
 
@@ -296,7 +332,7 @@ bool dry_reduce(struct dry *d, int unit)
 {
     if (d->layout.unit[unit].part[PART_LIVE].elements > 0 && !dry_grad(d, unit))
         return false;
-    d->grads[unit].count = 0;
+    leave_to_stream(d, &d->grads[unit]);
     schedule_reduce(&d->schedule, unit);
     d->micro += d->schedule.reduces == 0; /* it was the last */
     drift(d);
@@ -332,7 +368,7 @@ void dry_step(struct dry *d, bool skip)
 void dry_discard(struct dry *d)
 {
     for (int u = 0; u < d->layout.units; u++)
-        d->grads[u].count = 0;
+        leave_to_stream(d, &d->grads[u]);
     schedule_discard(&d->schedule);
     d->micro++; /* of what was left in slots and sums nothing may be used */
     drift(d);
@@ -428,6 +464,7 @@ static void make_memory(struct dry *d)
     for (int q = 0; q < QUEUES; q++)
         d->notes[q] = calloc(NOTES, sizeof(struct dry_note));
     d->tasks = calloc(TASKS, sizeof(*d->tasks));
+    d->uses = calloc(USES, sizeof(*d->uses));
     d->segments = calloc((size_t)plan_segments_max(&d->plan, &d->layout), sizeof(*d->segments));
 }
 
@@ -466,6 +503,9 @@ void dry_destroy(struct dry *d)
         free(d->params[u].access);
         free(d->grads[u].access);
     }
+    for (int i = 0; d->uses && i < USES; i++)
+        free(d->uses[i].task.access);
+    free(d->uses);
     free(d->tasks);
     free(d->segments);
     schedule_destroy(&d->schedule);

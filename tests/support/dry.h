@@ -39,6 +39,12 @@ struct dry_task {
     int count, room;
 };
 
+/* What the program's stream was given and may still use, until a mark is done. */
+struct dry_use {
+    struct dry_task task;
+    uint64_t mark;
+};
+
 /* What a command means, taken down when it is appended. */
 struct dry_note {
     bool done;
@@ -75,6 +81,7 @@ struct dry {
     struct segment *segments;
     int landing[PLAN_SLOTS_MAX]; /* writes that a chunk slot's owner in the file still owes */
     struct dry_task params[DRY_UNITS_MAX], grads[DRY_UNITS_MAX]; /* the caller's */
+    struct dry_use *uses;                                        /* of a device that is apart */
     bool acting; /* commands are carried out, not only asked what they touch */
     struct dry_task *asked;
 
@@ -87,7 +94,7 @@ struct dry {
     uint64_t collectives; /* of kind, unit and bytes of those in QUEUE_COMM */
     int64_t bytes[COMMANDS];
     int now[COMMANDS], most[COMMANDS]; /* of a kind under way, and ever at once */
-    char fault[600]; /* the first; "": none */
+    char fault[600];                   /* the first; "": none */
 };
 
 /* The engine's zero_create on one of ranks ranks; random: the order of things. */

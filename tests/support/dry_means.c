@@ -265,7 +265,8 @@ static void reduce(struct dry *d, const struct command *c, const struct dry_note
         expect(d, c, sums, p->grad, WHAT_SUM, element + own, live->shard, n->micro - 1);
     put(d, sums, p->grad, WHAT_SUM, element + own, live->shard, n->micro);
     if (p->ranks > 1 && !d->acting)
-        touch(d, on_device(p->device.scratch), 2 * (p->ranks - 1) * p->piece_bytes, true);
+        touch(d, on_device(p->device.scratch),
+              (p->staged ? 1 : 2) * (p->ranks - 1) * p->piece_bytes, true);
 }
 
 static void gather_sums(struct dry *d, const struct command *c, const struct dry_note *n)
@@ -481,6 +482,7 @@ void dry_carry_out(struct dry *d, const struct command *c)
     case COMMAND_COPY_GRAD: each_unit(d, c, grad_unit); break;
     case COMMAND_COPY_FETCH:
     case COMMAND_COPY_PUBLISH: exchange(d, c); break;
+    case COMMAND_MARK:
     case COMMANDS: break;
     }
 }

@@ -74,6 +74,7 @@ struct zero_config random_config(uint64_t *random)
 {
     const int64_t chunks[] = {64, 128, 320, 1088, 1 << 20}, shares[] = {0, 4000, 20000, 1 << 30};
     struct zero_config c = {.size = sizeof(c), .stage = below(random, 4), .threads = 1};
+    c.device = below(random, 2) ? ZERO_CUDA : ZERO_CPU;
     c.offload_optimizer = (enum zero_place)(ZERO_DEVICE + below(random, 3));
     c.offload_param = (enum zero_place)(ZERO_DEVICE + (c.stage == 3 ? below(random, 3) : 0));
     c.offload_grad = (enum zero_place)(ZERO_DEVICE + below(random, 2));

@@ -123,10 +123,29 @@ static bool device_copied(struct device *device, const struct device_copy *copy)
     return d->inner->ops->copied(d->inner, copy);
 }
 
-static void device_clear(struct device *device, void *memory, int64_t bytes)
+static int device_pin(struct device *device, void *memory, int64_t bytes, struct error *error)
 {
     struct device *inner = ((struct latch_device *)device)->inner;
-    inner->ops->clear(inner, memory, bytes);
+    return inner->ops->pin(inner, memory, bytes, error);
+}
+
+static void device_mark(struct device *device, enum device_stream stream, struct device_copy *mark)
+{
+    struct device *inner = ((struct latch_device *)device)->inner;
+    inner->ops->mark(inner, stream, mark);
+}
+
+static int device_status(struct device *device, struct error *error)
+{
+    struct device *inner = ((struct latch_device *)device)->inner;
+    return inner->ops->status(inner, error);
+}
+
+static void device_clear(struct device *device, enum device_stream stream, void *memory,
+                         int64_t bytes)
+{
+    struct device *inner = ((struct latch_device *)device)->inner;
+    inner->ops->clear(inner, stream, memory, bytes);
 }
 
 static void device_sum(struct device *device, const struct device_sum *sum)
@@ -167,6 +186,9 @@ static const struct device_ops device_ops = {
     .free = device_free,
     .copy = device_copy,
     .copied = device_copied,
+    .pin = device_pin,
+    .mark = device_mark,
+    .status = device_status,
     .clear = device_clear,
     .sum = device_sum,
     .norm = device_norm,

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Commands between ranks become collectives, and wait for them with a deadline.
+ *
+ * Where the host cannot read device memory (plan.h: apart), a collective is done
+ * when the device's own part of it is: the sums, and what is copied there. And
+ * where the communicator takes no device memory (staged), a unit's part goes out
+ * to a stage in host memory, moves between ranks there, and comes in again:
+ *
+ *     gather    own part out, all parts in
+ *     reduce    the other ranks' parts out; sums pass the received parts through
+ *               the device's scratch, piece by piece
+ *
+ * Collectives start in the order of their commands on all ranks: while one is on
+ * its way out, the next is not begun.
+ */
+#include "src/engine.h"
+
+#include <assert.h>
+
+#define LOOK_SECONDS 0.1 /* of a wait that are counted at once */
+
+/* ---------------------------------------------------------------- resources */
+
+static struct operation *free_operation(struct zero *z)
+{
+    for (int i = 0; i < ZERO_COLLECTIVES; i++)
+        if (!z->operations[i].busy)
+            return &z->operations[i];
+    return NULL;
+}
+
+static bool moves_units(const struct command *c)
+{
+    return c->kind == COMMAND_GATHER || c->kind == COMMAND_REDUCE || c->kind == COMMAND_GATHER_SUMS;
+}
+
+static int free_stage(const struct zero *z)
+{
+    for (int stage = 0; stage < PLAN_STAGES; stage++) {
+        bool taken = false;
+        for (int i = 0; i < ZERO_COLLECTIVES; i++)
+            taken |= z->operations[i].busy && z->operations[i].stage == stage;
+        if (!taken)
+            return stage;
+    }
+    return -1;
+}
+
+bool collective_ready(struct zero *z, const struct command *c)
+{
+    for (int i = 0; i < ZERO_COLLECTIVES; i++)
+        if (z->operations[i].busy && z->operations[i].state == OPERATION_OUT)
+            return false;
+    return free_operation(z) && (!z->plan.staged || !moves_units(c) || free_stage(z) >= 0);
+}
+
+/* -------------------------------------------------------------------- begin */
+
+static void describe(struct zero *z, struct command *c, struct operation *o)
+{
+    struct zero_collective *op = &o->collective;
+    op->header.unit = c->unit;
+    op->header.arguments = c->arguments;
+    snprintf(op->header.name, sizeof(op->header.name), "%s", c->name);
+    op->header.bytes = c->bytes;
+    switch (c->kind) {
+    case COMMAND_GATHER:
+        op->header.kind = ZERO_COLLECTIVE_GATHER;
+        op->header.bytes = z->layout.unit[c->unit].part[c->part].shard * z->plan.element;
+        params_gather(z, c, op);
+        break;
+    case COMMAND_REDUCE:
+        op->header.kind = ZERO_COLLECTIVE_REDUCE;
+        op->header.bytes = z->layout.unit[c->unit].part[PART_LIVE].shard *
+                           (z->plan.set.local ? 4 : z->plan.element);
+        grads_reduce(z, c, o);
+        break;
+    case COMMAND_GATHER_SUMS:
+        op->header.kind = ZERO_COLLECTIVE_GATHER;
+        op->header.bytes = z->layout.unit[c->unit].part[PART_LIVE].shard * z->plan.grad;
+        grads_gather_sums(z, c, op);
+        break;
+    case COMMAND_SUM:
+        op->header.kind = ZERO_COLLECTIVE_SUM;
+        op->data = c->data;
+        break;
+    case COMMAND_BROADCAST:
+        op->header.kind = ZERO_COLLECTIVE_BROADCAST;
+        op->root = c->part;
+        op->data = c->data;
+        break;
+    case COMMAND_EXCHANGE:
+        op->header.kind = ZERO_COLLECTIVE_GATHER;
+        op->data = c->data;
+        break;
+    default: assert(false);
+    }
+}
+
+static int move(struct zero *z, struct operation *o, struct error *error)
+{
+    o->state = OPERATION_MOVES;
+    o->collective.header.sequence = ++z->comm->sequence;
+    int status = z->comm->ops->start(z->comm, &o->collective);
+    if (!status)
+        return ZERO_OK;
+    z->comm->sequence--; /* it was not started: the abort tells the others so */
+    return error_set(error, status, "%s", z->comm->error);
+}
+
+static void copy(struct zero *z, enum device_stream stream, struct device_copy *c, void *to,
+                 const void *from, int64_t bytes)
+{
+    *c = (struct device_copy){.to = to, .from = from, .bytes = bytes, .done = bytes == 0};
+    if (bytes == 0)
+        return;
+    if (stream != DEVICE_SUMS)
+        count(stream == DEVICE_TO_HOST_MEMORY ? &z->to_host_bytes : &z->to_device_bytes, bytes);
+    z->device->ops->copy(z->device, stream, c);
+}
+
+/* What the other ranks need of this one's part, to the stage. */
+static void out(struct zero *z, struct operation *o)
+{
+    struct zero_collective *c = &o->collective;
+    int64_t bytes = c->header.bytes, before = z->rank * bytes, own = before + bytes;
+    o->stage = free_stage(z);
+    o->state = OPERATION_OUT;
+    o->data = c->data;
+    char *stage = z->arena.base + z->plan.host.stage[o->stage];
+    c->data = stage;
+    if (c->header.kind == ZERO_COLLECTIVE_GATHER) {
+        copy(z, DEVICE_TO_HOST_MEMORY, &o->copies[0], stage + before,
+             c->own ? (const char *)c->own : o->data + before, bytes);
+        o->copies[1].done = true;
+        c->own = NULL;
+        return;
+    }
+    c->scratch = z->arena.base + z->plan.host.scratch;
+    copy(z, DEVICE_TO_HOST_MEMORY, &o->copies[0], stage, o->data, before);
+    copy(z, DEVICE_TO_HOST_MEMORY, &o->copies[1], stage + own, o->data + own,
+         (z->size - 1 - z->rank) * bytes);
+}
+
+int collective_start(struct zero *z, struct command *c, struct error *error)
+{
+    struct operation *o = free_operation(z);
+    struct zero_collective *op = &o->collective;
+    assert(o);
+    *o = (struct operation){.busy = true, .engine = z, .stage = -1};
+    c->resource = (int)(o - z->operations);
+    if (c->kind == COMMAND_ACCUMULATE) {
+        o->state = OPERATION_MOVES;
+        grads_accumulate(z, c);
+        return ZERO_OK;
+    }
+    describe(z, c, o);
+    if (z->plan.staged && moves_units(c)) {
+        out(z, o);
+        return ZERO_OK;
+    }
+    if (z->plan.apart && op->own) {
+        copy(z, DEVICE_SUMS, &o->copies[0], (char *)op->data + z->rank * op->header.bytes, op->own,
+             op->header.bytes);
+        op->own = NULL;
+    }
+    return move(z, o, error);
+}
+
+/* ----------------------------------------------------------------- deadline */
+
+/* The clock of deadlines. */
+static double clock_seconds(const struct zero *z)
+{
+    return z->seams && z->seams->seconds ? z->seams->seconds() : queue_seconds();
+}
+
+static int overdue(const struct zero *z, const struct command *c, const struct operation *o,
+                   struct error *error)
+{
+    int missing = z->comm->ops->missing(z->comm, &o->collective);
+    char unit[32] = "", who[32] = "The other ranks";
+    bool set = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED) != 0;
+    if (c->unit >= 0)
+        snprintf(unit, sizeof(unit), " of unit %d", c->unit);
+    if (missing >= 0)
+        snprintf(who, sizeof(who), "Rank %d", missing);
+    return error_set(error, ZERO_ERR_DEADLINE,
+                     "%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
+                     "stopped it, or %s.",
+                     who, c->name, unit, engine_deadline(z), z->rank,
+                     set ? "give zero_set_deadline more" : "raise .deadline_seconds");
+}
+
+void patience_look(struct patience *p, double now, double most, bool counts)
+{
+    double passed = now - p->looked;
+    p->looked = now;
+    if (counts)
+        p->seconds += passed < most ? passed : most;
+}
+
+/* Whether the caller has waited too long for c. Ranks start collectives in one
+ * order, so the oldest is what another rank comes to next: younger ones are not
+ * overdue before it. */
+static bool too_long(struct zero *z, const struct command *c)
+{
+    double now = clock_seconds(z);
+    if (z->oldest == 0) {
+        z->oldest = c->sequence;
+        z->with_ranks = (struct patience){.looked = now};
+    }
+    if (z->oldest != c->sequence)
+        return false;
+    patience_look(&z->with_ranks, now, LOOK_SECONDS, queues_waited_for(z->queues));
+    return z->with_ranks.seconds > engine_deadline(z);
+}
+
+/* ----------------------------------------------------------------- progress */
+
+/* Whether the device has done its part; else whether it can. */
+static int done_on_device(struct zero *z, const struct operation *o, int copies, bool *done,
+                          struct error *error)
+{
+    const struct device_ops *ops = z->device->ops;
+    *done = true;
+    for (int i = 0; i < copies; i++)
+        *done = *done && ops->copied(z->device, &o->copies[i]);
+    return *done ? ZERO_OK : ops->status(z->device, error);
+}
+
+/* Moved between ranks: what is left is the device's. */
+static void in(struct zero *z, const struct command *c, struct operation *o)
+{
+    const struct zero_collective *op = &o->collective;
+    o->state = OPERATION_IN;
+    if (z->plan.staged && op->header.kind == ZERO_COLLECTIVE_GATHER && moves_units(c))
+        copy(z, DEVICE_TO_DEVICE_MEMORY, &o->copies[0], o->data, op->data,
+             z->size * op->header.bytes);
+    else
+        z->device->ops->mark(z->device, DEVICE_SUMS, &o->copies[0]);
+}
+
+static int test_moves(struct zero *z, struct command *c, struct operation *o, bool *done,
+                      struct error *error)
+{
+    *done = c->kind == COMMAND_ACCUMULATE;
+    if (*done)
+        return ZERO_OK;
+    int status = z->comm->ops->test(z->comm, &o->collective, done);
+    if (status)
+        return error_set(error, status, "%s", z->comm->error);
+    if (!*done)
+        return too_long(z, c) ? overdue(z, c, o, error) : ZERO_OK;
+    if (z->oldest == c->sequence)
+        z->oldest = 0;
+    bool sends = c->kind != COMMAND_BROADCAST || c->part == z->rank;
+    count(&z->sent_bytes, sends && z->size > 1 && c->kind != COMMAND_EXCHANGE ? c->bytes : 0);
+    return ZERO_OK;
+}
+
+int collective_test(struct zero *z, struct command *c, bool *done, struct error *error)
+{
+    struct operation *o = &z->operations[c->resource];
+    bool device = z->plan.apart && (moves_units(c) || c->kind == COMMAND_ACCUMULATE);
+    *done = false;
+    if (o->state == OPERATION_OUT) {
+        bool out_there;
+        if (done_on_device(z, o, 2, &out_there, error) || !out_there)
+            return error->status;
+        return move(z, o, error);
+    }
+    if (o->state == OPERATION_MOVES) {
+        if (test_moves(z, c, o, done, error) || !*done)
+            return error->status;
+        if (device)
+            in(z, c, o);
+    }
+    if (device && done_on_device(z, o, 1, done, error))
+        return error->status;
+    o->busy = !*done;
+    return ZERO_OK;
+}
