@@ -105,6 +105,15 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 KERNELS := $(if $(SAN)$(VALGRIND),,$(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.cu)))
 KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(KERNELS))
 
+# The same kernels by a C++ compiler, for a suite without a GPU; and that suite on one.
+HOSTED := $(if $(SAN)$(VALGRIND),,$(if $(shell command -v $(CXX)),$(wildcard kernels/cuda/*.cu)))
+HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(HOSTED))
+HOSTED_COMPILE = $(CXX) -std=gnu++17 -D_GNU_SOURCE -x c++ -include tests/support/fake_nvcc.h -I. \
+	-O2 -g -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas -Wno-maybe-uninitialized \
+	-pthread -MMD -MP
+CUDA_TESTS := $(if $(HOSTED),$(BUILD)/tests/cuda_kernels_on_host) \
+	$(if $(KERNELS),$(BUILD)/tests/cuda_kernels_on_gpu)
+
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
 # What shell suites put between gpt2 and the machine.
@@ -115,7 +124,8 @@ FUZZ_TARGETS := $(call obj,$(wildcard tests/fuzz/*_fuzz.c))
 # -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS) $(KERNELS)
 ifeq ($(CHECK),1)
-tests: $(TESTS) $(HELPERS) $(FUZZ_TARGETS) $(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
+tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(FUZZ_TARGETS) \
+		$(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
 else
 tests: report
 	@echo "The tests need Check: make deps installs it." >&2; exit 1
@@ -147,6 +157,11 @@ $(BUILD)/obj/%.o: %.cu $(BUILD)/stamp/NVCC_COMPILE
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC_COMPILE) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(BUILD)/obj/%.hosted.o: %.cu $(BUILD)/stamp/HOSTED_COMPILE
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(HOSTED_COMPILE) -c $< -o $@
 
 $(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 	$(call say,AR,$@)
@@ -202,6 +217,17 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+
+$(BUILD)/tests/cuda_kernels_on_host: $(HOSTED)
+$(BUILD)/tests/cuda_kernels_on_gpu: $(KERNELS)
+# The runtime comes before libsupport.a, which has the fake one.
+$(BUILD)/tests/cuda_kernels_on_gpu: LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(filter %.a,$^) \
+	$(LDFLAGS)
+$(BUILD)/tests/cuda_kernels_on_%: $(BUILD)/obj/tests/cuda_kernels_test.o $(BUILD)/libsupport.a \
+		$(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
 
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
@@ -313,15 +339,16 @@ chaos: all
 check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILT_$b) && )true
-	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call sampled,$(BUILD)) $(SAN_SAMPLE) \
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call sampled,$(BUILD)) \
+		$(HOSTED_TEST) $(SAN_SAMPLE) \
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) $(DYING) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 check-all-now: all tests
 	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		tests $(BUILT_$b) $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@$(VALGRIND_BUILD)
-	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call suites,$(BUILD)) $(MPI_RUNS) \
-		$(GPT2_RUNS) $(DYING) $(DYING_ALL) "tests/machine.sh more $(BUILD)" \
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call suites,$(BUILD)) $(HOSTED_TEST) \
+		$(MPI_RUNS) $(GPT2_RUNS) $(DYING) $(DYING_ALL) "tests/machine.sh more $(BUILD)" \
 		"tests/neighbours.sh more $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) \
 		"tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
 		$(foreach b,address thread,$(call sanitized,$b)) $(CUDA_PLANTED) $(VALGRIND_SAMPLE) \

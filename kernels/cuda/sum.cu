@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(THREADS)
         const __grid_constant__ Parts<typename Format::type> parts, const bool fresh,
         float *const acc, double *const squares)
 {
-    __shared__ alignas(16) float rows[THREADS / WARP][WARP_BLOCKS][ROW];
+    alignas(16) __shared__ float rows[THREADS / WARP][WARP_BLOCKS][ROW];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int64_t begin = ((int64_t)blockIdx.x * (THREADS / WARP) + warp) * WARP_SPAN;
     float sums[PACKS][4] = {};

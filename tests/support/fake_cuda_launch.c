@@ -16,16 +16,16 @@ static const struct kernels *bodies(void)
     return kernels;
 }
 
+/* Refuses a negative length, as the kernels' launches do. */
 static void *reach(struct fake_op *op, const void *address, int64_t n, size_t element)
 {
+    if (n < 0 && op->error == cudaSuccess)
+        op->error = cudaErrorInvalidValue;
     return fake_reach(op, address, n * (int64_t)element, FAKE_VISIBLE);
 }
 
-/* As a GPU refuses a launch: negative lengths are no length. */
 static cudaError_t finish(struct fake_op *op, int64_t n, void (*run)(void *))
 {
-    if (op->error == cudaSuccess && n < 0)
-        op->error = cudaErrorInvalidValue;
     return n > 0 ? fake_op_append(op, run) : fake_op_drop(op);
 }
 

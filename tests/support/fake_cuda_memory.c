@@ -27,6 +27,8 @@ struct fake_block {
     volatile char touched;
 };
 
+bool fake_plain_memory;
+
 static _Atomic(struct fake_block *) blocks;
 static _Atomic(size_t) used[FAKE_CUDA_GPUS_MAX];
 
@@ -230,9 +232,10 @@ static void *map(size_t bytes, int access)
 static bool block_map(struct fake_block *b)
 {
     size_t bytes = (b->bytes + PAGE - 1) / PAGE * PAGE;
+    bool apart = b->kind == ON_GPU && !fake_plain_memory;
     b->span = bytes + PAGE;
-    b->address = map(b->span, b->kind == ON_GPU ? PROT_NONE : PROT_READ | PROT_WRITE);
-    b->memory = b->kind == ON_GPU && b->address ? map(bytes, PROT_READ | PROT_WRITE) : b->address;
+    b->address = map(b->span, apart ? PROT_NONE : PROT_READ | PROT_WRITE);
+    b->memory = apart && b->address ? map(bytes, PROT_READ | PROT_WRITE) : b->address;
     if (!b->memory && b->address)
         munmap(b->address, b->span);
     if (b->memory)
@@ -374,7 +377,7 @@ void fake_memory_stop(void)
                         (void *)b->address, names[b->kind]);
         if (b->kind != REGISTERED)
             munmap(b->address, b->span);
-        if (b->kind == ON_GPU)
+        if (b->memory != b->address)
             munmap(b->memory, b->bytes);
         free(b);
         b = before;

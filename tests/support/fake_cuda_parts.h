@@ -67,6 +67,10 @@ void fake_block_touch(struct fake_block *block);
 void fake_copy(void *to, const void *from, size_t bytes);
 void fake_fill(void *to, int value, size_t bytes);
 
+/* GPUs' memory given out from here on is read and written at its addresses by all: what
+ * runs kernels cannot see which arguments are addresses. */
+extern bool fake_plain_memory;
+
 /* Leaks are reported, all blocks are gone. */
 void fake_memory_stop(void);
 
@@ -97,6 +101,9 @@ cudaError_t fake_op_drop(struct fake_op *op);
 /* For cudaMemcpy: on the default stream, which takes no other operation. */
 struct fake_op *fake_op_default(const char *call, size_t arg_bytes);
 cudaError_t fake_op_append_wait(struct fake_op *op, void (*run)(void *arg));
+
+/* A kernel as tests/support/fake_nvcc.h has it: run, with a copy of what arg points to. */
+cudaError_t fake_kernel(cudaStream_t stream, const void *arg, size_t bytes, void (*run)(void *));
 
 /* Waits for all streams to end; leaks are reported. */
 void fake_streams_stop(void);

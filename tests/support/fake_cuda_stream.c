@@ -389,6 +389,13 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run, void *arg)
     return fake_op_append(op, host_call_run);
 }
 
+cudaError_t fake_kernel(cudaStream_t stream, const void *arg, size_t bytes, void (*run)(void *))
+{
+    struct fake_op *op = fake_op_create("kernel", stream, bytes);
+    memcpy(op->arg, arg, bytes);
+    return fake_op_append(op, run);
+}
+
 /* --------------------------------------------------------------------- events */
 
 FAKE_UNSEEN static void event_list(struct CUevent_st *e)
