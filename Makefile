@@ -109,8 +109,8 @@ KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(KERNELS))
 HOSTED := $(if $(SAN)$(VALGRIND),,$(if $(shell command -v $(CXX)),$(wildcard kernels/cuda/*.cu)))
 HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(HOSTED))
 HOSTED_COMPILE = $(CXX) -std=gnu++17 -D_GNU_SOURCE -x c++ -include tests/support/fake_nvcc.h -I. \
-	-O2 -g -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas -Wno-maybe-uninitialized \
-	-pthread -MMD -MP
+	-O2 -g -ffp-contract=off -fno-threadsafe-statics -pthread -MMD -MP -Wall -Wextra \
+	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized
 CUDA_TESTS := $(if $(HOSTED),$(BUILD)/tests/cuda_kernels_on_host) \
 	$(if $(KERNELS),$(BUILD)/tests/cuda_kernels_on_gpu)
 
