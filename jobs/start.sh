@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the job files share, who source it from the tree's root: site.env, and how ranks
+# are started on what Slurm has given.
+# shellcheck shell=bash
+# shellcheck source=jobs/site.env
+. jobs/site.env
+
+# One rank for each GPU. All ranks of a node see all of the job's GPUs there, as those that
+# exchange data must: none is bound to one, whatever sbatch was told (srun --gpu-bind=none
+# would not do: it hides which GPUs are the job's). The CPUs are shared among the ranks: srun
+# does not take --cpus-per-task from the job, but from SRUN_CPUS_PER_TASK.
+start() { # program, options
+    local ranks=${SLURM_GPUS_ON_NODE:-0} program=${ZERO_BUILD:-build}/$1 module
+    [ "$ranks" -gt 0 ] || ranks=${SLURM_TASKS_PER_NODE%%[!0-9]*}
+    if [ ! -x "$program" ]; then
+        echo "$PWD/$program is not there. Build it with make, where the modules of" \
+            "jobs/site.env are loaded." >&2
+        exit 2
+    fi
+    for module in $ZERO_MODULES; do
+        module load "$module" || exit 2
+    done
+    export SRUN_CPUS_PER_TASK=$((SLURM_CPUS_ON_NODE / ranks))
+    unset SLURM_GPU_BIND SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK
+    srun --mpi="$ZERO_MPI" --ntasks-per-node="$ranks" \
+        --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "$program" \
+        ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"
+}

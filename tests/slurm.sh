@@ -1,0 +1,163 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The job files, on a real Slurm: tests/slurm.sh BUILD
+# It brings one up (tests/support/slurm.sh), submits what a user submits from a tree whose
+# site.env is its own, and looks at what the jobs have left: the digest is that of a direct
+# run, ranks have the CPUs and GPUs of the job, the site's settings hold, a job that is
+# cancelled ends with its summary. Part of make check-all: make check-all ONLY=slurm.sh.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+build=$(realpath "${1:?"give the build folder: tests/slurm.sh BUILD"}") || exit 1
+. tests/support/verdicts.sh
+. tests/support/slurm.sh
+trap 'slurm_down; rm -rf "$scratch"' EXIT
+for name in $(compgen -e | grep -E '^(SLURM_|SBATCH_|SRUN_|PMI|OMPI_COMM_)'); do
+    unset "$name"
+done
+unset ZERO_DEVICE_MEMORY ZERO_PROBE
+export OMPI_MCA_mpi_yield_when_idle=1
+
+tree=$scratch/tree
+mkdir -p "$tree" "$scratch/slurm" "$scratch/nvme" "$scratch/show" "$scratch/bin"
+cp -r jobs LICENSE "$tree"
+ln -s "$build" "$tree/build"
+
+site() { # sed's commands: another site.env
+    sed -i -e "$1" "$tree/jobs/site.env"
+}
+
+# As a user does, in a shell of its own: the job's number is in "job", or empty.
+submit() { # words: of sbatch, job file, options
+    job=$(cd "$tree" && . jobs/site.env && sbatch --parsable "$@" 2>"$scratch/err")
+    log=$scratch/err
+}
+
+# Waits for the job's end: its exit code is in "status", what it has said in the file "log".
+ended() {
+    status=none
+    [ -n "$job" ] || return
+    for _ in $(seq 600); do
+        [ -n "$(squeue -h -j "$job" 2>>"$scratch/err")" ] || break
+        sleep 0.2
+    done
+    status=$(of_job ExitCode)
+    log=$(find "$tree" -name "*-$job.log")
+}
+
+run() { # as submit
+    submit "$@"
+    ended
+}
+
+of_job() { # field
+    scontrol show job "$job" | sed -nE "s/.*\b$1=([^ ]*).*/\1/p"
+}
+
+tiny=(--model d4 --batch 1 --steps 2 --sample 0 --data LICENSE)
+
+digests() {
+    local direct
+    direct=$("$build/gpt2" "${tiny[@]}" --accumulate 2 --quiet 2>/dev/null)
+    run jobs/gpt2.sbatch "${tiny[@]}" --stage 3 --offload nvme
+    [ "$status" = 0:0 ]
+    verdict $? "gpt2.sbatch failed: $(cat "$scratch/err" "$log")"
+    [[ $direct == digest* ]] && [ "$(tail -n 1 "$log")" = "$direct" ]
+    verdict $? "gpt2.sbatch ended with $(tail -n 1 "$log"), a direct run with $direct"
+    grep -q ': 2 ranks, ' "$log" && grep -q "^files: $scratch/nvme " "$log"
+    verdict $? "gpt2.sbatch has other ranks or files: $(head -n 3 "$log")"
+    run --gres=none --ntasks-per-node=3 --cpus-per-task=2 jobs/gpt2.sbatch "${tiny[@]}" --stage 2
+    grep -q ': 3 ranks, ' "$log" && [ "$status" = 0:0 ]
+    verdict $? "gpt2.sbatch without GPUs: $(cat "$scratch/err" "$log")"
+    run jobs/gpt2.sbatch --stage 4
+    [ "$status" = 2:0 ] && [ "$(grep -c '^rank [01]: --stage is given' "$log")" = 2 ]
+    verdict $? "gpt2.sbatch of a wrong option: status $status, $(cat "$log")"
+}
+
+memory() {
+    local table
+    run jobs/memscale.sbatch --model d4 --stage 0 3 --offload none nvme --steps 1
+    [ "$status" = 0:0 ]
+    verdict $? "memscale.sbatch failed: $(cat "$scratch/err" "$log")"
+    table=$(awk '/^ +[03] (none|nvme) / { print $1 "," $2 "," $3 }' "$log")
+    [ "$(cut -d, -f 1-3 "$tree/memscale-$job.csv" | tail -n +2)" = "$table" ] &&
+        [ "$(wc -l <<<"$table")" = 4 ] && grep -q '^</svg>$' "$tree/memscale-$job.svg"
+    verdict $? "memscale.sbatch left other rows: $(cat "$log" "$tree/memscale-$job.csv")"
+}
+
+# A program that tells what it was given stands in for gpt2.
+given() {
+    local rank
+    cat >"$scratch/show/gpt2" <<'SHOW'
+#!/bin/bash
+echo "$SLURM_PROCID/$SLURM_NTASKS cpus $SLURM_CPUS_PER_TASK gpus $CUDA_VISIBLE_DEVICES: $*"
+SHOW
+    chmod +x "$scratch/show/gpt2"
+    ZERO_BUILD=$scratch/show run jobs/gpt2.sbatch --log "a b"
+    for rank in 0 1; do
+        grep -qxF "$rank/2 cpus 8 gpus 0,1: --nvme-path $scratch/nvme --log a b" "$log"
+        verdict $? "rank $rank has others: $(cat "$log")"
+    done
+    ZERO_BUILD=$scratch/show run --gres=gpu:1 --cpus-per-task=5 jobs/gpt2.sbatch
+    grep -qxF "0/1 cpus 10 gpus 0: --nvme-path $scratch/nvme" "$log"
+    verdict $? "the rank of one GPU has others: $(cat "$log")"
+    ZERO_BUILD=$scratch/show run --gres=none --gpus-per-task=1 jobs/gpt2.sbatch
+    grep -q "^1/2 cpus 8 gpus 0,1: " "$log"
+    verdict $? "a rank is bound to a GPU: $(cat "$log")"
+    ZERO_BUILD=$scratch/none run jobs/gpt2.sbatch
+    [ "$status" = 2:0 ] && grep -q "none/gpt2 is not there\. Build it" "$log"
+    verdict $? "a program that is not built: status $status, $(cat "$log")"
+}
+
+# What a site sets, holds: modules in order, partition, no GPUs.
+settings() {
+    # shellcheck disable=SC2016 # the program's words
+    printf '#!/bin/bash\necho "$@" >>"%s"\n' "$scratch/modules" >"$scratch/bin/module"
+    chmod +x "$scratch/bin/module"
+    site 's/^ZERO_MODULES=.*/ZERO_MODULES="gcc openmpi"/; s/=gpu:2/=none/'
+    PATH=$scratch/bin:$PATH ZERO_BUILD=$scratch/show run jobs/gpt2.sbatch
+    [ "$(cat "$scratch/modules")" = $'load gcc\nload openmpi' ]
+    verdict $? "modules that were loaded: $(cat "$scratch/modules" "$log")"
+    grep -q '^0/2 cpus 8 gpus :' "$log" && [[ $(of_job TresPerNode) != *gpu* ]]
+    verdict $? "without GPUs: $(cat "$log")"
+    site 's/^ZERO_MODULES=.*/ZERO_MODULES=""/; s/^#\(.*PARTITION=\).*/\1elsewhere/'
+    submit jobs/gpt2.sbatch
+    [ -z "$job" ] && grep -q 'invalid partition' "$scratch/err"
+    verdict $? "the partition was not asked for: $(cat "$scratch/err")"
+    site 's/elsewhere/test/; s/^\(export SBATCH_GRES=\).*/\1gpu:2/'
+}
+
+# Ended by scancel, once it steps.
+cancelled() { # state, exit code, words of scancel
+    submit jobs/gpt2.sbatch "${tiny[@]}" --stage 3 --offload nvme --steps 1000000
+    for _ in $(seq 600); do
+        grep -qs '^step [0-9]' "$tree/gpt2-$job.log" && break
+        sleep 0.1
+    done
+    scancel "${@:3}" "$job"
+    ended
+    [ "$(of_job JobState)" = "$1" ] && [ "$status" = "$2" ]
+    verdict $? "scancel ${*:3}: it ended $(of_job JobState), $status"
+    grep -qE '^[0-9]+ of 1000000 steps in ' "$log" && grep -q '^  rank 1, memory ' "$log" &&
+        grep -q '^rank 0: SIGTERM stopped all ranks after step ' "$log" && ! grep -q ^digest "$log"
+    verdict $? "scancel ${*:3}: no summary: $(tail -n 5 "$log")"
+}
+
+if [ ${#launcher[@]} = 0 ] || ! nm -D "$build/gpt2" | grep -q MPI_Init; then
+    echo "skipped: the job files: needs a build with MPI"
+    verdict 0
+elif ! slurm_up "$scratch/slurm"; then
+    echo "skipped: the job files: $slurm_reason"
+    verdict 0
+else
+    site "s|^ZERO_NVME_PATH=.*|ZERO_NVME_PATH=$scratch/nvme|"
+    digests
+    memory
+    given
+    settings
+    cancelled CANCELLED 0:15
+    cancelled FAILED 143:0 --signal=TERM
+    [ -z "$(ls -A "$scratch/nvme")" ]
+    verdict $? "files are left: $(ls -A "$scratch/nvme")"
+fi
+closing
