@@ -76,6 +76,7 @@ NVCC_COMPILE = $(NVCC) -std=c++17 -I. $(NVCC_EXACT) -Werror all-warnings -Xcompi
 
 # ------------------------------------------------------------------ sources
 CORE := $(wildcard src/*.c src/device/*.c src/comm/*.c offload/*.c kernels/*.c)
+CORE := $(filter-out src/device/cuda.c,$(CORE))
 ifneq ($(MPI),1)
 CORE := $(filter-out src/comm/mpi%,$(CORE))
 endif
@@ -236,6 +237,8 @@ $(BUILD)/tests/torture_test: LINK += $(WRAPPED:%=-Wl,--wrap=%)
 # These link the trainer as well, all of it but main.
 $(patsubst %,$(BUILD)/tests/%_test,model numeric options roofline stop text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
+# These have the plugin's device in them, over a runtime of tests/support.
+$(patsubst %,$(BUILD)/tests/%_test,cuda): $(call obj,src/device/cuda.c)
 .PRECIOUS: $(BUILD)/obj/%.o
 
 # What a rank of tests/dying.sh is hit by.

@@ -84,6 +84,7 @@ enum zero_status {
     ZERO_ERR_MISMATCH,    /* ranks made different calls */
     ZERO_ERR_DEADLINE,    /* a peer did not answer in time: .deadline_seconds */
     ZERO_ERR_OVERFLOW,    /* gradients overflow although the loss is not scaled any more */
+    ZERO_ERR_DEVICE,      /* the GPU failed, or a kernel on it did */
 };
 
 /* Type of parameters and gradients; optimizer state is always fp32. FP16 is

@@ -133,7 +133,6 @@ static void out(struct zero *z, struct operation *o)
     if (c->header.kind == ZERO_COLLECTIVE_GATHER) {
         copy(z, DEVICE_TO_HOST_MEMORY, &o->copies[0], stage + before,
              c->own ? (const char *)c->own : o->data + before, bytes);
-        o->copies[1].done = true;
         c->own = NULL;
         return;
     }
@@ -148,7 +147,8 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
     struct operation *o = free_operation(z);
     struct zero_collective *op = &o->collective;
     assert(o);
-    *o = (struct operation){.busy = true, .engine = z, .stage = -1};
+    *o = (struct operation){
+        .busy = true, .engine = z, .stage = -1, .copies = {{.done = true}, {.done = true}}};
     c->resource = (int)(o - z->operations);
     if (c->kind == COMMAND_ACCUMULATE) {
         o->state = OPERATION_MOVES;
@@ -219,14 +219,12 @@ static bool too_long(struct zero *z, const struct command *c)
 
 /* ----------------------------------------------------------------- progress */
 
-/* Whether the device has done its part; else whether it can. */
-static int done_on_device(struct zero *z, const struct operation *o, int copies, bool *done,
+/* Whether the device has done its part; if not, whether it still can. */
+static int done_on_device(struct zero *z, const struct operation *o, bool *done,
                           struct error *error)
 {
     const struct device_ops *ops = z->device->ops;
-    *done = true;
-    for (int i = 0; i < copies; i++)
-        *done = *done && ops->copied(z->device, &o->copies[i]);
+    *done = ops->copied(z->device, &o->copies[0]) && ops->copied(z->device, &o->copies[1]);
     return *done ? ZERO_OK : ops->status(z->device, error);
 }
 
@@ -239,7 +237,7 @@ static void in(struct zero *z, const struct command *c, struct operation *o)
         copy(z, DEVICE_TO_DEVICE_MEMORY, &o->copies[0], o->data, op->data,
              z->size * op->header.bytes);
     else
-        z->device->ops->mark(z->device, DEVICE_SUMS, &o->copies[0]);
+        z->device->ops->mark(z->device, DEVICE_SUMS, &o->copies[1]);
 }
 
 static int test_moves(struct zero *z, struct command *c, struct operation *o, bool *done,
@@ -267,7 +265,7 @@ int collective_test(struct zero *z, struct command *c, bool *done, struct error 
     *done = false;
     if (o->state == OPERATION_OUT) {
         bool out_there;
-        if (done_on_device(z, o, 2, &out_there, error) || !out_there)
+        if (done_on_device(z, o, &out_there, error) || !out_there)
             return error->status;
         return move(z, o, error);
     }
@@ -277,7 +275,7 @@ int collective_test(struct zero *z, struct command *c, bool *done, struct error 
         if (device)
             in(z, c, o);
     }
-    if (device && done_on_device(z, o, 1, done, error))
+    if (device && done_on_device(z, o, done, error))
         return error->status;
     o->busy = !*done;
     return ZERO_OK;

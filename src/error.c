@@ -43,6 +43,7 @@ const char *zero_status_name(int status)
     case ZERO_ERR_MISMATCH: return "ZERO_ERR_MISMATCH";
     case ZERO_ERR_DEADLINE: return "ZERO_ERR_DEADLINE";
     case ZERO_ERR_OVERFLOW: return "ZERO_ERR_OVERFLOW";
+    case ZERO_ERR_DEVICE: return "ZERO_ERR_DEVICE";
     default: return "unknown status";
     }
 }

@@ -11,87 +11,25 @@
 #include <string.h>
 
 #include "src/random.h"
+#include "tests/support/equal.h"
 #include "tests/support/suite.h"
-#include "tests/support/toy.h"
 
-#define BATCH 12 /* micro-batches a step, over all ranks */
-#define STEPS 3
+#define BATCH EQUAL_BATCH
+#define STEPS EQUAL_STEPS
 
 static struct toy reference[2]; /* per dtype */
-
-static struct toy simplest(enum zero_dtype dtype, int batch)
-{
-    return (struct toy){
-        .config = {.dtype = dtype, .threads = 1}, .ranks = 1, .accumulate = batch, .steps = STEPS};
-}
-
-static void describe(char *text, size_t size, const struct toy *t)
-{
-    const struct zero_config *c = &t->config;
-    snprintf(text, size,
-             "stage %d, state %d%s, params %d, grads %d%s%s, ranks %d x %d, chunk %lld, host "
-             "bytes %lld, dtype %d, threads %d, ring %d, rare %d, l2 %d, poison %d, discard %d, "
-             "slots %d %d %d, verify %d, isa %s",
-             c->stage, c->offload_optimizer, c->state ? " split" : "", c->offload_param,
-             c->offload_grad, c->grad_dtype ? " bf16" : "", c->accumulate_in ? " local" : "",
-             t->ranks, t->accumulate, (long long)c->chunk, (long long)c->host_bytes, (int)c->dtype,
-             c->threads, (int)c->ring, t->rare, t->l2, t->poison_step, t->discard, c->gather_slots,
-             c->grad_slots, c->chunk_slots, c->verify_spill, t->stats.isa);
-}
-
-static void expect_equal(struct toy *t, const struct toy *expected)
-{
-    char text[400];
-    int status = toy_run(t);
-    describe(text, sizeof(text), t);
-    if (status)
-        ck_abort_msg("%s: %s", text, t->error.text);
-    if (memcmp(&t->digest, &expected->digest, sizeof(t->digest)))
-        ck_abort_msg("%s: master %016llx m %016llx v %016llx, expected %016llx %016llx %016llx",
-                     text, (unsigned long long)t->digest.master,
-                     (unsigned long long)t->digest.moment1, (unsigned long long)t->digest.moment2,
-                     (unsigned long long)expected->digest.master,
-                     (unsigned long long)expected->digest.moment1,
-                     (unsigned long long)expected->digest.moment2);
-    if (memcmp(t->norm, expected->norm, sizeof(t->norm)) ||
-        memcmp(t->mean, expected->mean, sizeof(t->mean)))
-        ck_abort_msg("%s: norms or means differ", text);
-    if (t->scale != expected->scale || t->skipped != expected->skipped)
-        ck_abort_msg("%s: loss scale %g, %d steps skipped; expected %g, %d", text, t->scale,
-                     t->skipped, expected->scale, expected->skipped);
-}
 
 static void make_references(void)
 {
     unsetenv("ZERO_ISA");
     for (int d = 0; d < 2; d++) {
-        reference[d] = simplest(d ? ZERO_BF16 : ZERO_FP32, BATCH);
+        reference[d] = equal_simplest(d ? ZERO_BF16 : ZERO_FP32, BATCH);
         if (toy_run(&reference[d]))
             ck_abort_msg("reference: %s", reference[d].error.text);
         ck_assert_int_gt(reference[d].clipped, 0);     /* clipping is active in some steps, */
         ck_assert_int_lt(reference[d].clipped, STEPS); /* not in others */
         ck_assert_int_eq(reference[d].skipped, 0);
     }
-}
-
-/* All places and host shares for one stage: calls visit with each. Returns how many. */
-static int64_t each_place(struct zero_config c, void (*visit)(const struct zero_config *))
-{
-    /* A third of the toy's padded state, one rank: some chunks rest in memory,
-     * some do not, whatever the chunk size. */
-    const int64_t shares[] = {0, 25000, (int64_t)1 << 40};
-    int64_t n = 0;
-    for (int state = ZERO_DEVICE; state <= ZERO_NVME; state++)
-        for (int param = ZERO_DEVICE; param <= (c.stage == 3 ? ZERO_NVME : ZERO_DEVICE); param++)
-            for (int grad = ZERO_DEVICE; grad <= ZERO_HOST; grad++)
-                for (int share = 0; share < (state == ZERO_NVME ? 3 : 1); share++, n++) {
-                    c.offload_optimizer = (enum zero_place)state;
-                    c.offload_param = (enum zero_place)param;
-                    c.offload_grad = (enum zero_place)grad;
-                    c.host_bytes = shares[share];
-                    visit(&c);
-                }
-    return n;
 }
 
 /* 18 places of which 6 take three host shares at stages 0-2: 2 + 2 + 6 = 10
@@ -110,7 +48,7 @@ static void run_all_ranks(const struct zero_config *config)
         }
         struct toy t = {
             .config = *config, .ranks = ranks, .accumulate = BATCH / ranks, .steps = STEPS};
-        expect_equal(&t, &reference[config->dtype == ZERO_BF16]);
+        equal_expect(&t, &reference[config->dtype == ZERO_BF16]);
         ran++;
     }
 }
@@ -128,7 +66,7 @@ START_TEST(full_product)
                                     .dtype = dtype ? ZERO_BF16 : ZERO_FP32,
                                     .chunk = chunks[chunk],
                                     .threads = 1};
-            places += each_place(c, run_all_ranks);
+            places += equal_each_place(c, run_all_ranks);
         }
     ck_assert_int_eq(places, 6 * (stage == 3 ? 30 : 10));
     ck_assert_int_eq(ran + skipped_rows, places * 4);
@@ -145,7 +83,7 @@ START_TEST(many_ranks)
     if (suite_short() && ranks > 16)
         return;
     for (int stage = 0; stage <= 3; stage++) {
-        struct toy one = simplest(ZERO_BF16, ranks);
+        struct toy one = equal_simplest(ZERO_BF16, ranks);
         ck_assert_msg(!toy_run(&one), "%s", one.error.text);
         struct toy many = {.config = {.stage = stage,
                                       .dtype = ZERO_BF16,
@@ -155,7 +93,7 @@ START_TEST(many_ranks)
                            .ranks = ranks,
                            .accumulate = 1,
                            .steps = STEPS};
-        expect_equal(&many, &one);
+        equal_expect(&many, &one);
     }
 }
 END_TEST
@@ -188,7 +126,7 @@ START_TEST(threads_and_isa)
                     .steps = STEPS};
                 t.accumulate = BATCH / t.ranks;
                 setenv("ZERO_ISA", isas[i], 1);
-                expect_equal(&t, &reference[row / 4]);
+                equal_expect(&t, &reference[row / 4]);
                 ck_assert_str_eq(t.stats.isa, isas[i]);
                 ck_assert_int_eq(t.stats.threads, threads);
                 unsetenv("ZERO_ISA");
@@ -233,69 +171,21 @@ END_TEST
  * Each row draws what must not matter at random, and runs it against the simplest
  * run of equal meaning. The seed is fixed; coverage of every value is asserted. */
 
-enum { DTYPES = 3, GRADS = 2, DECAYS = 2, POISONS = 3 };
-
-/* What matters: 36 kinds of run. */
-struct meaning {
-    int dtype, grad, l2, poison;
-};
-
-static struct toy meant(const struct meaning *m)
-{
-    struct toy t = simplest((enum zero_dtype)m->dtype, BATCH);
-    t.config.grad_dtype = m->grad ? ZERO_BF16 : ZERO_FP32;
-    t.rare = true;
-    t.l2 = m->l2;
-    t.poison_step = m->poison; /* fp16: the first overflow is forgiven, */
-    t.steps = STEPS + 1;
-    return t;
-}
-
-static int pick(uint64_t *random, int n)
-{
-    *random = random_mix(*random + 1);
-    return (int)(*random % (uint64_t)n);
-}
-
 /* How often each value of what must not matter was drawn. */
 static struct {
     int state[4], param[4], grad[4], split[2], local[2], ring[2], ranks[5], share[3], discard[2];
     int verify[2];
-    int stage[4], meaning[DTYPES * GRADS * DECAYS * POISONS];
+    int stage[4], meaning[EQUAL_MEANINGS];
 } seen;
 
-static struct toy draw(uint64_t *r, const struct meaning *m)
+static void note(const struct toy *t)
 {
-    const int counts[] = {1, 2, 3, 4};
-    const int64_t chunks[] = {64, 256, 1088, (int64_t)1 << 20}, shares[] = {0, 15000, 1 << 30};
-    struct toy t = meant(m);
-    struct zero_config *c = &t.config;
-    t.ranks = counts[pick(r, 4)];
-    t.accumulate = BATCH / t.ranks;
-    c->stage = pick(r, 4);
-    c->offload_optimizer = (enum zero_place)(ZERO_DEVICE + pick(r, 3));
-    c->offload_param = (enum zero_place)(ZERO_DEVICE + (c->stage == 3 ? pick(r, 3) : 0));
-    c->offload_grad = (enum zero_place)(ZERO_DEVICE + pick(r, 2));
-    c->accumulate_in = t.ranks == 1 && c->stage < 2 && pick(r, 2) ? ZERO_LOCAL : ZERO_SHARD;
-    if (c->accumulate_in == ZERO_LOCAL)
-        c->offload_grad = ZERO_DEVICE;
-    c->state = m->dtype == ZERO_BF16 && pick(r, 2) ? ZERO_STATE_SPLIT : ZERO_STATE_FP32;
-    c->chunk = chunks[pick(r, 4)];
-    int share = pick(r, 3);
-    c->host_bytes = c->offload_optimizer == ZERO_NVME ? shares[share] : 0;
-    c->threads = 1 + pick(r, 2);
-    c->ring = pick(r, 2) ? ZERO_RING_AUTO : ZERO_RING_POSIX;
-    c->chunk_slots = 2 + pick(r, 3);
-    c->gather_slots = 2 + pick(r, 3);
-    c->grad_slots = 2 + pick(r, 2);
-    t.discard = pick(r, 2) ? 1 + pick(r, 3) : 0;
-    c->verify_spill = pick(r, 2) && suite_checksums();
+    const struct zero_config *c = &t->config;
     seen.state[c->offload_optimizer]++, seen.param[c->offload_param]++;
     seen.grad[c->offload_grad]++, seen.split[c->state]++, seen.local[c->accumulate_in]++;
-    seen.ring[c->ring == ZERO_RING_AUTO]++, seen.ranks[t.ranks]++, seen.stage[c->stage]++;
-    seen.share[c->host_bytes ? share : 0]++, seen.discard[t.discard > 0]++;
-    seen.verify[c->verify_spill]++;
-    return t;
+    seen.ring[c->ring == ZERO_RING_AUTO]++, seen.ranks[t->ranks]++, seen.stage[c->stage]++;
+    seen.share[c->host_bytes == 0 ? 0 : c->host_bytes < 1 << 30 ? 1 : 2]++;
+    seen.discard[t->discard > 0]++, seen.verify[c->verify_spill]++;
 }
 
 static void expect_seen(const char *what, const int *counts, int n, int first, int least)
@@ -311,15 +201,15 @@ START_TEST(sampled)
     uint64_t r = 20240517 + (uint64_t)_i;
     int overflows = 0, rows = suite_short() ? ROWS / 7 : ROWS;
     memset(&seen, 0, sizeof(seen));
-    for (int kind = 0; kind < DTYPES * GRADS * DECAYS * POISONS; kind++) {
-        struct meaning m = {kind % DTYPES, kind / DTYPES % GRADS, kind / DTYPES / GRADS % DECAYS,
-                            kind / DTYPES / GRADS / DECAYS};
-        struct toy one = meant(&m);
+    for (int kind = 0; kind < EQUAL_MEANINGS; kind++) {
+        struct equal_meaning m = equal_meaning(kind);
+        struct toy one = equal_meant(&m);
         ck_assert_msg(!toy_run(&one), "%s", one.error.text);
         overflows += one.skipped;
-        for (int row = kind; row < rows; row += DTYPES * GRADS * DECAYS * POISONS) {
-            struct toy t = draw(&r, &m);
-            expect_equal(&t, &one);
+        for (int row = kind; row < rows; row += EQUAL_MEANINGS) {
+            struct toy t = equal_draw(&r, &m);
+            note(&t);
+            equal_expect(&t, &one);
             seen.meaning[kind]++;
         }
     }
@@ -336,7 +226,7 @@ START_TEST(sampled)
     expect_seen("host share", seen.share, 3, 0, least / 4);
     expect_seen("discard", seen.discard, 2, 0, least);
     expect_seen("verify", seen.verify, suite_checksums() ? 2 : 1, 0, least);
-    expect_seen("meaning", seen.meaning, DTYPES * GRADS * DECAYS * POISONS, 0, rows / 36);
+    expect_seen("meaning", seen.meaning, EQUAL_MEANINGS, 0, rows / 36);
     printf("%d sampled runs, equal bits\n", rows);
 }
 END_TEST
@@ -344,7 +234,7 @@ END_TEST
 /* A run that diverges ends in numbers that are none, and these are equal too. */
 START_TEST(diverged)
 {
-    struct toy one = simplest(ZERO_BF16, BATCH), t = one;
+    struct toy one = equal_simplest(ZERO_BF16, BATCH), t = one;
     one.lr = t.lr = 3e37;
     t.config.state = ZERO_STATE_SPLIT;
     t.ranks = 3;
@@ -362,9 +252,9 @@ END_TEST
 START_TEST(local_sums)
 {
     for (int ranks = 1; ranks <= 4; ranks++)
-        for (int dtype = 0; dtype < DTYPES; dtype++)
+        for (int dtype = 0; dtype <= ZERO_FP16; dtype++)
             for (int row = 0; row < 12; row++) {
-                struct toy one = simplest((enum zero_dtype)dtype, ranks);
+                struct toy one = equal_simplest((enum zero_dtype)dtype, ranks);
                 struct toy t = {.config = {.stage = row % 2,
                                            .dtype = (enum zero_dtype)dtype,
                                            .accumulate_in = ZERO_LOCAL,
@@ -377,7 +267,7 @@ START_TEST(local_sums)
                 one.rare = t.rare = row / 6;
                 one.config.grad_dtype = t.config.grad_dtype = row % 3 ? ZERO_FP32 : ZERO_BF16;
                 ck_assert_msg(!toy_run(&one), "%s", one.error.text);
-                expect_equal(&t, &one);
+                equal_expect(&t, &one);
             }
 }
 END_TEST

@@ -256,6 +256,7 @@ static const char errors[] =
     "                        computes much longer than the others\n"
     "  ZERO_ERR_OVERFLOW     gradients overflow although the loss is not scaled any\n"
     "                        more: the training diverges\n"
+    "  ZERO_ERR_DEVICE       the GPU failed, or a kernel on it did\n"
     "\n"
     "After the first three nothing has changed and the program may go on. After any\n"
     "other the engine has failed: it returns that first error from then on, and\n"

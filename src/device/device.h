@@ -40,7 +40,9 @@ struct device_copy {
     void *to;
     const void *from;
     int64_t bytes;
-    struct device_copy *next; /* the device's own, as is done */
+    /* the device's own */
+    struct device_copy *next;
+    int event_fd;
     bool done;
 };
 
@@ -121,6 +123,10 @@ struct device_options {
 
 int device_cpu_create(struct device **device, const struct device_options *options,
                       struct error *error);
+
+/* Of the plugin alone: the calling thread's current GPU. */
+int device_cuda_create(struct device **device, const struct device_options *options,
+                       struct error *error);
 
 /* One of another kind. ZERO_ERR_UNSUPPORTED where there is none. */
 int device_plugin_create(struct device **device, const struct device_options *options,

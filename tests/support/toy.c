@@ -88,25 +88,51 @@ static float noise(int64_t batch, int tensor, int64_t i)
 
 #define HEAD ((int64_t)1 << 20) /* added to the micro-batch's number for the tied head's part */
 
-/* Adds this micro-batch's gradient of one tensor, which depends on its gathered
- * parameters: small in every other twelve, so that clipping is active in some
- * steps. */
+const struct toy_apart *toy_apart;
+
+/* The gradient depends on the gathered parameters, and is small in every other twelve
+ * micro-batches, so that clipping is active in some steps. */
+static void backward(const struct toy_task *t)
+{
+    float size = t->batch % HEAD / 12 % 2 ? 0.002f : 0.5f;
+    for (int64_t i = 0; i < t->elements; i++) {
+        float h = noise(t->batch, t->tensor, i);
+        float d = size * (h + load(t->w, t->dtype, i) * h * h);
+        store(t->g, t->dtype, i, load(t->g, t->dtype, i) + t->scale * d);
+    }
+    if (t->poison)
+        store(t->g, t->dtype, t->elements / 2, __builtin_inff());
+}
+
+void toy_compute(const struct toy_task *t)
+{
+    if (t->g)
+        backward(t);
+    for (int64_t i = 0; t->loss && i < t->elements; i += 7)
+        *t->loss += load(t->w, t->dtype, i) * noise(t->batch, t->tensor, i);
+}
+
+/* Where the device does. */
+static void compute(struct zero *z, struct toy_task t)
+{
+    t.dtype = z->set.dtype;
+    t.elements = elements(t.tensor);
+    t.scale = (float)zero_loss_scale(z);
+    if (z->plan.apart)
+        toy_apart->compute(z, &t);
+    else
+        toy_compute(&t);
+}
+
+/* Adds this micro-batch's gradient of one tensor. */
 static int add_gradient(struct zero *z, int tensor, int64_t batch, bool poison)
 {
-    enum zero_dtype dtype = z->set.dtype;
-    float scale = (float)zero_loss_scale(z);
     const void *w = zero_param_data(z, tensor);
     void *g = zero_grad_data(z, tensor);
     if (!w || !g)
         return z->error.status;
-    float size = batch % HEAD / 12 % 2 ? 0.002f : 0.5f;
-    for (int64_t i = 0; i < elements(tensor); i++) {
-        float h = noise(batch, tensor, i);
-        float d = size * (h + load(w, dtype, i) * h * h);
-        store(g, dtype, i, load(g, dtype, i) + scale * d);
-    }
-    if (poison)
-        store(g, dtype, elements(tensor) / 2, __builtin_inff());
+    compute(z,
+            (struct toy_task){.tensor = tensor, .batch = batch, .poison = poison, .w = w, .g = g});
     return ZERO_OK;
 }
 
@@ -130,8 +156,8 @@ static int forward_unit(struct zero *z, int unit, int64_t batch, double *loss)
         if (shapes[t].unit != unit)
             continue;
         const void *w = zero_param_data(z, t);
-        for (int64_t i = 0; w && i < elements(t); i += 7)
-            *loss += load(w, z->set.dtype, i) * noise(batch, t, i);
+        if (w)
+            compute(z, (struct toy_task){.tensor = t, .batch = batch, .w = w, .loss = loss});
     }
     return status ? status : zero_release(z, unit);
 }
@@ -148,10 +174,8 @@ static int backward_unit(struct zero *z, int unit, int64_t batch, bool poison)
 int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss)
 {
     int status = 0, units = rare(z) ? TOY_UNITS_ALL : TOY_UNITS;
-    double seen = 0;
     for (int u = 0; !status && u < units; u++)
-        status = forward_unit(z, u, batch, &seen);
-    *loss += seen;
+        status = forward_unit(z, u, batch, loss);
     if (!status) /* a tied head: unit 0 again, its gradient slot held to the end */
         status = backward_unit(z, 0, batch + HEAD, false);
     for (int u = units - 1; !status && u >= 0; u--) {
@@ -160,6 +184,13 @@ int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss)
             status = zero_reduce(z, u);
     }
     return status;
+}
+
+/* What a micro-step has asked for is done: its loss may be read. */
+static void wait(struct zero *z)
+{
+    if (z->plan.apart)
+        toy_apart->wait(z);
 }
 
 /* ------------------------------------------------------------------- a run */
@@ -186,15 +217,14 @@ static int train_step(struct rank *r, struct zero *z, int step)
     }
     struct zero_step_info info;
     if (!status)
-        status = zero_mean(z, losses, t->accumulate, &r->mean[step]);
-    if (!status)
         status = zero_step(z, &info);
     if (!status) {
         r->norm[step] = info.norm;
         r->clipped += info.factor < 1;
         r->skipped += info.skipped;
     }
-    return status;
+    wait(z); /* not before the step: that waits for what it needs */
+    return status ? status : zero_mean(z, losses, t->accumulate, &r->mean[step]);
 }
 
 /* A step's micro-steps, with all of the last one or with some of its units reduced
@@ -211,7 +241,10 @@ static int discarded(struct rank *r, struct zero *z)
         if (!status && u == 2)
             status = zero_reduce(z, u);
     }
-    return status ? status : zero_discard(z);
+    if (!status)
+        status = zero_discard(z);
+    wait(z);
+    return status;
 }
 
 static int train(struct rank *r, struct zero *z)
@@ -267,6 +300,8 @@ static void rank_main(int rank, struct zero_comm *comm, void *arg)
     struct zero *z;
     int count = r->toy->rare ? TOY_TENSORS_ALL : TOY_TENSORS;
     describe(params, count);
+    if (config.device != ZERO_CPU)
+        toy_apart->begin(rank);
     config.accumulate = r->toy->accumulate;
     config.size = sizeof(config);
     config.comm = comm;
@@ -280,6 +315,8 @@ static void rank_main(int rank, struct zero_comm *comm, void *arg)
     else if (toy_check_memory(z))
         error_set(&r->error, ZERO_ERR_MEMORY, "%s", toy_check_memory(z));
     zero_destroy(z);
+    if (config.device != ZERO_CPU)
+        toy_apart->end();
 }
 
 static void compare(struct toy *t, const struct rank *ranks)

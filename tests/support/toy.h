@@ -45,6 +45,30 @@ struct toy {
     struct error error;      /* of the first rank that failed, or of ranks that differ */
 };
 
+/* What a micro-batch does with one tensor. */
+struct toy_task {
+    int tensor;
+    int64_t batch, elements;
+    enum zero_dtype dtype;
+    float scale;
+    bool poison;
+    const void *w;
+    void *g;      /* adds its gradient; NULL: forward */
+    double *loss; /* adds its part of the loss; NULL: backward */
+};
+
+void toy_compute(const struct toy_task *task);
+
+/* How a rank computes where the host cannot read the device's memory: tasks are done
+ * in their order, at the latest when wait returns. */
+struct toy_apart {
+    void (*begin)(int rank);
+    void (*compute)(struct zero *z, const struct toy_task *task);
+    void (*wait)(struct zero *z);
+    void (*end)(void);
+};
+extern const struct toy_apart *toy_apart; /* for .device other than ZERO_CPU */
+
 /* Trains; the outcome's status. */
 int toy_run(struct toy *toy);
 

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The host's side of GPUs, on fake ones (tests/support/fake_cuda.h): stages, places
+ * and ranks over 1 to 4 of them end in the bits of the CPU's simplest run, and the
+ * fake reports nothing. ZERO_TEST_SHORT=1 takes every seventh.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/equal.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/suite.h"
+#include "tests/support/toy_cuda.h"
+
+#define BATCH EQUAL_BATCH
+
+static struct toy reference[2]; /* per dtype */
+
+/* A run over fake GPUs; seed: of what streams wait. */
+static void expect_equal(struct toy *t, int gpus, uint64_t seed, const struct toy *expected)
+{
+    const struct fake_cuda_options options = {.gpus = gpus, .bytes = 1 << 24, .seed = seed};
+    t->config.device = ZERO_CUDA;
+    t->seams = toy_cuda_seams;
+    fake_cuda_start(&options);
+    toy_cuda_start(gpus);
+    equal_expect(t, expected);
+    fake_cuda_stop();
+    if (fake_cuda_reported(FAKE_CUDA_REPORTS) > 0)
+        ck_abort_msg("stage %d, ranks %d: the fake has reported something", t->config.stage,
+                     t->ranks);
+}
+
+static void make_references(void)
+{
+    for (int d = 0; d < 2; d++) {
+        reference[d] = equal_simplest(d ? ZERO_BF16 : ZERO_FP32, BATCH);
+        ck_assert_msg(!toy_run(&reference[d]), "%s", reference[d].error.text);
+    }
+}
+
+/* -------------------------------------------------------------- equal bits */
+
+static int64_t row, ran;
+
+static void run_place(const struct zero_config *config)
+{
+    row++;
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        if ((row + ranks) % (suite_short() ? 43 : 3))
+            continue;
+        struct toy t = {
+            .config = *config, .ranks = ranks, .accumulate = BATCH / ranks, .steps = EQUAL_STEPS};
+        int gpus = 1 + (int)(row % 4);
+        expect_equal(&t, gpus, row % 2 ? (uint64_t)row : 0, &reference[config->dtype == ZERO_BF16]);
+        ran++;
+    }
+}
+
+START_TEST(places)
+{
+    const int64_t chunks[] = {64, 1088, (int64_t)1 << 20};
+    make_references();
+    row = ran = 0;
+    for (int chunk = 0; chunk < 3; chunk++)
+        for (int dtype = 0; dtype < 2; dtype++) {
+            struct zero_config c = {.stage = _i,
+                                    .dtype = dtype ? ZERO_BF16 : ZERO_FP32,
+                                    .chunk = chunks[chunk],
+                                    .threads = 1};
+            equal_each_place(c, run_place);
+        }
+    printf("stage %d: %lld runs, equal bits\n", _i, (long long)ran);
+    ck_assert_int_ge(ran, row * 4 / (suite_short() ? 50 : 4));
+}
+END_TEST
+
+#define ROWS 144
+
+/* Everything that is rare, at random: tests/equal_test.c has the whole of it. */
+START_TEST(sampled)
+{
+    uint64_t r = 20250117;
+    int rows = suite_short() ? ROWS / 4 : ROWS;
+    for (int kind = 0; kind < EQUAL_MEANINGS; kind++) {
+        struct equal_meaning m = equal_meaning(kind);
+        struct toy one = equal_meant(&m);
+        ck_assert_msg(!toy_run(&one), "%s", one.error.text);
+        for (int n = kind; n < rows; n += EQUAL_MEANINGS) {
+            struct toy t = equal_draw(&r, &m);
+            int gpus = 1 + equal_pick(&r, 4);
+            expect_equal(&t, gpus, equal_pick(&r, 2) ? r : 0, &one);
+        }
+    }
+    printf("%d sampled runs, equal bits\n", rows);
+}
+END_TEST
+
+/* Local accumulation on several ranks, where the law covers it: one micro-step. */
+START_TEST(local_sums)
+{
+    for (int i = 0; i < 12; i++) {
+        int ranks = 1 + i % 4;
+        struct toy one = equal_simplest((enum zero_dtype)(i % 3), ranks);
+        struct toy t = {.config = {.stage = i / 4 % 2,
+                                   .dtype = (enum zero_dtype)(i % 3),
+                                   .accumulate_in = ZERO_LOCAL,
+                                   .offload_optimizer = (enum zero_place)(1 + i / 2 % 3),
+                                   .chunk = 256,
+                                   .threads = 1},
+                        .ranks = ranks,
+                        .accumulate = 1,
+                        .steps = EQUAL_STEPS};
+        one.config.grad_dtype = t.config.grad_dtype = i % 2 ? ZERO_FP32 : ZERO_BF16;
+        one.rare = t.rare = i % 2;
+        ck_assert_msg(!toy_run(&one), "%s", one.error.text);
+        expect_equal(&t, 1 + i % 2, (uint64_t)i, &one);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda");
+    TCase *c = tcase_create("law");
+    tcase_set_timeout(c, 600);
+    tcase_add_loop_test(c, places, 0, 4);
+    tcase_add_test(c, sampled);
+    tcase_add_test(c, local_sums);
+    suite_add_tcase(s, c);
+    return suite_run_all(s);
+}

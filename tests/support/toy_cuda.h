@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The toy model on (fake) GPUs: rank r uses GPU r modulo gpus; what it computes are
+ * operations of the engine's stream, asynchronous like a real program's. */
+#ifndef TESTS_SUPPORT_TOY_CUDA_H
+#define TESTS_SUPPORT_TOY_CUDA_H
+
+#include "tests/support/toy.h"
+
+/* From here on; for config.device = ZERO_CUDA without a plugin. */
+void toy_cuda_start(int gpus);
+
+/* For struct toy's seams: the device of src/device/cuda.c, which registers host memory
+ * in pieces of 64 KiB. */
+const struct engine_seams *toy_cuda_seams(void *arg, int rank);
+
+#endif
