@@ -82,11 +82,11 @@ static int step(struct scale *s, const struct model *m, const void **device)
 
 /* ------------------------------------------------------------------- all ranks */
 
-static int sum(struct scale *s, double mine, double *sum)
+static int sum(struct scale *s, double mine, double *of_all)
 {
     double mean = 0;
     int status = zero_mean(s->z, &mine, 1, &mean);
-    *sum = mean * s->ranks;
+    *of_all = mean * s->ranks;
     return check(s, status);
 }
 
