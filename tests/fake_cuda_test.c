@@ -583,6 +583,20 @@ START_TEST(default_stream)
 }
 END_TEST
 
+static void calls_back(void *arg)
+{
+    const struct scene *s = arg;
+    ck_assert_int_eq(cudaStreamQuery(s->stream), cudaErrorNotPermitted);
+}
+
+START_TEST(within)
+{
+    struct scene s = scene_new();
+    ok(cudaLaunchHostFunc(s.stream, calls_back, &s));
+    scene_end(&s, 1, FAKE_CUDA_WITHIN);
+}
+END_TEST
+
 START_TEST(leaks)
 {
     static char registered[N];
@@ -617,6 +631,7 @@ int main(void)
     tcase_add_test(reports, no_device);
     tcase_add_test(reports, other_device);
     tcase_add_test(reports, default_stream);
+    tcase_add_test(reports, within);
     tcase_add_test(reports, leaks);
     suite_add_tcase(suite, does);
     suite_add_tcase(suite, reports);

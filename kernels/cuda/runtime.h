@@ -30,6 +30,7 @@
     X(cudaErrorHostMemoryAlreadyRegistered, 712)                                                   \
     X(cudaErrorHostMemoryNotRegistered, 713)                                                       \
     X(cudaErrorLaunchFailure, 719)                                                                 \
+    X(cudaErrorNotPermitted, 800)                                                                  \
     X(cudaErrorNotSupported, 801)                                                                  \
     X(cudaErrorUnknown, 999)
 

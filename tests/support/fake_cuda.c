@@ -15,6 +15,7 @@ struct fake_cuda_options fake_options = {.gpus = 1, .bytes = BYTES_DEFAULT};
 
 static atomic_int lost[FAKE_CUDA_GPUS_MAX];
 static _Thread_local int current = -1;
+static _Thread_local bool within;
 static _Thread_local cudaError_t last_error;
 
 /* -------------------------------------------------------------------- reports */
@@ -114,10 +115,19 @@ cudaError_t fake_gpu_error(int gpu)
     return (cudaError_t)atomic_load_explicit(&lost[gpu], memory_order_relaxed);
 }
 
+void fake_within(void)
+{
+    within = true;
+}
+
 static cudaError_t enter_any(void)
 {
     if (fake_options.gpus == 0)
         return cudaErrorInsufficientDriver;
+    if (within) {
+        fake_report(FAKE_CUDA_WITHIN, "a function that a stream runs calls the runtime");
+        return cudaErrorNotPermitted;
+    }
     return fake_strikes(FAULT_CUDA_CALL) ? cudaErrorUnknown : cudaSuccess;
 }
 

@@ -41,6 +41,9 @@ bool fake_strikes(enum fault_kind kind);
 /* The calling thread's GPU; 0 and a report when it has set none. */
 int fake_gpu(const char *call);
 
+/* The calling thread is a stream's: calls of the runtime are reported from here on. */
+void fake_within(void);
+
 void fake_gpu_lose(int gpu);
 cudaError_t fake_gpu_error(int gpu);
 

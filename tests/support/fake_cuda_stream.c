@@ -125,6 +125,7 @@ static void *stream_run(void *arg)
     struct CUstream_st *s = arg;
     struct fake_op *op = &s->start;
     kernels_thread_init();
+    fake_within();
     bool more = true;
     while (more) {
         op = op_after(s, op);
