@@ -58,7 +58,7 @@ DEFS := $(foreach p,MPI URING DNNL XXHASH CUDA VALGRIND,$(if $(filter 1,$($p)),-
 INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
-LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -pthread
+LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -ldl -pthread
 AVX2 := -mavx2 -mf16c
 AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 
@@ -123,7 +123,8 @@ HELPERS := $(BUILD)/tests/bad_disk $(BUILD)/tests/without
 FUZZ_TARGETS := $(call obj,$(wildcard tests/fuzz/*_fuzz.c))
 
 # -------------------------------------------------------------------- build
-all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS) $(KERNELS)
+all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
+all: $(if $(KERNELS),$(BUILD)/libzero_cuda.so)
 ifeq ($(CHECK),1)
 tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(FUZZ_TARGETS) \
 		$(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
@@ -175,7 +176,8 @@ SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
 
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
-LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(MEMSCALE) $(SUPPORT)
+LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(MEMSCALE) $(SUPPORT) $(KERNELS) \
+	$(CUDA_LIBS)
 
 $(BUILD)/libzero.so.$(VERSION): $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -186,6 +188,13 @@ $(BUILD)/libzero.so: $(BUILD)/libzero.so.$(VERSION)
 
 $(BUILD)/zero.pc: src/zero.pc.in $(BUILD)/stamp/LINKED
 	@sed -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|$(strip $(LIBS))|' $< >$@
+
+# What only runs on GPUs use, opened by who asks for one. The runtime in it is its own.
+PLUGIN := $(call obj,src/device/cuda.c src/error.c src/thread.c)
+PLUGIN_SHARED := -shared -Wl,-soname,libzero_cuda.so,--exclude-libs,ALL
+$(BUILD)/libzero_cuda.so: $(PLUGIN) $(KERNELS) $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	$(Q)$(LINK) $(PLUGIN_SHARED) -Wl,-z,defs $(CUDA_LIBS) -o $@
 
 # The programs use the public interface alone: examples/gpt2 and examples/common
 # see nothing of src/.
@@ -246,6 +255,16 @@ $(BUILD)/tests/hit.so: $(BUILD)/obj/tests/hit.o $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -shared -ldl -o $@
+
+# Plugins for tests/plugin_test.c: over fake GPUs, and of another version.
+FAKES := $(BUILD)/tests/fake/libzero_cuda.so $(BUILD)/tests/other/libzero_cuda.so
+$(BUILD)/tests/plugin_test: $(FAKES)
+$(BUILD)/tests/fake/libzero_cuda.so: $(PLUGIN) $(BUILD)/libsupport.a $(BUILD)/libzero.a
+$(BUILD)/tests/other/libzero_cuda.so: $(BUILD)/obj/tests/other_plugin.o
+$(FAKES): $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(PLUGIN_SHARED) $(LIBS) -o $@
 
 # A program of its own, of check-scale.
 $(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED

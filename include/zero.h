@@ -209,7 +209,9 @@ struct zero_config {
 
     enum zero_device device; /* default ZERO_CPU. ZERO_CUDA: the calling thread's current GPU
                                 (cudaSetDevice). Parameters and gradients are in its memory:
-                                their addresses are for kernels, not for the host */
+                                their addresses are for kernels, not for the host. Needs the
+                                plugin libzero_cuda.so beside the library or the program, where
+                                the loader looks, or named by $ZERO_CUDA_PLUGIN */
     void *stream;            /* with ZERO_CUDA: the cudaStream_t that the program computes on.
                                 Default: one that the engine makes, see zero_stream */
 

@@ -55,6 +55,8 @@ files() {
     echo "755|$build/$library|$LIBDIR/$library"
     echo "link|$library|$LIBDIR/$soname"
     echo "link|$soname|$LIBDIR/libzero.so"
+    [ ! -f "$build/libzero_cuda.so" ] ||
+        echo "755|$build/libzero_cuda.so|$LIBDIR/libzero_cuda.so"
     echo "644|$scratch/zero.pc|$LIBDIR/pkgconfig/zero.pc"
     [ ! -x "$build/zero" ] || echo "755|$build/zero|$PREFIX/bin/zero"
     echo "644|README.md|$doc/README.md"

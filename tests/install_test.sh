@@ -147,6 +147,8 @@ with_mpi=$(nm -D "$build/libzero.so" | grep -c ' zero_comm_mpi$')
 same "zero_mpi.h" "$(find "$stage" -name zero_mpi.h | wc -l)" "$with_mpi"
 same "the tool" "$(find "$stage" -name zero -type f)" \
     "$([ ! -x "$build/zero" ] || echo "$stage/opt/z/bin/zero")"
+same "the plugin for GPUs" "$(find "$stage" -name libzero_cuda.so -type f)" \
+    "$([ ! -f "$build/libzero_cuda.so" ] || echo "$stage/opt/z/lib/libzero_cuda.so")"
 grep -qF "$stage" "$stage/opt/z/lib/pkgconfig/zero.pc"
 same "zero.pc names DESTDIR" $? 1
 

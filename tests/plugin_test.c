@@ -1,28 +1,174 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Devices that are not in the library itself: what is said where there is none. */
+/*
+ * The plugin with the device for GPUs: where it is found, what is said where it is not,
+ * and that nobody has it who does not ask. Each case is a process of its own; the plugins
+ * are tests/fake (over fake GPUs, so an engine can be made), tests/other (of another
+ * version) and the real one, where this build has it.
+ */
 #include <check.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/support/suite.h"
 #include "tests/support/toy.h"
 
-START_TEST(refused_without)
+#define CREATE "--create" /* this program again: makes an engine and prints what came of it */
+
+static char folder[PATH_MAX - 64]; /* of this program */
+
+static int loaded(const char *name)
+{
+    char line[PATH_MAX];
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof(line), maps))
+        found |= strstr(line, name) != NULL;
+    if (maps)
+        fclose(maps);
+    return found;
+}
+
+static int create(enum zero_device device)
 {
     struct zero_param params[TOY_TENSORS];
+    struct zero_digest digest = {0};
     struct zero *z;
     toy_describe(params);
-    ck_assert_int_eq(zero_init(&z, params, TOY_TENSORS, .device = ZERO_CUDA), ZERO_ERR_UNSUPPORTED);
-    ck_assert_ptr_nonnull(strstr(zero_last_error(z), "has no CUDA device"));
-    ck_assert_ptr_null(zero_stream(z));
+    int status = zero_init(&z, params, TOY_TENSORS, .stage = 3, .device = device);
+    if (!status)
+        status = zero_digest(z, &digest);
+    bool stream = zero_stream(z) != NULL;
+    printf("%s|%016llx|%s|%d|%d\n", zero_status_name(status), (unsigned long long)digest.master,
+           zero_last_error(z), stream, loaded("libzero_cuda"));
     zero_destroy(z);
+    return 0;
+}
+
+/* What such a process says; prefix: what stands before its name on the command line. */
+static const char *said(const char *prefix, const char *program, const char *device)
+{
+    static char line[2000];
+    char command[4 * PATH_MAX];
+    snprintf(command, sizeof(command), "%s %s " CREATE " %s", prefix, program, device);
+    FILE *out = popen(command, "r");
+    ck_assert_ptr_nonnull(out);
+    if (!fgets(line, sizeof(line), out))
+        line[0] = '\0';
+    ck_assert_msg(pclose(out) == 0, "%s", command);
+    return line;
+}
+
+static void expect(const char *line, const char *status, const char *says)
+{
+    ck_assert_msg(!strncmp(line, status, strlen(status)) && strstr(line, says), "'%s', not '%s'",
+                  line, says);
+}
+
+static const char *here(const char *format)
+{
+    static char text[4][2 * PATH_MAX];
+    static int turn;
+    char *to = text[turn++ % 4];
+    snprintf(to, sizeof(text[0]), format, folder);
+    return to;
+}
+
+static const char *self(void)
+{
+    return here("%s/plugin_test");
+}
+
+START_TEST(nobody_loads_it_unasked)
+{
+    const char *line = said("ZERO_CUDA_PLUGIN=/nowhere", self(), "cpu");
+    expect(line, "ZERO_OK|", "||0|0");
 }
 END_TEST
 
-int main(void)
+START_TEST(named)
 {
+    char cpu[2000];
+    snprintf(cpu, sizeof(cpu), "%s", said("", self(), "cpu"));
+    const char *line = said(here("ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"), self(), "cuda");
+    expect(line, "ZERO_OK|", "||1|1");
+    ck_assert_msg(!strncmp(line, cpu, strlen("ZERO_OK|0123456789abcdef")), "%s%s", line, cpu);
+}
+END_TEST
+
+START_TEST(found_by_the_loader)
+{
+    expect(said(here("LD_LIBRARY_PATH=%s/fake"), self(), "cuda"), "ZERO_OK|", "||1|1");
+}
+END_TEST
+
+/* This program with the plugin in one folder. */
+START_TEST(found_beside_the_program)
+{
+    char place[] = "/tmp/plugin_test.XXXXXX", command[4 * PATH_MAX], program[PATH_MAX];
+    ck_assert_ptr_nonnull(mkdtemp(place));
+    snprintf(command, sizeof(command), "cp %s %s/p && ln -s %s/fake/libzero_cuda.so %s", self(),
+             place, folder, place);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(program, sizeof(program), "%s/p", place);
+    char found[2000];
+    snprintf(found, sizeof(found), "%s", said("", program, "cuda"));
+    snprintf(command, sizeof(command), "rm -r %s", place);
+    ck_assert_int_eq(system(command), 0);
+    expect(found, "ZERO_OK|", "||1|1");
+}
+END_TEST
+
+START_TEST(refused_without)
+{
+    expect(said("", self(), "cuda"), "ZERO_ERR_UNSUPPORTED|",
+           here("There is no CUDA plugin beside %s/plugin_test, nor where the loader looks ("));
+    expect(said("ZERO_CUDA_PLUGIN=/nowhere/x.so", self(), "cuda"), "ZERO_ERR_UNSUPPORTED|",
+           "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened: /nowhere/x.so: ");
+    expect(said("ZERO_CUDA_PLUGIN=libm.so.6", self(), "cuda"), "ZERO_ERR_UNSUPPORTED|",
+           "libm.so.6 is no plugin of libzero. Name libzero_cuda.so");
+    expect(said(here("ZERO_CUDA_PLUGIN=%s/other/libzero_cuda.so"), self(), "cuda"),
+           "ZERO_ERR_UNSUPPORTED|",
+           "/other/libzero_cuda.so is of libzero 0.0.1, built from other sources than this "
+           "library, " ZERO_VERSION ".");
+}
+END_TEST
+
+/* With a GPU it works, without one it says so. */
+START_TEST(the_real_one)
+{
+    const char *line;
+    if (access(here("%s/../libzero_cuda.so"), R_OK) != 0) {
+        printf("skipped: this build has no CUDA toolkit\n");
+        return;
+    }
+    line = said(here("ZERO_CUDA_PLUGIN=%s/../libzero_cuda.so"), self(), "cuda");
+    if (!strncmp(line, "ZERO_OK|", 8))
+        return;
+    expect(line, "ZERO_ERR_UNSUPPORTED|", "No GPU can be used: ");
+    printf("without a GPU: %s", line);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], CREATE))
+        return create(strcmp(argv[2], "cuda") ? ZERO_CPU : ZERO_CUDA);
+    char path[PATH_MAX];
+    if (!realpath("/proc/self/exe", path))
+        return 1;
+    snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
+    unsetenv("ZERO_CUDA_PLUGIN");
     Suite *suite = suite_create("plugin");
     TCase *tests = tcase_create("plugin");
+    tcase_add_test(tests, nobody_loads_it_unasked);
+    tcase_add_test(tests, named);
+    tcase_add_test(tests, found_by_the_loader);
+    tcase_add_test(tests, found_beside_the_program);
     tcase_add_test(tests, refused_without);
+    tcase_add_test(tests, the_real_one);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }

@@ -1,12 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Devices that are not in the library itself. */
-#include "src/device/device.h"
+#include "src/device/plugin.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Opens the plugin in the folder of file, if it is there. */
+static void *open_beside(const char *file)
+{
+    char path[PATH_MAX];
+    const char *slash = strrchr(file, '/');
+    int length = slash ? (int)(slash - file) : 0;
+    if (!slash || (size_t)snprintf(path, sizeof(path), "%.*s/" DEVICE_PLUGIN_FILE, length, file) >=
+                      sizeof(path))
+        return NULL;
+    return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+/* Beside the library, beside the program, where the loader looks. own: the file that the
+ * library is in. */
+static void *find(char *own, size_t size)
+{
+    char program[PATH_MAX] = "";
+    Dl_info info = {0};
+    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    if (n < 0)
+        program[0] = '\0';
+    dladdr(DEVICE_PLUGIN_FILE, &info);
+    snprintf(own, size, "%s", info.dli_fname ? info.dli_fname : program);
+    void *handle = open_beside(own);
+    if (!handle)
+        handle = open_beside(program);
+    return handle ? handle : dlopen(DEVICE_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
+}
+
+static int check(const struct device_plugin *plugin, const char *file, struct error *error)
+{
+    if (!plugin)
+        return error_set(error, ZERO_ERR_UNSUPPORTED,
+                         "%.300s is no plugin of libzero. Name libzero_cuda.so in "
+                         "ZERO_CUDA_PLUGIN, or unset it.",
+                         file);
+    if (strcmp(plugin->version, ZERO_VERSION) || plugin->ops != sizeof(struct device_ops) ||
+        plugin->options != sizeof(struct device_options))
+        return error_set(error, ZERO_ERR_UNSUPPORTED,
+                         "%.300s is of libzero %.20s, built from other sources than this library, "
+                         "%s. Build and install both together.",
+                         file, plugin->version, ZERO_VERSION);
+    return ZERO_OK;
+}
+
+/* asked: the file that the environment names, or NULL. */
+static void *open_plugin(const char *asked, struct error *error)
+{
+    char folder[PATH_MAX] = "";
+    void *handle = asked ? dlopen(asked, RTLD_NOW | RTLD_LOCAL) : find(folder, sizeof(folder));
+    const char *reason = handle ? NULL : dlerror();
+    if (!handle && asked)
+        error_set(error, ZERO_ERR_UNSUPPORTED,
+                  "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened: %.300s. Name "
+                  "libzero_cuda.so there, or unset it.",
+                  reason ? reason : asked);
+    else if (!handle)
+        error_set(error, ZERO_ERR_UNSUPPORTED,
+                  "There is no CUDA plugin beside %.200s, nor where the loader looks (%.200s). "
+                  "Build it where the CUDA toolkit is (make), and install it with the library.",
+                  folder, reason ? reason : DEVICE_PLUGIN_FILE);
+    return handle;
+}
 
 int device_plugin_create(struct device **device, const struct device_options *options,
                          struct error *error)
 {
-    (void)options;
+    const char *asked = getenv(DEVICE_PLUGIN_VARIABLE);
+    asked = asked && *asked ? asked : NULL;
     *device = NULL;
-    return error_set(error, ZERO_ERR_UNSUPPORTED,
-                     "This build has no CUDA device. Use .device = ZERO_CPU.");
+    void *handle = open_plugin(asked, error);
+    if (!handle)
+        return error->status;
+    const struct device_plugin *plugin = dlsym(handle, DEVICE_PLUGIN_SYMBOL);
+    return check(plugin, asked ? asked : DEVICE_PLUGIN_FILE, error)
+               ? error->status
+               : plugin->create(device, options, error);
 }
