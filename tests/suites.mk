@@ -9,7 +9,8 @@ HOSTED_TEST := $(filter %_on_host,$(CUDA_TESTS))
 PTX := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)" \
 	"tests/ptx_report.sh $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
-sampled = $(patsubst %/soak_test,"ZERO_TEST_SHORT=1 %/soak_test",$(call suites,$(1)))
+short = $(patsubst %/$(1),"ZERO_TEST_SHORT=1 %/$(1)",$(2))
+sampled = $(call short,soak_test,$(call short,cuda_test,$(call suites,$(1))))
 mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
 MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
