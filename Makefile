@@ -241,13 +241,14 @@ $(BUILD)/tests/cuda_kernels_on_%: $(BUILD)/obj/tests/cuda_kernels_test.o $(BUILD
 
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
-$(BUILD)/tests/torture_test: LINK += $(WRAPPED:%=-Wl,--wrap=%)
+$(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16
+$(BUILD)/tests/torture_test $(BUILD)/tests/cuda_fault_test: LINK += $(WRAPPED:%=-Wl,--wrap=%)
 
 # These link the trainer as well, all of it but main.
 $(patsubst %,$(BUILD)/tests/%_test,model numeric options roofline stop text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 # These have the plugin's device in them, over a runtime of tests/support.
-$(patsubst %,$(BUILD)/tests/%_test,cuda): $(call obj,src/device/cuda.c)
+$(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault): $(call obj,src/device/cuda.c)
 .PRECIOUS: $(BUILD)/obj/%.o
 
 # What a rank of tests/dying.sh is hit by.

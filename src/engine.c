@@ -205,6 +205,12 @@ void engine_mark(struct zero *z)
                              &z->marks[schedule_mark_slot(&z->schedule)]);
 }
 
+int engine_device_failed(struct zero *z)
+{
+    engine_mark(z);
+    return engine_wait(z, schedule_mark(&z->schedule));
+}
+
 int engine_wait_all(struct zero *z)
 {
     for (int q = 0; q < QUEUES; q++)

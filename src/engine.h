@@ -228,6 +228,10 @@ void engine_log(const struct zero *z, enum zero_log_level level, const char *for
  * mark to the schedule: the last of a unit's releases, or a reduce that moves something. */
 void engine_mark(struct zero *z);
 
+/* What the caller asked of the device has failed: so does the engine, which tells the other
+ * ranks. (No mark is made any more.) */
+int engine_device_failed(struct zero *z);
+
 extern const struct queue_ops engine_queue_ops; /* src/execute.c */
 
 /* src/collective.c: between ranks. */

@@ -108,7 +108,7 @@ static int load_sums(struct zero *z, const char *sums, int64_t n, float *out)
         if (!device)
             memcpy(to, sums + at * z->plan.grad, (size_t)bytes);
         else if (z->device->ops->read(z->device, to, sums + at * z->plan.grad, bytes, &z->error))
-            return z->error.status;
+            return engine_device_failed(z);
         if (z->plan.grad == 2)
             z->kernels->from_bf16(count, block, out + at);
     }

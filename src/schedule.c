@@ -88,7 +88,7 @@ void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b)
 }
 
 /* What the program's stream was given so far; on the CPU that is done. */
-static struct ref mark(struct schedule *s)
+struct ref schedule_mark(struct schedule *s)
 {
     if (!s->plan->apart)
         return (struct ref){0};
@@ -357,7 +357,7 @@ void schedule_release(struct schedule *s, int unit)
     bool larger = u->slot >= 0 && s->plan->gather_elements[u->slot] > smallest_fit(s, unit);
     if (--u->acquired > 0)
         return;
-    struct ref read = mark(s); /* what the program's stream does with the parameters */
+    struct ref read = schedule_mark(s); /* what the program's stream does with the parameters */
     if (u->slot >= 0)
         s->gather[u->slot].released = read;
     if (larger)
@@ -488,7 +488,7 @@ struct ref schedule_reduce(struct schedule *s, int unit)
     if (last && s->reduces == 0)
         read_early(s);
     if (trains) {
-        struct ref filled = mark(s); /* the program's stream has written the gradients */
+        struct ref filled = schedule_mark(s); /* the program's stream has written the gradients */
         u->summed = s->plan->set.local ? reduce_local(s, unit, filled, first, last)
                                        : reduce_shard(s, unit, filled, first, last);
     }

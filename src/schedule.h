@@ -111,6 +111,9 @@ static inline int schedule_mark_slot(const struct schedule *s)
     return (int)(s->marks % (QUEUE_MARKS + 1));
 }
 
+/* Such a mark without a reason of the schedule's own. */
+struct ref schedule_mark(struct schedule *s);
+
 /* Whether unit can be acquired: a slot for it is or can be made free. */
 bool schedule_can_acquire(const struct schedule *s, int unit);
 /* Returns what to wait for before the parameters are usable. */

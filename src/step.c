@@ -60,9 +60,10 @@ static int verdict(struct zero *z)
     memset(word, 0, (size_t)words * sizeof(*word));
     /* The norm is the engine thread's until the last reduce is done. */
     struct wide norm;
-    if (engine_wait(z, z->schedule.last_reduce) ||
-        z->device->ops->norm(z->device, &norm, &z->error))
+    if (engine_wait(z, z->schedule.last_reduce))
         return z->error.status;
+    if (z->device->ops->norm(z->device, &norm, &z->error))
+        return engine_device_failed(z);
     wide_carry(&norm);
     memcpy(word, norm.limb, sizeof(norm.limb));
     word[WORD_NONFINITE] = norm.nonfinite;

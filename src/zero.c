@@ -407,8 +407,9 @@ int zero_discard(struct zero *z)
     schedule_discard(&z->schedule);
     /* The norm is the engine thread's until the last reduce is done. */
     struct wide dropped;
-    if (!engine_wait(z, z->schedule.last_reduce))
-        z->device->ops->norm(z->device, &dropped, &z->error);
+    if (!engine_wait(z, z->schedule.last_reduce) &&
+        z->device->ops->norm(z->device, &dropped, &z->error))
+        engine_device_failed(z);
     return engine_status(z);
 }
 

@@ -23,7 +23,6 @@ static void expect_equal(struct toy *t, int gpus, uint64_t seed, const struct to
 {
     const struct fake_cuda_options options = {.gpus = gpus, .bytes = 1 << 24, .seed = seed};
     t->config.device = ZERO_CUDA;
-    t->seams = toy_cuda_seams;
     fake_cuda_start(&options);
     toy_cuda_start(gpus);
     equal_expect(t, expected);

@@ -52,8 +52,7 @@ SANITIZED := $(if $(SAN),,address thread)
 SAN_address := address,undefined
 SAN_thread := thread
 BUILT_address = $(BUILD)-address/tests/equal_test
-BUILT_thread = $(patsubst %,$(BUILD)-thread/tests/%,equal_test cuda_test fake_cuda_test \
-	planted_cuda)
+BUILT_thread = $(addprefix $(BUILD)-thread/tests/,equal_test cuda_test fake_cuda_test planted_cuda)
 CUDA_PLANTED = "tests/planted.sh cuda $(BUILD)-thread"
 SAN_SAMPLE = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_test") \
 	$(if $(SAN),,"ZERO_TEST_SHORT=1 $(BUILD)-thread/tests/cuda_test" \

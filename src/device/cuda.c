@@ -490,32 +490,22 @@ static void cuda_adam(struct device *device, const struct adam_stretch *stretch)
 
 /* ---------------------------------------------------------- create, destroy */
 
-/* The streams of the library end first: they may wait for the program's. */
-static void cuda_destroy(struct device *device)
+/* All that was asked for. A failed wait says nothing of the work: then for all of the GPU's. */
+static void end_work(struct device_cuda *d)
 {
-    struct device_cuda *d = (struct device_cuda *)device;
-    if (d == NULL)
-        return;
-    int before = d->gpu;
-    (void)cudaGetDevice(&before);
-    (void)cudaSetDevice(d->gpu);
-    for (int i = 0; i < DEVICE_STREAMS; i++) {
-        struct stream *s = &d->streams[i];
-        if (s->stream)
-            (void)cudaStreamSynchronize(s->stream);
-        if (s->watch)
-            (void)cudaStreamSynchronize(s->watch), (void)cudaStreamDestroy(s->watch);
-        if (s->event)
-            (void)cudaEventDestroy(s->event);
-        if (s->stream && (i != DEVICE_COMPUTE || d->made_compute))
-            (void)cudaStreamDestroy(s->stream);
+    cudaError_t rc = cudaSuccess;
+    for (int i = 0; i <= 2 * DEVICE_STREAMS; i++) {
+        const struct stream *s = &d->streams[i / 2 % DEVICE_STREAMS];
+        cudaStream_t stream = i == 2 * DEVICE_STREAMS ? d->calls : i % 2 ? s->watch : s->stream;
+        if (stream && rc == cudaSuccess)
+            rc = cudaStreamSynchronize(stream);
     }
-    if (d->uploaded)
-        (void)cudaEventDestroy(d->uploaded);
-    if (d->health)
-        (void)cudaEventDestroy(d->health);
-    if (d->calls)
-        (void)cudaStreamSynchronize(d->calls), (void)cudaStreamDestroy(d->calls);
+    if (rc != cudaSuccess)
+        (void)cudaDeviceSynchronize();
+}
+
+static void free_all(struct device_cuda *d)
+{
     for (int i = 0; i < d->regions; i++)
         unpin(d, &d->region[i]);
     for (struct allocation *a; (a = d->allocations) != NULL;) {
@@ -527,6 +517,33 @@ static void cuda_destroy(struct device *device)
     for (int i = 0; i < 2; i++)
         if (d->landing[i])
             (void)cudaFreeHost(d->landing[i]);
+}
+
+static void cuda_destroy(struct device *device)
+{
+    struct device_cuda *d = (struct device_cuda *)device;
+    if (d == NULL)
+        return;
+    int before = d->gpu;
+    (void)cudaGetDevice(&before);
+    (void)cudaSetDevice(d->gpu);
+    end_work(d);
+    for (int i = 0; i < DEVICE_STREAMS; i++) {
+        const struct stream *s = &d->streams[i];
+        if (s->event)
+            (void)cudaEventDestroy(s->event);
+        if (s->watch)
+            (void)cudaStreamDestroy(s->watch);
+        if (s->stream && (i != DEVICE_COMPUTE || d->made_compute))
+            (void)cudaStreamDestroy(s->stream);
+    }
+    if (d->uploaded)
+        (void)cudaEventDestroy(d->uploaded);
+    if (d->health)
+        (void)cudaEventDestroy(d->health);
+    if (d->calls)
+        (void)cudaStreamDestroy(d->calls);
+    free_all(d);
     leave(d, before);
     (void)cudaGetLastError();
     pthread_mutex_destroy(&d->lock);

@@ -156,9 +156,12 @@ static bool train(struct life_rank *r, int step)
     int accumulate = r->run->scenario->accumulate;
     struct zero_step_info info;
     double loss = 0, mean;
-    for (int a = 0; a < accumulate; a++)
-        if (!DO(toy_micro_step(z, (step * accumulate + a) * z->size + r->rank, false, &loss)))
-            return false;
+    bool ok = true;
+    for (int a = 0; ok && a < accumulate; a++)
+        ok = DO(toy_micro_step(z, (step * accumulate + a) * z->size + r->rank, false, &loss));
+    toy_wait(z);
+    if (!ok)
+        return false;
     refuse_gradients(r);
     return DO(zero_mean(z, &loss, 1, &mean)) && read_some(r, 2, ZERO_GRAD) &&
            DO(zero_step(z, &info));
@@ -284,12 +287,18 @@ static void rank_main(int rank, struct zero_comm *inner, void *arg)
     if (run->fault.kind >= FAULT_REQUEST_LATE && run->fault.kind <= FAULT_REQUEST_STALE)
         r->seams.ring = fault_ring(&r->ring);
     fault_calls(&r->fault);
+    if (config.device != ZERO_CPU) {
+        r->seams.device = toy_apart->device;
+        toy_apart->begin(rank);
+    }
     if (DO(engine_create(&r->z, params, TOY_TENSORS_ALL, &config, &r->seams)) &&
         !run->scenario->creation)
         live(r);
     if (r->status)
         expect_failed(r);
     zero_destroy(r->z);
+    if (config.device != ZERO_CPU)
+        toy_apart->end();
     fault_calls(NULL);
     leave(r);
 }

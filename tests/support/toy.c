@@ -186,8 +186,7 @@ int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss)
     return status;
 }
 
-/* What a micro-step has asked for is done: its loss may be read. */
-static void wait(struct zero *z)
+void toy_wait(struct zero *z)
 {
     if (z->plan.apart)
         toy_apart->wait(z);
@@ -223,7 +222,7 @@ static int train_step(struct rank *r, struct zero *z, int step)
         r->clipped += info.factor < 1;
         r->skipped += info.skipped;
     }
-    wait(z); /* not before the step: that waits for what it needs */
+    toy_wait(z); /* not before the step: that waits for what it needs */
     return status ? status : zero_mean(z, losses, t->accumulate, &r->mean[step]);
 }
 
@@ -243,7 +242,7 @@ static int discarded(struct rank *r, struct zero *z)
     }
     if (!status)
         status = zero_discard(z);
-    wait(z);
+    toy_wait(z);
     return status;
 }
 
@@ -305,9 +304,12 @@ static void rank_main(int rank, struct zero_comm *comm, void *arg)
     config.accumulate = r->toy->accumulate;
     config.size = sizeof(config);
     config.comm = comm;
-    const struct engine_seams *seams =
-        r->toy->seams ? r->toy->seams(r->toy->seams_arg, r->rank) : NULL;
-    int status = engine_create(&z, params, count, &config, seams);
+    struct engine_seams seams = {0};
+    if (r->toy->seams)
+        seams = *r->toy->seams(r->toy->seams_arg, r->rank);
+    else if (config.device != ZERO_CPU)
+        seams.device = toy_apart->device;
+    int status = engine_create(&z, params, count, &config, &seams);
     if (!status)
         status = train(r, z);
     if (status)

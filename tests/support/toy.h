@@ -62,6 +62,8 @@ void toy_compute(const struct toy_task *task);
 /* How a rank computes where the host cannot read the device's memory: tasks are done
  * in their order, at the latest when wait returns. */
 struct toy_apart {
+    int (*device)(struct device **device, const struct device_options *options,
+                  struct error *error); /* for struct engine_seams */
     void (*begin)(int rank);
     void (*compute)(struct zero *z, const struct toy_task *task);
     void (*wait)(struct zero *z);
@@ -73,8 +75,9 @@ extern const struct toy_apart *toy_apart; /* for .device other than ZERO_CPU */
 int toy_run(struct toy *toy);
 
 /* One micro-step on an engine: forward and backward of global micro-batch
- * number 'batch'. Adds to *loss. */
+ * number 'batch'. Adds to *loss, at the latest when toy_wait returns. */
 int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss);
+void toy_wait(struct zero *z);
 
 /* The engine's own allocations and what it was asked for: the plan's bytes. NULL,
  * or a sentence. */

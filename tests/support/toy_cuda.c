@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/toy_cuda.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "kernels/cuda/runtime.h"
@@ -13,24 +14,32 @@ static int gpu_count;
 static _Thread_local char *room;
 static _Thread_local size_t taken;
 
-/* An error is the engine's to tell, too: the stream is its own. */
-static void unless(cudaError_t rc)
+static atomic_bool failed;
+
+static bool done(cudaError_t rc)
 {
-    (void)rc;
+    if (rc != cudaSuccess)
+        atomic_store(&failed, true);
+    return rc == cudaSuccess;
+}
+
+bool toy_cuda_failed(void)
+{
+    return atomic_load(&failed);
 }
 
 static void begin(int rank)
 {
-    unless(cudaSetDevice(rank % gpu_count));
-    if (cudaHostAlloc((void **)&room, ROOM_BYTES, cudaHostAllocDefault) != cudaSuccess)
-        room = NULL;
     taken = 0;
+    if (!done(cudaSetDevice(rank % gpu_count)) ||
+        !done(cudaHostAlloc((void **)&room, ROOM_BYTES, cudaHostAllocDefault)))
+        room = NULL;
 }
 
 static void end(void)
 {
     if (room)
-        unless(cudaFreeHost(room));
+        done(cudaFreeHost(room));
 }
 
 static void *take(size_t bytes)
@@ -56,31 +65,25 @@ static void compute(struct zero *z, const struct toy_task *task)
         return;
     struct toy_task *t = take(sizeof(*t));
     *t = *task;
-    t->w = take(bytes);
-    unless(cudaMemcpyAsync((void *)t->w, task->w, bytes, cudaMemcpyDeviceToHost, stream));
+    void *w = take(bytes);
+    t->w = w;
+    bool ok = done(cudaMemcpyAsync(w, task->w, bytes, cudaMemcpyDeviceToHost, stream));
     if (task->g) {
         t->g = take(bytes);
-        unless(cudaMemcpyAsync(t->g, task->g, bytes, cudaMemcpyDeviceToHost, stream));
+        ok = ok && done(cudaMemcpyAsync(t->g, task->g, bytes, cudaMemcpyDeviceToHost, stream));
     }
-    unless(cudaLaunchHostFunc(stream, run, t));
-    if (task->g)
-        unless(cudaMemcpyAsync(task->g, t->g, bytes, cudaMemcpyHostToDevice, stream));
+    ok = ok && done(cudaLaunchHostFunc(stream, run, t));
+    if (ok && task->g)
+        done(cudaMemcpyAsync(task->g, t->g, bytes, cudaMemcpyHostToDevice, stream));
 }
 
 static void wait(struct zero *z)
 {
-    unless(cudaStreamSynchronize(zero_stream(z)));
+    done(cudaStreamSynchronize(zero_stream(z)));
     taken = 0;
 }
 
-void toy_cuda_start(int gpus)
-{
-    static const struct toy_apart apart = {
-        .begin = begin, .compute = compute, .wait = wait, .end = end};
-    gpu_count = gpus;
-    toy_apart = &apart;
-}
-
+/* Small pieces, so that copies cross their edges. */
 static int make(struct device **device, const struct device_options *options, struct error *error)
 {
     struct device_options small = *options;
@@ -88,10 +91,11 @@ static int make(struct device **device, const struct device_options *options, st
     return device_cuda_create(device, &small, error);
 }
 
-const struct engine_seams *toy_cuda_seams(void *arg, int rank)
+void toy_cuda_start(int gpus)
 {
-    static const struct engine_seams seams = {.device = make};
-    (void)arg;
-    (void)rank;
-    return &seams;
+    static const struct toy_apart apart = {
+        .device = make, .begin = begin, .compute = compute, .wait = wait, .end = end};
+    gpu_count = gpus;
+    atomic_store(&failed, false);
+    toy_apart = &apart;
 }

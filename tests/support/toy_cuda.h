@@ -6,11 +6,11 @@
 
 #include "tests/support/toy.h"
 
-/* From here on; for config.device = ZERO_CUDA without a plugin. */
+/* From here on, with the device of src/device/cuda.c, which registers host memory in
+ * pieces of 64 KiB. */
 void toy_cuda_start(int gpus);
 
-/* For struct toy's seams: the device of src/device/cuda.c, which registers host memory
- * in pieces of 64 KiB. */
-const struct engine_seams *toy_cuda_seams(void *arg, int rank);
+/* Whether a call of the runtime that was the program's own has failed since. */
+bool toy_cuda_failed(void);
 
 #endif

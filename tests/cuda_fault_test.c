@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What goes wrong with GPUs, on fake ones: the n-th call of the runtime fails, memory or
+ * registration is refused, a GPU is lost, there is none. The call that meets it, or a
+ * later one, has a status and a sentence; the other ranks hear of it; nobody hangs; what
+ * can be survived ends in the bits of an undisturbed life.
+ *
+ * make check takes samples of n; ZERO_TEST_FULL=1 takes them all.
+ */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cuda/launch.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/life.h"
+#include "tests/support/suite.h"
+#include "tests/support/toy_cuda.h"
+
+#define GPUS          2
+#define WATCH_SECONDS 120
+
+/* ---------------------------------------------------------------- the n-th time */
+
+static const struct scenario scenarios[] = {
+    {"device", {.stage = 1, .dtype = ZERO_BF16}, 2, 2, false},
+    {"files", {.stage = 3, .offload = ZERO_NVME, .dtype = ZERO_BF16}, 2, 1, false},
+    {"sums", {.stage = 3, .offload_grad = ZERO_HOST, .dtype = ZERO_FP16}, 3, 1, false},
+    {"alone", {.stage = 0, .grad_dtype = ZERO_BF16}, 1, 1, false},
+};
+#define SCENARIOS (int)(sizeof(scenarios) / sizeof(*scenarios))
+
+static const struct torture {
+    const char *name;
+    enum fault_kind kind;
+    bool again, survives;
+    int samples;
+    unsigned statuses; /* of a rank that it strikes, 1 << status each */
+} tortures[] = {
+#define MEMORY (1u << ZERO_ERR_MEMORY)
+#define DEVICE (1u << ZERO_ERR_DEVICE)
+#define NONE   (1u << ZERO_ERR_UNSUPPORTED)
+    {"no memory once", FAULT_CUDA_MEMORY, false, false, 4, MEMORY},
+    {"no memory any more", FAULT_CUDA_MEMORY, true, false, 4, MEMORY},
+    {"a registration refused", FAULT_CUDA_REGISTER, false, true, 4, 0},
+    {"registrations refused", FAULT_CUDA_REGISTER, true, true, 3, 0},
+    {"a call that fails", FAULT_CUDA_CALL, false, false, 24, DEVICE | NONE},
+    {"a GPU lost", FAULT_CUDA_LOST, false, false, 8, DEVICE},
+};
+#define TORTURES (int)(sizeof(tortures) / sizeof(*tortures))
+
+static char doing[200];
+
+static void barked(int signal)
+{
+    (void)signal;
+    ssize_t n = write(STDERR_FILENO, doing, strlen(doing));
+    n = write(STDERR_FILENO, ": hangs\n", 8);
+    (void)n;
+    abort();
+}
+
+/* A life over fake GPUs, with the fault somewhere in all calls of the process. */
+static void play(struct life *run, const struct scenario *s, struct fault *fault)
+{
+    static struct scenario on_gpus;
+    const struct fake_cuda_options options = {.gpus = GPUS, .bytes = 1 << 24, .fault = fault};
+    on_gpus = *s;
+    on_gpus.config.device = ZERO_CUDA;
+    *run = (struct life){.scenario = &on_gpus, .victim = LIFE_EVERYBODY};
+    signal(SIGALRM, barked); /* Check has taken it for itself */
+    alarm(WATCH_SECONDS);
+    fake_cuda_start(&options);
+    toy_cuda_start(GPUS);
+    life_run(run);
+    fake_cuda_stop();
+    alarm(0);
+}
+
+static bool same_end(const struct life *a, const struct life *b, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        if (a->rank[r].values != b->rank[r].values ||
+            memcmp(&a->rank[r].digest, &b->rank[r].digest, sizeof(a->rank[r].digest)))
+            return false;
+    return true;
+}
+
+/* A failed rank's sentence: its own, or what it heard of another. */
+static void judge_failed(const struct torture *t, const struct life_rank *r)
+{
+    const unsigned heard = t->statuses | 1u << ZERO_ERR_COMM | 1u << ZERO_ERR_DEADLINE;
+    bool own = strstr(r->text, "GPU") && t->statuses >> r->status & 1;
+    bool others = strcasestr(r->text, "rank ") && heard >> r->status & 1;
+    size_t length = strlen(r->text);
+    ck_assert_msg(own || others, "%s: rank %d: %s: %s \"%s\"", doing, r->rank, r->call,
+                  zero_status_name(r->status), r->text);
+    ck_assert_msg(length > 20 && r->text[length - 1] == '.', "%s: \"%s\"", doing, r->text);
+}
+
+/* How many ranks have failed. */
+static int judge(const struct torture *t, const struct life *run, const struct life *calm)
+{
+    int failed = 0, ranks = run->scenario->ranks;
+    for (int r = 0; r < ranks; r++) {
+        ck_assert_msg(!run->rank[r].wrong[0], "%s: rank %d: %s", doing, r, run->rank[r].wrong);
+        failed += run->rank[r].status != ZERO_OK;
+        if (run->rank[r].status)
+            judge_failed(t, &run->rank[r]);
+    }
+    ck_assert_msg(failed || toy_cuda_failed() || same_end(run, calm, ranks), "%s: other bits",
+                  doing);
+    for (int kind = 0; kind < FAKE_CUDA_REPORTS; kind++) {
+        /* What cannot be given back; a thread that could not choose its GPU; operations that
+         * will never run, for which nobody can wait. */
+        if (kind == FAKE_CUDA_LEAK || (kind == FAKE_CUDA_NO_DEVICE && toy_cuda_failed()) ||
+            (kind == FAKE_CUDA_FREED && t->kind == FAULT_CUDA_LOST))
+            continue;
+        ck_assert_msg(!fake_cuda_reported((enum fake_cuda_report)kind), "%s: %s", doing,
+                      fake_cuda_report((enum fake_cuda_report)kind));
+    }
+    return failed;
+}
+
+static bool all_places(void)
+{
+    const char *value = getenv("ZERO_TEST_FULL");
+    return value && *value && *value != '0';
+}
+
+START_TEST(faults_are_told_or_survived)
+{
+    static struct life calm, run;
+    const struct scenario *s = &scenarios[_i / TORTURES];
+    const struct torture *t = &tortures[_i % TORTURES];
+    struct fault fault = {.kind = t->kind};
+    snprintf(doing, sizeof(doing), "%s, calm", s->name);
+    play(&calm, s, &fault);
+    ck_assert_int_eq(judge(t, &calm, &calm), 0);
+    ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
+    int64_t places = atomic_load(&fault.seen), step = all_places() ? 1 : 1 + places / t->samples;
+    int replays = 0, failed = 0;
+    for (int64_t n = 1; n <= places; n += step, replays++) {
+        fault = (struct fault){.kind = t->kind, .nth = n, .again = t->again};
+        snprintf(doing, sizeof(doing), "%s, %s, place %lld", s->name, t->name, (long long)n);
+        play(&run, s, &fault);
+        failed += judge(t, &run, &calm) > 0;
+    }
+    printf("%s, %s: %lld places, %d replays, %d failed\n", s->name, t->name, (long long)places,
+           replays, failed);
+    ck_assert_msg(replays > 0, "%s: never struck", t->name);
+    ck_assert_msg(t->survives ? failed == 0 : failed > 0, "%s, %s: %d of %d failed", s->name,
+                  t->name, failed, replays);
+}
+END_TEST
+
+/* ------------------------------------------------------------- what there is not */
+
+/* Kernels of this build, where the test says so. */
+static cudaError_t kernels = cudaSuccess;
+
+cudaError_t __real_launch_from_bf16(cudaStream_t stream, int64_t n, const uint16_t *in, float *out);
+cudaError_t __wrap_launch_from_bf16(cudaStream_t stream, int64_t n, const uint16_t *in, float *out);
+
+cudaError_t __wrap_launch_from_bf16(cudaStream_t stream, int64_t n, const uint16_t *in, float *out)
+{
+    return kernels == cudaSuccess ? __real_launch_from_bf16(stream, n, in, out) : kernels;
+}
+
+static char logged[1000];
+
+static void note(void *arg, enum zero_log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    size_t length = strlen(logged);
+    snprintf(logged + length, sizeof(logged) - length, "%s\n", line);
+}
+
+/* Creation of an engine alone over such GPUs. */
+static void expect_creation(const struct fake_cuda_options *options, int status, const char *says)
+{
+    struct engine_seams seams = {0};
+    struct zero_param params[TOY_TENSORS];
+    const struct zero_config config = {
+        .size = sizeof(config), .device = ZERO_CUDA, .log = note, .stage = 3};
+    struct zero *z;
+    toy_describe(params);
+    fake_cuda_start(options);
+    toy_cuda_start(1);
+    toy_apart->begin(0);
+    seams.device = toy_apart->device;
+    logged[0] = '\0';
+    ck_assert_int_eq(engine_create(&z, params, TOY_TENSORS, &config, &seams), status);
+    const char *text = status ? zero_last_error(z) : logged;
+    ck_assert_msg(strstr(text, says) != NULL, "'%s', not '%s'", text, says);
+    zero_destroy(z);
+    toy_apart->end();
+    fake_cuda_stop();
+    ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
+}
+
+START_TEST(no_gpu)
+{
+    const struct fake_cuda_options none = {.gpus = 0};
+    expect_creation(&none, ZERO_ERR_UNSUPPORTED,
+                    "No GPU can be used: an error of the fake CUDA runtime "
+                    "(cudaErrorInsufficientDriver, 35). The driver is for CUDA 0.0, this build for "
+                    "13.0. Install an NVIDIA driver");
+}
+END_TEST
+
+START_TEST(no_memory)
+{
+    const struct fake_cuda_options small = {.gpus = 1, .bytes = 100000};
+    expect_creation(&small, ZERO_ERR_MEMORY,
+                    " bytes of GPU memory are needed, 100000 of 100000 are free on GPU 0 (fake GPU "
+                    "0). Use a higher stage");
+}
+END_TEST
+
+START_TEST(no_kernels)
+{
+    const struct fake_cuda_options one = {.gpus = 1};
+    kernels = cudaErrorNoKernelImageForDevice;
+    expect_creation(&one, ZERO_ERR_UNSUPPORTED,
+                    "This build has no kernels for GPU 0 (fake GPU 0), whose compute capability is "
+                    "9.0. Build it with make CUDA_ARCH=90.");
+    kernels = cudaErrorLaunchFailure;
+    expect_creation(&one, ZERO_ERR_DEVICE,
+                    "failed to run a kernel: an error of the fake CUDA runtime "
+                    "(cudaErrorLaunchFailure, 719). Run the program under compute-sanitizer");
+}
+END_TEST
+
+START_TEST(no_registration)
+{
+    struct fault fault = {.kind = FAULT_CUDA_REGISTER, .nth = 1};
+    const struct fake_cuda_options one = {.gpus = 1, .fault = &fault};
+    expect_creation(&one, ZERO_OK,
+                    " bytes of host memory could not be registered with GPU 0: an error of the "
+                    "fake CUDA runtime (cudaErrorNotSupported, 801). Copies wait for each other");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda faults");
+    TCase *tests = tcase_create("faults");
+    tcase_set_timeout(tests, 300);
+    tcase_add_loop_test(tests, faults_are_told_or_survived, 0, SCENARIOS * TORTURES);
+    tcase_add_test(tests, no_gpu);
+    tcase_add_test(tests, no_memory);
+    tcase_add_test(tests, no_kernels);
+    tcase_add_test(tests, no_registration);
+    suite_add_tcase(suite, tests);
+    return suite_run_all(suite);
+}
