@@ -552,8 +552,10 @@ struct zero_stats {
     double wait_seconds;                    /* the caller waited for the engine */
     double update_seconds;                  /* the update kernels ran */
     int threads;
-    const char *isa;                   /* of the kernels: "scalar", "avx2", "avx512", "neon" */
-    const char *ring;                  /* "uring", "posix", or "none" */
+    const char *device;   /* what the model is computed on: "cpu", or a GPU's name */
+    int64_t pinned_bytes; /* of host memory, registered with the GPU: copies are faster */
+    const char *isa;      /* of the kernels: "scalar", "avx2", "avx512", "neon" */
+    const char *ring;     /* "uring", "posix", or "none" */
     const char *nvme_path, *nvme_type; /* folders and their file systems, with ':' between them;
                                           "" when no file is used */
     bool nvme_direct;                  /* O_DIRECT is in use */

@@ -292,6 +292,8 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .wait_seconds = queues_waited(z->queues),
         .update_seconds = 1e-9 * (double)counted(&z->update_ns),
         .threads = z->threads,
+        .device = z->device->name,
+        .pinned_bytes = z->device->pinned_bytes,
         .isa = z->kernels->isa,
         .ring = ring ? ring->ops->name : "none",
         .nvme_path = z->spill.path,

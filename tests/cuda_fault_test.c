@@ -180,8 +180,10 @@ static void note(void *arg, enum zero_log_level level, const char *line)
     snprintf(logged + length, sizeof(logged) - length, "%s\n", line);
 }
 
-/* Creation of an engine alone over such GPUs. */
-static void expect_creation(const struct fake_cuda_options *options, int status, const char *says)
+/* Creation of an engine alone over such GPUs; pinned: part of its host memory that is
+ * registered. */
+static void expect_creation(const struct fake_cuda_options *options, int status, const char *says,
+                            int pinned)
 {
     struct engine_seams seams = {0};
     struct zero_param params[TOY_TENSORS];
@@ -197,6 +199,12 @@ static void expect_creation(const struct fake_cuda_options *options, int status,
     ck_assert_int_eq(engine_create(&z, params, TOY_TENSORS, &config, &seams), status);
     const char *text = status ? zero_last_error(z) : logged;
     ck_assert_msg(strstr(text, says) != NULL, "'%s', not '%s'", text, says);
+    struct zero_stats stats;
+    if (!status) {
+        ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
+        ck_assert_str_eq(stats.device, "fake GPU 0");
+        ck_assert_int_eq(stats.pinned_bytes, pinned * stats.plan.host.total);
+    }
     zero_destroy(z);
     toy_apart->end();
     fake_cuda_stop();
@@ -209,7 +217,8 @@ START_TEST(no_gpu)
     expect_creation(&none, ZERO_ERR_UNSUPPORTED,
                     "No GPU can be used: an error of the fake CUDA runtime "
                     "(cudaErrorInsufficientDriver, 35). The driver is for CUDA 0.0, this build for "
-                    "13.0. Install an NVIDIA driver");
+                    "13.0. Install an NVIDIA driver",
+                    0);
 }
 END_TEST
 
@@ -218,7 +227,8 @@ START_TEST(no_memory)
     const struct fake_cuda_options small = {.gpus = 1, .bytes = 100000};
     expect_creation(&small, ZERO_ERR_MEMORY,
                     " bytes of GPU memory are needed, 100000 of 100000 are free on GPU 0 (fake GPU "
-                    "0). Use a higher stage");
+                    "0). Use a higher stage",
+                    0);
 }
 END_TEST
 
@@ -228,11 +238,13 @@ START_TEST(no_kernels)
     kernels = cudaErrorNoKernelImageForDevice;
     expect_creation(&one, ZERO_ERR_UNSUPPORTED,
                     "This build has no kernels for GPU 0 (fake GPU 0), whose compute capability is "
-                    "9.0. Build it with make CUDA_ARCH=90.");
+                    "9.0. Build it with make CUDA_ARCH=90.",
+                    0);
     kernels = cudaErrorLaunchFailure;
     expect_creation(&one, ZERO_ERR_DEVICE,
                     "failed to run a kernel: an error of the fake CUDA runtime "
-                    "(cudaErrorLaunchFailure, 719). Run the program under compute-sanitizer");
+                    "(cudaErrorLaunchFailure, 719). Run the program under compute-sanitizer",
+                    0);
 }
 END_TEST
 
@@ -242,7 +254,10 @@ START_TEST(no_registration)
     const struct fake_cuda_options one = {.gpus = 1, .fault = &fault};
     expect_creation(&one, ZERO_OK,
                     " bytes of host memory could not be registered with GPU 0: an error of the "
-                    "fake CUDA runtime (cudaErrorNotSupported, 801). Copies wait for each other");
+                    "fake CUDA runtime (cudaErrorNotSupported, 801). Copies wait for each other",
+                    0);
+    fault.nth = 0;
+    expect_creation(&one, ZERO_OK, "", 1);
 }
 END_TEST
 

@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include "kernels/cuda/runtime.h"
+#include "tests/support/device_suite.h"
 #include "tests/support/equal.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/suite.h"
@@ -120,6 +124,66 @@ START_TEST(local_sums)
 }
 END_TEST
 
+/* ------------------------------------------------------------ the contract */
+
+/* The calls that a program's thread makes leave it its GPU. */
+static void expect_gpu_kept(struct device *device, char *host)
+{
+    const struct device_ops *ops = device->ops;
+    struct error error = {0};
+    struct device_copy mark;
+    int gpu = -1;
+    ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
+    char *memory = ops->alloc(device, 4096, &error);
+    ck_assert_ptr_nonnull(memory);
+    ops->clear(device, DEVICE_COMPUTE, memory, 4096);
+    ops->mark(device, DEVICE_COMPUTE, &mark);
+    while (!ops->copied(device, &mark))
+        ;
+    ck_assert_int_eq(ops->read(device, host, memory, 4096, &error), ZERO_OK);
+    ops->free(device, memory, 4096);
+    ck_assert_int_eq(cudaGetDevice(&gpu), cudaSuccess);
+    ck_assert_int_eq(gpu, 0);
+}
+
+static void run_contract(int i, bool pinned, bool own_stream)
+{
+    const struct fake_cuda_options fake = {.gpus = 2, .bytes = 1 << 24, .seed = (uint64_t)i};
+    struct error error = {0};
+    struct device *device;
+    cudaStream_t stream = NULL;
+    char *host;
+    int event_fd = eventfd(0, EFD_NONBLOCK);
+    fake_cuda_start(&fake);
+    ck_assert_int_eq(cudaSetDevice(1), cudaSuccess);
+    if (!own_stream)
+        ck_assert_int_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    ck_assert_int_eq(posix_memalign((void **)&host, 4096, (size_t)DEVICE_SUITE_HOST), 0);
+    const struct device_options options = {
+        .event_fd = event_fd, .stream = stream, .pin_bytes = 1 << 16};
+    ck_assert_msg(!device_cuda_create(&device, &options, &error), "%s", error.text);
+    ck_assert(own_stream ? device->stream != NULL : device->stream == stream);
+    if (pinned)
+        ck_assert_int_eq(device->ops->pin(device, host, DEVICE_SUITE_HOST, &error), ZERO_OK);
+    ck_assert_int_eq(device->pinned_bytes, pinned ? DEVICE_SUITE_HOST : 0);
+    expect_gpu_kept(device, host);
+    device_suite_run(i, device, host);
+    device->ops->destroy(device);
+    if (stream && cudaSetDevice(1) == cudaSuccess)
+        ck_assert_int_eq(cudaStreamDestroy(stream), cudaSuccess);
+    fake_cuda_stop();
+    ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
+    close(event_fd);
+    free(host);
+}
+
+START_TEST(contract)
+{
+    for (int how = 0; how < 4; how++)
+        run_contract(_i, how & 1, how & 2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cuda");
@@ -128,6 +192,10 @@ int main(void)
     tcase_add_loop_test(c, places, 0, 4);
     tcase_add_test(c, sampled);
     tcase_add_test(c, local_sums);
+    suite_add_tcase(s, c);
+    c = tcase_create("device");
+    tcase_set_timeout(c, 60);
+    tcase_add_loop_test(c, contract, 0, DEVICE_SUITE_CASES);
     suite_add_tcase(s, c);
     return suite_run_all(s);
 }

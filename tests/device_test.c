@@ -16,6 +16,7 @@
 #include "src/device/device.h"
 #include "src/pool.h"
 #include "tests/support/deny.h"
+#include "tests/support/device_suite.h"
 #include "tests/support/suite.h"
 
 #define MIB ((int64_t)1 << 20)
@@ -301,6 +302,22 @@ START_TEST(device_copy_reused)
 }
 END_TEST
 
+START_TEST(device_contract)
+{
+    static char host[DEVICE_SUITE_HOST];
+    struct error error = {0};
+    int event_fd = event_make();
+    struct device *device;
+    const struct device_options options = {event_fd, kernels_select(NULL, &error), NULL, 0};
+    must(device_cpu_create(&device, &options, &error), &error);
+    must(device->ops->pin(device, host, sizeof(host), &error), &error);
+    if (_i != DEVICE_SUITE_STAGED) /* its memory is the host's: nothing is staged */
+        device_suite_run(_i, device, host);
+    device->ops->destroy(device);
+    close(event_fd);
+}
+END_TEST
+
 /* Whichever call the C library makes threads with. */
 static void threads_deny(void)
 {
@@ -352,6 +369,7 @@ int main(void)
     tcase_add_test(device, device_cap_malformed);
     tcase_add_test(device, device_copies_in_order);
     tcase_add_test(device, device_copy_reused);
+    tcase_add_loop_test(device, device_contract, 0, DEVICE_SUITE_CASES);
     tcase_add_loop_test(device, threads_refused, 0, 3);
     suite_add_tcase(suite, device);
     return suite_run_all(suite);

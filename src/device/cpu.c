@@ -281,7 +281,6 @@ static int cap_read(int64_t *cap, struct error *error)
 }
 
 static const struct device_ops cpu_ops = {
-    .name = "cpu",
     .alloc = cpu_alloc,
     .free = cpu_free,
     .pin = cpu_pin,
@@ -309,6 +308,7 @@ int device_cpu_create(struct device **device, const struct device_options *optio
     if (cpu == NULL)
         return error_set(error, ZERO_ERR_MEMORY, "No memory for a device." ERROR_FREE_MEMORY);
     cpu->device.ops = &cpu_ops;
+    cpu->device.name = "cpu";
     cpu->cap = cap;
     cpu->kernels = options->kernels;
     for (int i = 0; i < THREADS; i++) {

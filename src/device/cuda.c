@@ -138,13 +138,18 @@ static int cuda_status(struct device *device, struct error *error)
     return tell(d, error);
 }
 
-/* Every call of the table begins and ends so: the program's threads keep their GPU.
- * False: nothing can be asked for any more. */
-static bool enter(struct device_cuda *d, int *before)
+/* Calls of the engine thread begin so. False: nothing can be asked for any more. */
+static bool enter(struct device_cuda *d)
+{
+    return !failed(d) && good(d, cudaSetDevice(d->gpu), "be chosen");
+}
+
+/* Calls of the program's threads begin and end so: they keep their GPU. (The engine's is
+ * never given another: choosing one makes memory of it.) */
+static bool visit(struct device_cuda *d, int *before)
 {
     *before = d->gpu;
-    return !failed(d) && good(d, cudaGetDevice(before), "tell the thread's GPU") &&
-           good(d, cudaSetDevice(d->gpu), "be chosen");
+    return !failed(d) && good(d, cudaGetDevice(before), "tell the thread's GPU") && enter(d);
 }
 
 static void leave(const struct device_cuda *d, int before)
@@ -177,7 +182,7 @@ static void *cuda_alloc(struct device *device, int64_t bytes, struct error *erro
                   "No memory for an allocation's record." ERROR_FREE_MEMORY);
         return NULL;
     }
-    if (enter(d, &before)) {
+    if (visit(d, &before)) {
         cudaError_t rc = cudaMalloc(&a->memory, (size_t)bytes);
         if (rc == cudaErrorMemoryAllocation)
             no_memory(d, bytes, error);
@@ -205,7 +210,7 @@ static void cuda_free(struct device *device, void *memory, int64_t bytes)
     assert(a != NULL);
     *link = a->next;
     free(a);
-    if (enter(d, &before))
+    if (visit(d, &before))
         good(d, cudaFree(memory), "take memory back");
     leave(d, before);
 }
@@ -223,7 +228,7 @@ static int cuda_pin(struct device *device, void *memory, int64_t bytes, struct e
     cudaError_t rc = cudaSuccess;
     int before;
     assert(d->regions < REGIONS);
-    bool entered = enter(d, &before);
+    bool entered = visit(d, &before);
     while (entered && r.bytes < bytes && rc == cudaSuccess) {
         int64_t n = bytes - r.bytes < d->pin_bytes ? bytes - r.bytes : d->pin_bytes;
         rc = cudaHostRegister(r.base + r.bytes, (size_t)n, cudaHostRegisterDefault);
@@ -231,6 +236,7 @@ static int cuda_pin(struct device *device, void *memory, int64_t bytes, struct e
     }
     if (rc == cudaSuccess) {
         d->region[d->regions++] = r;
+        d->device.pinned_bytes += r.bytes;
     } else {
         (void)cudaGetLastError();
         unpin(d, &r);
@@ -318,10 +324,9 @@ static void cuda_copy(struct device *device, enum device_stream which, struct de
     struct device_cuda *d = (struct device_cuda *)device;
     struct stream *s = &d->streams[which];
     size_t bytes = (size_t)copy->bytes;
-    int before;
     assert(which <= DEVICE_SUMS && copy->bytes >= 0);
     copy->done = false;
-    if (enter(d, &before)) {
+    if (enter(d)) {
         bool asked = which == DEVICE_SUMS
                          ? good(d,
                                 cudaMemcpyAsync(copy->to, copy->from, bytes,
@@ -333,15 +338,14 @@ static void cuda_copy(struct device *device, enum device_stream which, struct de
         if (asked)
             watch(d, s, copy);
     }
-    leave(d, before);
 }
 
 static void cuda_mark(struct device *device, enum device_stream which, struct device_copy *mark)
 {
     struct device_cuda *d = (struct device_cuda *)device;
-    int before;
+    int before = d->gpu;
     mark->done = false;
-    if (enter(d, &before))
+    if (which == DEVICE_COMPUTE ? visit(d, &before) : enter(d))
         watch(d, &d->streams[which], mark);
     leave(d, before);
 }
@@ -357,7 +361,7 @@ static int cuda_read(struct device *device, void *to, const void *from, int64_t 
 {
     struct device_cuda *d = (struct device_cuda *)device;
     int before;
-    bool more = enter(d, &before);
+    bool more = visit(d, &before);
     for (int64_t at = 0, n; more && at < bytes; at += n) {
         n = bytes - at < LANDING_BYTES ? bytes - at : LANDING_BYTES;
         more = good(d,
@@ -377,8 +381,8 @@ static int cuda_read(struct device *device, void *to, const void *from, int64_t 
 static void cuda_clear(struct device *device, enum device_stream which, void *memory, int64_t bytes)
 {
     struct device_cuda *d = (struct device_cuda *)device;
-    int before;
-    if (enter(d, &before))
+    int before = d->gpu;
+    if (which == DEVICE_COMPUTE ? visit(d, &before) : enter(d))
         good(d, cudaMemsetAsync(memory, 0, (size_t)bytes, d->streams[which].stream),
              "clear memory");
     leave(d, before);
@@ -438,22 +442,20 @@ static void cuda_sum(struct device *device, const struct device_sum *s)
 {
     struct device_cuda *d = (struct device_cuda *)device;
     cudaStream_t stream = d->streams[DEVICE_SUMS].stream;
-    int before;
     assert(!s->narrow || (s->fresh && s->last && s->round));
-    if (enter(d, &before) &&
+    if (enter(d) &&
         (!s->scratch || upload(d, stream, s, s->count * (s->dtype == ZERO_FP32 ? 4 : 2)))) {
         sum_all(d, stream, s);
         if (s->scratch)
             good(d, cudaEventSynchronize(d->uploaded), "copy");
     }
-    leave(d, before);
 }
 
 static int cuda_norm(struct device *device, struct wide *norm, struct error *error)
 {
     struct device_cuda *d = (struct device_cuda *)device;
     int before;
-    if (enter(d, &before) &&
+    if (visit(d, &before) &&
         good(d,
              cudaMemcpyAsync(d->landing[0], d->device.room, sizeof(*norm), cudaMemcpyDeviceToHost,
                              d->calls),
@@ -482,10 +484,8 @@ static cudaError_t step(cudaStream_t stream, const struct adam_stretch *s)
 static void cuda_adam(struct device *device, const struct adam_stretch *stretch)
 {
     struct device_cuda *d = (struct device_cuda *)device;
-    int before;
-    if (enter(d, &before))
+    if (enter(d))
         good(d, step(d->streams[DEVICE_UPDATE].stream, stretch), "update parameters");
-    leave(d, before);
 }
 
 /* ---------------------------------------------------------- create, destroy */
@@ -551,7 +551,6 @@ static void cuda_destroy(struct device *device)
 }
 
 static const struct device_ops cuda_ops = {
-    .name = "cuda",
     .alloc = cuda_alloc,
     .free = cuda_free,
     .pin = cuda_pin,
@@ -653,6 +652,7 @@ int device_cuda_create(struct device **device, const struct device_options *opti
     }
     pthread_mutex_init(&d->lock, NULL);
     d->device.ops = &cuda_ops;
+    d->device.name = d->name;
     d->event_fd = options->event_fd;
     d->pin_bytes = options->pin_bytes ? options->pin_bytes : PIN_BYTES;
     d->made_compute = options->stream == NULL;

@@ -66,7 +66,6 @@ struct device_sum {
 struct device;
 
 struct device_ops {
-    const char *name;
     /* One zeroed allocation, aligned to 256 bytes, on the CPU to 2 MiB. ZERO_ERR_MEMORY with
      * the numbers. */
     void *(*alloc)(struct device *device, int64_t bytes, struct error *error);
@@ -98,8 +97,10 @@ struct device_ops {
 
 struct device {
     const struct device_ops *ops;
-    void *room;   /* apart: device memory of device_sum_room bytes, which the engine gives it */
-    void *stream; /* that the program computes on; NULL on the CPU */
+    const char *name;     /* "cpu", or the GPU's */
+    int64_t pinned_bytes; /* registered */
+    void *room;           /* apart: device memory of device_sum_room bytes, given by the engine */
+    void *stream;         /* that the program computes on; NULL on the CPU */
 };
 
 /* Bytes of device memory that sums of so many elements a piece need beside their arrays:

@@ -181,7 +181,6 @@ static void device_destroy(struct device *device)
 }
 
 static const struct device_ops device_ops = {
-    .name = "latch",
     .alloc = device_alloc,
     .free = device_free,
     .copy = device_copy,
@@ -336,6 +335,7 @@ static int make_device(struct device **device, const struct device_options *opti
     struct latch *l = creating;
     l->event = options->event_fd;
     l->device.device.ops = &device_ops;
+    l->device.device.name = "latch";
     l->device.latch = l;
     *device = NULL;
     if (!device_cpu_create(&l->device.inner, options, error))
