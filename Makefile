@@ -373,7 +373,8 @@ check-all-now: all tests
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX_SELF) $(PTX) \
 		$(call suites,$(BUILD)) $(HOSTED_TEST) $(MPI_RUNS) $(GPT2_RUNS) $(DYING) \
 		$(DYING_ALL) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
-		"tests/slurm.sh $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) "tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
+		"tests/slurm.sh $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) \
+		"tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
 		$(foreach b,address thread,$(call sanitized,$b)) $(CUDA_PLANTED) $(VALGRIND_SAMPLE) \
 		$(ERRORS_SEEN)
 
