@@ -260,8 +260,9 @@ $(BUILD)/tests/hit.so: $(BUILD)/obj/tests/hit.o $(BUILD)/stamp/LINKED
 # Plugins for tests/plugin_test.c: over fake GPUs, and of another version.
 FAKES := $(BUILD)/tests/fake/libzero_cuda.so $(BUILD)/tests/other/libzero_cuda.so
 $(BUILD)/tests/plugin_test: $(FAKES)
-$(BUILD)/tests/fake/libzero_cuda.so: $(PLUGIN) $(BUILD)/libsupport.a $(BUILD)/libzero.a
-$(BUILD)/tests/other/libzero_cuda.so: $(BUILD)/obj/tests/other_plugin.o
+$(BUILD)/tests/fake/libzero_cuda.so: $(PLUGIN) $(call obj,tests/fake_plugin.c) \
+		$(BUILD)/libsupport.a $(BUILD)/libzero.a
+$(BUILD)/tests/other/libzero_cuda.so: $(call obj,tests/other_plugin.c)
 $(FAKES): $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
