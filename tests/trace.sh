@@ -88,7 +88,8 @@ report_case() { # ranks, pattern, options
 
 # Chunks so small that files take all of the time, or their updates' threads where others have
 # the cores.
-report_case 1 "^the step waits for (the disk|the memory, in updates): " "--stage 3 --offload nvme --chunk 64"
+report_case 1 "^the step waits for (the disk|the memory, in updates): " \
+    "--stage 3 --offload nvme --chunk 64"
 report_case 2 "^(the step waits for|nothing of these:) " "--stage 1 --offload nvme --chunk 1024"
 report_case 1 "^(the step waits for matrix products|nothing of these): " ""
 grep -q '^  disk: files  *-  *-  *-  *-  no files$' "$scratch/out"
