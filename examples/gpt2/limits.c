@@ -48,6 +48,7 @@ int limits_mark(struct run *r, struct run_mark *mark)
 {
     mark->when = clock_now();
     mark->products = matmul_flops_done();
+    usage_cpu(&mark->program, &mark->library);
     return run_check(r, zero_stats(r->z, &mark->stats));
 }
 
