@@ -166,6 +166,21 @@ static void judge(struct zero *z, const struct hello *all)
         z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
 }
 
+int engine_exchange(struct zero *z, const char *what, void *all, int64_t bytes)
+{
+    struct command c = {.kind = COMMAND_EXCHANGE,
+                        .unit = -1,
+                        .chunk = -1,
+                        .slot = -1,
+                        .bytes = bytes,
+                        .data = all,
+                        .name = what};
+    struct error failure = {0};
+    if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
+        error_set(&z->error, failure.status, "%s", failure.text);
+    return failure.status;
+}
+
 int engine_agree(struct zero *z, const char *what)
 {
     struct hello *all = calloc((size_t)z->size, sizeof(*all));
@@ -175,17 +190,7 @@ int engine_agree(struct zero *z, const char *what)
                          "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
     }
     introduce(z, &all[z->rank]);
-    struct command c = {.kind = COMMAND_EXCHANGE,
-                        .unit = -1,
-                        .chunk = -1,
-                        .slot = -1,
-                        .bytes = sizeof(*all),
-                        .data = all,
-                        .name = what};
-    struct error failure = {0};
-    if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
-        error_set(&z->error, failure.status, "%s", failure.text);
-    else
+    if (!engine_exchange(z, what, all, sizeof(*all)))
         judge(z, all);
     free(all);
     return z->error.status;
@@ -288,14 +293,20 @@ static int find_paths(struct zero *z)
     return ZERO_OK;
 }
 
+int engine_plan(struct zero *z)
+{
+    return plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
+                   plan_node(&z->plan.report, z->comm->local_size, &z->error)
+               ? z->error.status
+               : ZERO_OK;
+}
+
 static void describe(struct zero *z, const struct zero_param *params, int count,
                      const struct zero_config *config)
 {
     if (settings_resolve(&z->set, config, &z->error) ||
         (z->set.verify && verify_supported(&z->error)) ||
-        layout_create(&z->layout, params, count, z->size, &z->error) ||
-        plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
-        plan_node(&z->plan.report, z->comm->local_size, &z->error) ||
+        layout_create(&z->layout, params, count, z->size, &z->error) || engine_plan(z) ||
         (z->plan.file.total > 0 && find_paths(z)))
         return;
     z->kernels = kernels_select(NULL, &z->error);
@@ -477,6 +488,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     }
     if (!z->set.deadline_seconds)
         z->set.deadline_seconds = DEADLINE_SECONDS;
+    engine_reach(z, config);
     if (engine_agree(z, "zero_create"))
         return z->error.status;
     if (!make_tables(z))
@@ -505,6 +517,10 @@ void zero_destroy(struct zero *z)
     busy |= z->created && schedule_step_open(&z->schedule);
     if (busy) /* the other ranks expect more of this one */
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
+    if (z->control) {
+        z->comm->ops->destroy(z->comm); /* it moves the device's memory */
+        z->comm = z->control;
+    }
     pool_destroy(z->pool);
     if (z->pipeline.ring)
         z->pipeline.ring->ops->destroy(z->pipeline.ring);

@@ -35,6 +35,7 @@
 struct engine_seams {
     int (*device)(struct device **device, const struct device_options *options,
                   struct error *error);
+    int (*link)(struct device_link *link, struct error *error);
     int (*ring)(struct ring **ring, const struct ring_options *options, struct error *error);
     void (*observe)(void *arg, const struct command *c); /* every command appended */
     void *observe_arg;
@@ -122,7 +123,8 @@ struct zero {
 
     /* what the engine thread works with */
     struct zero_comm *comm;
-    bool owns_comm;
+    struct zero_comm *control; /* that comm is made over, or NULL */
+    bool owns_comm;            /* the one that is not made over another */
     struct operation operations[ZERO_COLLECTIVES];
     struct patience with_ranks, with_disk;
     uint64_t oldest;    /* collective's command that ranks are waited for in; 0: it is done */
@@ -191,8 +193,18 @@ static inline int64_t counted(const int64_t *counter)
 int engine_create(struct zero **z, const struct zero_param *params, int count,
                   const struct zero_config *config, const struct engine_seams *seams);
 
+/* Exchanges bytes between all ranks, at creation: all has size parts of so many. */
+int engine_exchange(struct zero *z, const char *what, void *all, int64_t bytes);
+
 /* Exchanges this rank's error with the others': all ranks learn of the first. */
 int engine_agree(struct zero *z, const char *what);
+
+/* What is where, by now. */
+int engine_plan(struct zero *z);
+
+/* src/reach.c: COLLECTIVE. Ranks that compute on GPUs choose how units go from one to the
+ * other; then comm is what they chose, and the plan fits it. */
+int engine_reach(struct zero *z, const struct zero_config *config);
 
 /* The start of every public call: forgets the last call's error; a failed
  * engine's stays. */

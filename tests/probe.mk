@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH, CHECK and CUDA are 1 or 0, with
+# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH, CHECK, CUDA and NCCL are 1 or 0, with
 # the flags of what is there. MISSING names for tests/install.sh what is not,
 # OPTIONAL what only some tests would use, ABSENT both, and what the caller has
 # switched off (MPI=0). Every package is tried once.
@@ -74,6 +74,17 @@ CUDA_CFLAGS :=
 CUDA_LIBS :=
 endif
 ABSENT += $(if $(filter 1,$(CUDA)),,cuda)
+
+# NCCL, which without the toolkit nobody asks for.
+NCCL_LIBS := -lnccl
+ifndef NCCL
+NCCL := $(if $(filter 1,$(CUDA)),$(call \
+	probe,nccl.h,$(CUDA_CFLAGS) $(NCCL_LIBS) $(CUDA_LIBS),ncclCommFinalize),0)
+endif
+ifneq ($(NCCL),1)
+NCCL_LIBS :=
+endif
+ABSENT += $(if $(filter 10,$(CUDA)$(NCCL)),nccl)
 
 OPTIONAL := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,cxx) \
 	$(if $(shell command -v $(PKG_CONFIG)),,pkgconfig) $(if $(shell command -v strace),,strace)

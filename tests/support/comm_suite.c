@@ -14,6 +14,7 @@
 #define UNTOUCHED  0xEE
 #define PATIENCE   60 /* seconds until a scenario is taken to hang */
 #define NO_RANK    1000000
+#define RANKS_MAX  64
 
 static void wrong(struct comm_world *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -60,6 +61,7 @@ struct op {
     const struct op *before; /* a REDUCE that must be summed first, or NULL */
     int64_t data_bytes, scratch_bytes, summed;
     bool done;
+    const struct comm_memory *memory; /* of a unit that is elsewhere; or NULL */
 };
 
 /* Byte at of what rank from holds for rank to in one collective. */
@@ -85,11 +87,20 @@ static int64_t differs(const struct op *op, int from, int to, const void *data, 
     return -1;
 }
 
-static void sum_callback(void *arg, int64_t offset, int64_t bytes, const void *const *parts)
+/* A piece that is offered, for when it is there. */
+struct offer {
+    struct op *op;
+    int rank, size;
+    int64_t offset, bytes;
+    const void *parts[RANKS_MAX];
+};
+
+static void offer_take(void *arg)
 {
-    struct op *op = arg;
-    struct zero_comm *comm = op->w->comm;
-    int64_t total = op->c.header.bytes;
+    const struct offer *o = arg;
+    struct op *op = o->op;
+    const void *const *parts = o->parts;
+    int64_t total = op->c.header.bytes, offset = o->offset, bytes = o->bytes;
     if (offset != op->summed)
         wrong(op->w, "the piece at %lld was offered where %lld is next", (long long)offset,
               (long long)op->summed);
@@ -100,21 +111,40 @@ static void sum_callback(void *arg, int64_t offset, int64_t bytes, const void *c
         (offset + bytes < total && bytes % 256))
         wrong(op->w, "a piece of %lld bytes at %lld of %lld", (long long)bytes, (long long)offset,
               (long long)total);
-    for (int r = 0; r < comm->size; r++) {
-        int64_t at = differs(op, r, comm->rank, parts[r], offset, bytes);
+    for (int r = 0; r < o->size; r++) {
+        int64_t at = differs(op, r, o->rank, parts[r], offset, bytes);
         if (at >= 0)
             wrong(op->w, "reduce: byte %lld of rank %d's part is wrong", (long long)at, r);
     }
-    if (parts[comm->rank] != (const char *)op->c.data + comm->rank * total + offset)
+    if (parts[o->rank] != (const char *)op->c.data + o->rank * total + offset)
         wrong(op->w, "reduce: this rank's part was copied");
     op->summed += bytes;
 }
 
-static unsigned char *guarded(int64_t bytes, unsigned char **block)
+static void sum_callback(void *arg, int64_t offset, int64_t bytes, const void *const *parts)
 {
-    *block = malloc((size_t)bytes + 2 * GUARD);
-    if (!*block)
+    struct op *op = arg;
+    const struct zero_comm *comm = op->w->comm;
+    struct offer o = {
+        .op = op, .rank = comm->rank, .size = comm->size, .offset = offset, .bytes = bytes};
+    memcpy(o.parts, parts, (size_t)comm->size * sizeof(*parts));
+    if (op->memory)
+        op->memory->later(op->w->stream, offer_take, &o, sizeof(o));
+    else
+        offer_take(&o);
+}
+
+static void *take_memory(const struct op *op, int64_t bytes)
+{
+    void *memory = op->memory ? op->memory->alloc(bytes) : malloc((size_t)bytes);
+    if (!memory)
         abort();
+    return memory;
+}
+
+static unsigned char *guarded(const struct op *op, int64_t bytes, unsigned char **block)
+{
+    *block = take_memory(op, bytes + 2 * GUARD);
     memset(*block, GUARD_BYTE, (size_t)bytes + 2 * GUARD);
     memset(*block + GUARD, UNTOUCHED, (size_t)bytes);
     return *block + GUARD;
@@ -137,7 +167,7 @@ static void op_fill(struct op *op, bool own_apart)
     switch (op->c.header.kind) {
     case ZERO_COLLECTIVE_GATHER:
         if (own_apart) {
-            op->own = part = malloc((size_t)bytes + 1);
+            op->own = part = take_memory(op, bytes + 1);
             op->c.own = op->own;
         }
         write_expected(op, comm->rank, NO_RANK, part, bytes);
@@ -160,30 +190,40 @@ static void op_make(struct op *op, struct comm_world *w, uint64_t sequence, int 
 {
     int size = w->comm->size;
     bool parts = kind == ZERO_COLLECTIVE_GATHER || kind == ZERO_COLLECTIVE_REDUCE;
-    *op = (struct op){.w = w};
+    int unit = (int)(sequence % 7) - 1;
+    *op = (struct op){.w = w, .memory = parts && unit >= 0 ? w->units : NULL};
     op->data_bytes = parts ? size * bytes : bytes;
     op->scratch_bytes = 2 * (size - 1) * piece;
     op->c = (struct zero_collective){
         .header = {.sequence = sequence,
                    .kind = kind,
-                   .unit = (int32_t)(sequence % 7) - 1,
+                   .unit = unit,
                    .bytes = bytes,
                    .arguments = mix(sequence)},
         .root = kind == ZERO_COLLECTIVE_BROADCAST ? (int)(choice % (uint64_t)size) : 0,
-        .data = guarded(op->data_bytes, &op->block),
+        .data = guarded(op, op->data_bytes, &op->block),
         .sum = sum_callback,
         .sum_arg = op,
         .piece_bytes = piece,
-        .scratch = guarded(op->scratch_bytes, &op->scratch_block),
+        .scratch = guarded(op, op->scratch_bytes, &op->scratch_block),
+        .stream = w->stream,
     };
     op_fill(op, choice & 1);
 }
 
+static void op_settle(const struct op *op)
+{
+    if (op->memory)
+        op->memory->settle(op->w->stream);
+}
+
 static void op_free(struct op *op)
 {
-    free(op->block);
-    free(op->scratch_block);
-    free(op->own);
+    void (*give)(void *) = op->memory ? op->memory->free : free;
+    op_settle(op);
+    give(op->block);
+    give(op->scratch_block);
+    give(op->own);
 }
 
 /* What must be in data when the collective is done. */
@@ -220,6 +260,7 @@ static void result_check(struct op *op)
 
 static void op_check(struct op *op)
 {
+    op_settle(op);
     result_check(op);
     if (!guards_hold(op->block, op->data_bytes))
         wrong(op->w, "bytes beside data were written");

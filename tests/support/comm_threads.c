@@ -291,6 +291,21 @@ static int threads_missing(struct zero_comm *comm, const struct zero_collective 
     return absent >= 0 ? absent : slow;
 }
 
+static int threads_listen(struct zero_comm *comm)
+{
+    struct rank *me = (struct rank *)comm;
+    const struct zero_collective none = {0};
+    pthread_mutex_lock(&me->all->lock);
+    for (int r = 0; r < comm->size && !me->status; r++) {
+        struct zero_collective_header notice = {.sequence = me->all->rank[r].gave_up,
+                                                .kind = ZERO_COLLECTIVE_FAILED};
+        if (notice.sequence != UINT64_MAX)
+            me->status = comm_header_compare(comm, &none, r, &notice);
+    }
+    pthread_mutex_unlock(&me->all->lock);
+    return me->status;
+}
+
 /* ---------------------------------------------------------- abort, destroy */
 
 /* Whether somebody reads the memory of one of this rank's collectives. */
@@ -339,6 +354,7 @@ static const struct zero_comm_ops threads_ops = {
     .missing = threads_missing,
     .abort = threads_abort,
     .destroy = threads_destroy,
+    .listen = threads_listen,
 };
 
 /* ------------------------------------------------------------------ create */
