@@ -648,9 +648,9 @@ struct zero_comm_ops {
     /* Local and bounded in time, also with collectives under way. */
     void (*destroy)(struct zero_comm *comm);
     /* Optional, for what carries units by other means and the rest over this one: whether a
-     * rank is known to have given up, with nothing under way too. ZERO_OK, or what test would
-     * return of a collective that needs it. Never blocks. */
-    int (*listen)(struct zero_comm *comm);
+     * rank is known to have given up before a message, with nothing under way too. ZERO_OK, or
+     * what test would return of that message, with comm->error set. Never blocks. */
+    int (*listen)(struct zero_comm *comm, uint64_t sequence);
 };
 
 struct zero_comm {

@@ -39,6 +39,7 @@
 
 #define AHEAD            32 /* groups that the GPU has not reached: twice that at most */
 #define FINALIZE_SECONDS 5.0
+#define GRACE_SECONDS    1.0 /* for what a rank that gave up has left on its way */
 
 enum set_state {
     SET_FREE,
@@ -69,7 +70,8 @@ struct nccl {
     bool enters;     /* a group is on its way into the stream: nothing else may enter */
     cudaStream_t stream;
     cudaEvent_t before, arrived, summed[2], near;
-    int ahead; /* groups that entered since near was recorded */
+    int ahead;    /* groups that entered since near was recorded */
+    double heard; /* when that a rank gave up behind what is under way; 0: not */
     struct set sets[ZERO_COLLECTIVES];
     struct set *busy[ZERO_COLLECTIVES]; /* in the order of their starts */
     int busy_count;
@@ -262,17 +264,35 @@ static void control_moves(struct nccl *n, struct set *s)
         n->status = comm_header_compare(&n->comm, s->c, r, &s->headers[r]);
 }
 
-/* Asks the control channel for ranks that gave up, while only NCCL waits for them. */
-static void listen_for_failures(struct nccl *n)
+static double seconds_now(void)
 {
-    int status = n->control->ops->listen ? n->control->ops->listen(n->control) : ZERO_OK;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Asks the control channel for ranks that gave up, while only NCCL waits for them. One that
+ * did so behind message oldest has done its part of that; but what it left of it in NCCL's
+ * hands may have gone with it. */
+static void listen_for_failures(struct nccl *n, uint64_t oldest)
+{
+    int (*listen)(struct zero_comm *, uint64_t) = n->control->ops->listen;
+    int status = listen ? listen(n->control, oldest) : ZERO_OK;
+    if (listen && !status) {
+        status = listen(n->control, UINT64_MAX);
+        if (status && n->heard == 0)
+            n->heard = seconds_now();
+        if (status && seconds_now() < n->heard + GRACE_SECONDS)
+            return;
+    }
     if (status)
         control_failed(n, status);
 }
 
 static void progress(struct nccl *n)
 {
-    bool waits = false, turn = true;
+    uint64_t oldest = 0; /* that waits for NCCL */
+    bool turn = true;
     if (!n->enters && settled(n))
         n->found = true;
     for (int i = 0; i < n->busy_count && !n->status; i++)
@@ -285,10 +305,11 @@ static void progress(struct nccl *n)
         turn &= !is_unit(s->c) || s->state >= SET_MOVES;
         if ((s->state == SET_MOVES && passed(n, s->finished)) || (s->state == SET_HELD && n->found))
             s->state = SET_DONE;
-        waits |= s->state > SET_CONTROL && s->state < SET_DONE;
+        if (!oldest && s->state > SET_CONTROL && s->state < SET_DONE)
+            oldest = s->over.header.sequence;
     }
-    if (waits && !n->status)
-        listen_for_failures(n);
+    if (oldest && !n->status)
+        listen_for_failures(n, oldest);
 }
 
 /* ------------------------------------------------------------- start, test */
@@ -403,13 +424,17 @@ static void nccl_abort(struct zero_comm *comm, uint64_t sequence)
 {
     struct nccl *n = (struct nccl *)comm;
     int kept = 0;
+    bool moves = false;
     if (n->gave_up)
         return;
     n->gave_up = true;
     sequence = first_unfinished(n, sequence);
     n->control->ops->abort(n->control, sequence);
     control_failed(n, ZERO_ERR_COMM);
-    end_nccl(n);
+    for (int i = 0; i < n->busy_count; i++)
+        moves |= n->busy[i]->state == SET_ENTERS || n->busy[i]->state == SET_MOVES;
+    if (moves) /* else others may still come to the end of what they have of this rank */
+        end_nccl(n);
     for (int i = 0; i < n->busy_count; i++) {
         struct set *s = n->busy[i];
         if (s->state == SET_DONE)
@@ -423,15 +448,13 @@ static void nccl_abort(struct zero_comm *comm, uint64_t sequence)
 /* Waits until no rank needs anything of this one any more. */
 static bool finalized(const struct nccl *n)
 {
-    struct timespec now, nap = {.tv_nsec = 100000};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    double until = (double)now.tv_sec + FINALIZE_SECONDS;
+    const struct timespec nap = {.tv_nsec = 100000};
+    double until = seconds_now() + FINALIZE_SECONDS;
     ncclResult_t state = ncclCommFinalize(n->nccl);
-    while (state == ncclInProgress && (double)now.tv_sec < until) {
+    while (state == ncclInProgress && seconds_now() < until) {
         if (ncclCommGetAsyncError(n->nccl, &state) != ncclSuccess)
             return false;
         nanosleep(&nap, NULL);
-        clock_gettime(CLOCK_MONOTONIC, &now);
     }
     return state == ncclSuccess;
 }

@@ -593,6 +593,36 @@ static void run_abort_under_way(struct comm_world *w)
     op_free(&behind);
 }
 
+/* Nothing is under way: who asks hears it all the same, and only of what it concerns. */
+static void run_listen(struct comm_world *w)
+{
+    int (*listen)(struct zero_comm *, uint64_t) = w->comm->ops->listen;
+    int odd = w->comm->size - 1, status = ZERO_OK;
+    time_t until = seconds() + PATIENCE;
+    struct op op;
+    op_make(&op, w, 1, ZERO_COLLECTIVE_SUM, 1024, PIECE, 0);
+    op_run(&op);
+    if (listen && listen(w->comm, UINT64_MAX))
+        wrong(w, "somebody has given up: %s", w->comm->error);
+    w->barrier(w->barrier_arg);
+    if (w->comm->rank == odd)
+        w->comm->ops->abort(w->comm, 7);
+    for (int i = 0; listen && w->comm->rank != odd && !status && seconds() < until; i++) {
+        status = listen(w->comm, 7);
+        nap(i);
+    }
+    if (listen && w->comm->rank != odd) {
+        if (status != ZERO_ERR_COMM)
+            wrong(w, "%s after rank %d gave up", zero_status_name(status), odd);
+        expect_text(w, " gave up before message 7");
+        if (listen(w->comm, 6))
+            wrong(w, "message 6 is lost: %s", w->comm->error);
+    }
+    w->barrier(w->barrier_arg);
+    w->comm->ops->abort(w->comm, 8);
+    op_free(&op);
+}
+
 static void run_missing(struct comm_world *w)
 {
     int late = w->comm->size - 1;
@@ -652,6 +682,7 @@ const struct comm_scenario comm_scenarios[] = {
     {"ranks differ in sequence", 2, run_mismatch_sequence},
     {"a rank gives up", 2, run_abort},
     {"a rank gives up with collectives under way", 2, run_abort_under_way},
+    {"a rank that gave up is heard of", 2, run_listen},
     {"a rank is missing", 2, run_missing},
     {"destroy with collectives under way", 1, run_destroy},
 };

@@ -101,12 +101,12 @@ static void fault_abort(struct zero_comm *comm, uint64_t sequence)
     c->inner->ops->abort(c->inner, sequence);
 }
 
-static int fault_listen(struct zero_comm *comm)
+static int fault_listen(struct zero_comm *comm, uint64_t sequence)
 {
     struct fault_comm *c = (struct fault_comm *)comm;
     if (c->stopped)
         fault_tick();
-    return c->stopped ? ZERO_OK : answer(c, c->inner->ops->listen(c->inner));
+    return c->stopped ? ZERO_OK : answer(c, c->inner->ops->listen(c->inner, sequence));
 }
 
 static void fault_destroy(struct zero_comm *comm)
