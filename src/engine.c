@@ -85,7 +85,8 @@ struct hello {
     uint64_t model, settings;
     uint64_t host;
     uint64_t cpus[16];            /* affinity mask */
-    struct preflight_facts facts; /* at the first door */
+    struct preflight_facts facts; /* these two at the first door */
+    struct reach reach;
 };
 
 /* Of one file at a time; a block lies in one of them. */
@@ -94,7 +95,7 @@ static int64_t stripe_bytes(const struct zero *z)
     return z->probe.block > RING_BLOCK ? z->probe.block : RING_BLOCK;
 }
 
-static void introduce(const struct zero *z, struct hello *me)
+static void introduce(struct zero *z, struct hello *me)
 {
     char name[256] = "";
     cpu_set_t set;
@@ -108,6 +109,7 @@ static void introduce(const struct zero *z, struct hello *me)
         const struct preflight_need need = {
             z->plan.host.total, z->plan.apart ? 0 : z->plan.device.total, z->plan.file.total};
         preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
+        reach_introduce(z, &me->reach);
     }
     gethostname(name, sizeof(name) - 1);
     for (const char *c = name; *c; c++)
@@ -136,7 +138,7 @@ static int share_of_cpus(const struct hello *all, int size, int rank)
     return threads > 1 ? threads : 1;
 }
 
-static void judge(struct zero *z, const struct hello *all)
+static void judge(struct zero *z, struct hello *all)
 {
     const struct hello *me = &all[z->rank];
     for (int r = 0; r < z->size && !z->error.status; r++)
@@ -156,6 +158,10 @@ static void judge(struct zero *z, const struct hello *all)
                       ".verify_spill, .chunk and slots equal on all ranks.",
                       r, z->rank);
     }
+    if (!z->error.status && me->reach.asked)
+        z->linked = reach_choose(z, &all->reach, sizeof(*all));
+    for (int r = 0; r < z->size && z->linked; r++)
+        preflight_shrink(&all[r].facts, all[r].reach.staging);
     const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
     char warning[PREFLIGHT_TEXT];
     if (!z->error.status)
@@ -488,10 +494,9 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     }
     if (!z->set.deadline_seconds)
         z->set.deadline_seconds = DEADLINE_SECONDS;
-    engine_reach(z, config);
     if (engine_agree(z, "zero_create"))
         return z->error.status;
-    if (!make_tables(z))
+    if (!reach_connect(z) && !make_tables(z))
         make_places(z);
     if (engine_agree(z, "allocation"))
         return z->error.status;

@@ -125,6 +125,8 @@ struct zero {
     struct zero_comm *comm;
     struct zero_comm *control; /* that comm is made over, or NULL */
     bool owns_comm;            /* the one that is not made over another */
+    struct device_link link;   /* to GPUs of other ranks */
+    bool linked;               /* what ranks have chosen: it is used */
     struct operation operations[ZERO_COLLECTIVES];
     struct patience with_ranks, with_disk;
     uint64_t oldest;    /* collective's command that ranks are waited for in; 0: it is done */
@@ -202,9 +204,18 @@ int engine_agree(struct zero *z, const char *what);
 /* What is where, by now. */
 int engine_plan(struct zero *z);
 
-/* src/reach.c: COLLECTIVE. Ranks that compute on GPUs choose how units go from one to the
- * other; then comm is what they chose, and the plan fits it. */
-int engine_reach(struct zero *z, const struct zero_config *config);
+/* src/reach.c: how units go from rank to rank where ranks compute on GPUs. What a rank tells
+ * the others at the first door, with the host memory that they pass through or save. */
+struct reach {
+    int64_t asked, answers, version, staging;
+    char gpu[16];
+};
+void reach_introduce(struct zero *z, struct reach *me);
+/* Whether they go from GPU to GPU: the first of size ranks, each stride bytes after the one
+ * before. Alike on all ranks; the log hears of it. */
+bool reach_choose(const struct zero *z, const struct reach *first, size_t stride);
+/* COLLECTIVE. Then comm is one that does, and the plan fits it. */
+int reach_connect(struct zero *z);
 
 /* The start of every public call: forgets the last call's error; a failed
  * engine's stays. */

@@ -3,123 +3,134 @@
  * How ranks that compute on GPUs reach each other, chosen at creation, when each has told
  * which GPU it has: units go from GPU to GPU where every rank has one of its own and all
  * plugins can do it (src/comm/nccl.h), over the engine's communicator then as a control
- * channel; else they go through host memory (src/collective.c). It chooses alike on all
- * ranks, and tells the log once.
+ * channel; else they go through host memory (src/collective.c), which the plan counts
+ * until then.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/engine.h"
 
-/* What each rank tells the others. */
-struct reached {
-    int64_t status; /* with the id: rank 0's */
-    char text[496];
-    int64_t answers, version; /* this rank has a GPU; of what carries units */
-    char gpu[16];
-    char id[DEVICE_LINK_ID];
-};
-
-/* Two ranks that differ in their versions, or have one GPU. false: none do. */
-static bool find_two(const struct zero *z, const struct reached *all, bool gpus, int two[2])
+void reach_introduce(struct zero *z, struct reach *me)
 {
-    for (int a = 0; a < z->size; a++)
-        for (int b = 0; b < a; b++)
-            if (gpus ? !memcmp(all[a].gpu, all[b].gpu, sizeof(all[a].gpu))
-                     : all[a].version != all[b].version) {
-                two[0] = b, two[1] = a;
+    struct error unheard = {0};
+    struct settings direct = z->set;
+    struct plan plan;
+    int (*describe)(struct device_link *, struct error *) =
+        z->seams && z->seams->link ? z->seams->link : device_plugin_link;
+    if (!z->plan.staged)
+        return;
+    me->asked = 1;
+    me->answers = !describe(&z->link, &unheard);
+    if (!me->answers)
+        return;
+    me->version = z->link.version;
+    memcpy(me->gpu, z->link.gpu, sizeof(me->gpu));
+    direct.staged = false;
+    if (!plan_make(&plan, &z->layout, &direct, &unheard))
+        me->staging = z->plan.host.total - plan.host.total;
+}
+
+static const struct reach *of_rank(const struct reach *first, size_t stride, int r)
+{
+    return (const void *)((const char *)first + (size_t)r * stride);
+}
+
+/* Two ranks that have one GPU, or differ in their versions. false: none do. */
+static bool find_two(const struct zero *z, const struct reach *first, size_t stride, bool gpus,
+                     int two[2])
+{
+    for (int i = 0; i < z->size; i++)
+        for (int j = 0; j < i; j++) {
+            const struct reach *a = of_rank(first, stride, i), *b = of_rank(first, stride, j);
+            if (gpus ? !memcmp(a->gpu, b->gpu, sizeof(a->gpu)) : a->version != b->version) {
+                two[0] = j, two[1] = i;
                 return true;
             }
+        }
     return false;
 }
 
-static bool choose(const struct zero *z, const struct reached *all)
+/* Why units do not go from GPU to GPU, or NULL; level: whether it could be otherwise. */
+static const char *against(const struct zero *z, const struct reach *first, size_t stride,
+                           enum zero_log_level *level, char text[200])
 {
-    int two[2], version = (int)all[0].version, minor = version % 10000 / 100;
+    int two[2];
+    *level = ZERO_LOG_WARNING;
     for (int r = 0; r < z->size; r++)
-        if (!all[r].answers) { /* if it is not there, the making of its device says why */
-            engine_log(z, ZERO_LOG_WARNING,
-                       "Units go from rank to rank through host memory: rank %d's GPU has not "
-                       "answered.",
-                       r);
-            return false;
+        if (!of_rank(first, stride, r)->answers) { /* if it is not there its device says why */
+            snprintf(text, 200, "rank %d's GPU has not answered", r);
+            return text;
         }
-    if (find_two(z, all, true, two)) {
-        engine_log(z, ZERO_LOG_INFO,
-                   "Units go from rank to rank through host memory: ranks %d and %d share a GPU.",
-                   two[0], two[1]);
-        return false;
+    if (find_two(z, first, stride, true, two)) {
+        *level = ZERO_LOG_INFO;
+        snprintf(text, 200, "ranks %d and %d share a GPU", two[0], two[1]);
+        return text;
     }
-    if (find_two(z, all, false, two)) {
-        engine_log(z, ZERO_LOG_WARNING,
-                   "Units go from rank to rank through host memory: rank %d has NCCL %lld, rank "
-                   "%d has %lld (0: none). Use one build on all nodes.",
-                   two[0], (long long)all[two[0]].version, two[1], (long long)all[two[1]].version);
-        return false;
+    if (find_two(z, first, stride, false, two)) {
+        snprintf(text, 200, "ranks %d and %d have different versions of NCCL, or one has none",
+                 two[0], two[1]);
+        return text;
     }
-    if (version == 0) {
-        engine_log(z, ZERO_LOG_WARNING,
-                   "Units go from rank to rank through host memory: the CUDA plugin was built "
-                   "without NCCL. Build it where NCCL is (libnccl-dev).");
-        return false;
-    }
-    engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d.", version / 10000,
-               minor, version % 100);
-    return true;
+    return first->version ? NULL : "the CUDA plugin was built without NCCL (libnccl-dev brings it)";
 }
+
+bool reach_choose(const struct zero *z, const struct reach *first, size_t stride)
+{
+    char text[200];
+    enum zero_log_level level;
+    const char *why = against(z, first, stride, &level, text);
+    int version = (int)first->version;
+    if (why)
+        engine_log(z, level, "Units go from rank to rank through host memory: %s.", why);
+    else
+        engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d.", version / 10000,
+                   version % 10000 / 100, version % 100);
+    return !why;
+}
+
+/* What rank 0 tells the others. */
+struct told {
+    int64_t status;
+    char text[496];
+    char id[DEVICE_LINK_ID];
+};
 
 /* All ranks learn of the id; each makes its communicator. A rank where that fails tells the
  * others through the control channel, for they wait for it. */
-static void connect(struct zero *z, const struct device_link *link, struct reached *all)
+static int connect(struct zero *z, struct told *all)
 {
-    struct reached *me = &all[z->rank];
     struct error failure = {0};
-    if (z->rank == 0 && link->id(me->id, &failure)) {
-        me->status = failure.status;
-        memcpy(me->text, failure.text, sizeof(me->text) - 1);
+    struct zero_comm *comm;
+    if (z->rank == 0 && z->link.id(all->id, &failure)) {
+        all->status = failure.status;
+        memcpy(all->text, failure.text, sizeof(all->text) - 1);
     }
     if (engine_exchange(z, "NCCL's id", all, sizeof(*all)))
-        return;
-    if (all[0].status) {
-        error_set(&z->error, (int)all[0].status, "Rank 0: %s", all[0].text);
-        return;
-    }
-    struct zero_comm *comm;
-    if (link->comm(&comm, z->comm, all[0].id, &failure)) {
-        error_set(&z->error, failure.status, "%s", failure.text);
+        return z->error.status;
+    if (all->status)
+        return error_set(&z->error, (int)all->status, "Rank 0: %s", all->text);
+    if (z->link.comm(&comm, z->comm, all->id, &failure)) {
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-        return;
+        return error_set(&z->error, failure.status, "%s", failure.text);
     }
     z->control = z->comm;
     z->comm = comm;
     z->set.staged = false;
-    if (!z->error.status)
-        engine_plan(z);
+    return engine_plan(z);
 }
 
-int engine_reach(struct zero *z, const struct zero_config *config)
+int reach_connect(struct zero *z)
 {
-    bool apart = config && config->size == sizeof(*config) && config->device == ZERO_CUDA;
-    if (!apart || z->size == 1 || z->comm->device_memory)
+    if (!z->linked)
         return ZERO_OK;
-    struct reached *all = calloc((size_t)z->size, sizeof(*all));
+    struct told *all = calloc((size_t)z->size, sizeof(*all));
     if (!all) {
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, ZERO_ERR_MEMORY,
                          "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
     }
-    struct reached *me = &all[z->rank];
-    struct device_link link = {0};
-    struct error unheard = {0};
-    int (*describe)(struct device_link *, struct error *) =
-        z->seams && z->seams->link ? z->seams->link : device_plugin_link;
-    if (!describe(&link, &unheard)) {
-        me->answers = 1;
-        me->version = link.version;
-        memcpy(me->gpu, link.gpu, sizeof(me->gpu));
-    }
-    if (!engine_exchange(z, "GPUs of all ranks", all, sizeof(*all)) && choose(z, all))
-        connect(z, &link, all);
+    connect(z, all);
     free(all);
     return z->error.status;
 }
