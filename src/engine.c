@@ -271,7 +271,8 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->size = 1;
     comm_default_deadline(config->deadline_seconds > 0 ? config->deadline_seconds
                                                        : DEADLINE_SECONDS);
-    if (config->comm ? take_comm(z, config->comm) : comm_default_create(&z->comm, &z->error))
+    if (config->comm ? take_comm(z, config->comm)
+                     : comm_default_create(config->device, &z->comm, &z->error))
         return z->error.status;
     z->owns_comm = !config->comm;
     z->rank = z->comm->rank;
@@ -461,11 +462,12 @@ static int no_engine(const struct zero_config *config)
 {
     bool good = config && config->size == sizeof(*config);
     struct zero_comm *comm = good ? config->comm : NULL;
+    enum zero_device device = good ? config->device : ZERO_CPU;
     struct error unheard = {0};
     if (comm) {
         if (has_all_calls(comm) && !comm->taken)
             comm->ops->abort(comm, comm->sequence + 1);
-    } else if (!comm_default_create(&comm, &unheard)) {
+    } else if (!comm_default_create(device, &comm, &unheard)) {
         comm->ops->abort(comm, comm->sequence + 1);
         comm->ops->destroy(comm);
     }

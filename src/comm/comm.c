@@ -2,7 +2,10 @@
 /* The choice of a backend when the program brings none. Sends nothing. */
 #include "src/comm/comm.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "src/comm/job.h"
 
 /* What the launchers leave in the environment of each rank, with the number of
  * ranks where they tell it: Open MPI, PMIx under Slurm, MPICH and its kin, MVAPICH. */
@@ -26,6 +29,18 @@ static const struct launcher *launcher_find(void)
 
 #ifdef HAVE_MPI
 
+/* Ranks that MPI's launcher did not start. */
+static int not_launched(enum zero_device device, const struct job *job, struct error *error)
+{
+    return error_set(error, ZERO_ERR_UNSUPPORTED,
+                     "This job has %d ranks (%s is set), and ranks that compute on %s reach each "
+                     "other by MPI, which did not start them. Start them with %s -n %d, or unset "
+                     "%s for one rank.",
+                     job->size, job->mark, device == ZERO_CUDA ? "GPUs" : "the CPU",
+                     job->launcher == JOB_SLURM ? "srun --mpi=pmix" : "mpirun", job->size,
+                     job->mark);
+}
+
 /* A launcher of another kind than this MPI starts ranks that are each alone. */
 static int check_size(struct zero_comm **comm, const struct launcher *launcher, struct error *error)
 {
@@ -42,12 +57,16 @@ static int check_size(struct zero_comm **comm, const struct launcher *launcher, 
                      told, launcher->size, launcher->mark);
 }
 
-int comm_default_create(struct zero_comm **comm, struct error *error)
+int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)
 {
     const struct launcher *launcher = launcher_find(); /* before MPI, which leaves marks too */
+    struct job job;
     *comm = NULL;
-    if (!launcher && !comm_mpi_started())
-        return comm_self_create(comm, error);
+    if (!launcher && !comm_mpi_started()) {
+        if (job_find(&job, error))
+            return error->status;
+        return job.size > 1 ? not_launched(device, &job, error) : comm_self_create(comm, error);
+    }
     if (comm_mpi_default(comm, error))
         return error->status;
     return launcher ? check_size(comm, launcher, error) : ZERO_OK;
@@ -60,18 +79,31 @@ void comm_default_deadline(int seconds)
 
 #else
 
-int comm_default_create(struct zero_comm **comm, struct error *error)
+/* A launched rank that cannot tell how many there are is not taken to be alone. */
+static int no_mpi(const char *size, const char *mark, struct error *error)
 {
-    *comm = NULL;
+    return error_set(error, ZERO_ERR_UNSUPPORTED,
+                     "This job has %s ranks (%s is set) and this build has no MPI. Build with "
+                     "Open MPI installed (libopenmpi-dev), or start one process.",
+                     size ? size : "several", mark);
+}
+
+int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)
+{
     const struct launcher *launcher = launcher_find();
-    const char *size = launcher ? getenv(launcher->size) : "1";
-    /* A launched rank that cannot tell how many there are is not taken to be alone. */
-    if (!size || atoi(size) != 1)
-        return error_set(error, ZERO_ERR_UNSUPPORTED,
-                         "This job has %s ranks (%s is set) and this build has no MPI. Build with "
-                         "Open MPI installed (libopenmpi-dev), or start one process.",
-                         size ? size : "several", launcher->mark);
-    return comm_self_create(comm, error);
+    const char *size = launcher ? getenv(launcher->size) : NULL;
+    struct job job;
+    char told[16];
+    (void)device;
+    *comm = NULL;
+    if (launcher && (!size || atoi(size) != 1))
+        return no_mpi(size, launcher->mark, error);
+    if (launcher)
+        return comm_self_create(comm, error);
+    if (job_find(&job, error))
+        return error->status;
+    snprintf(told, sizeof(told), "%d", job.size);
+    return job.size > 1 ? no_mpi(told, job.mark, error) : comm_self_create(comm, error);
 }
 
 void comm_default_deadline(int seconds)
