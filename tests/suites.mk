@@ -10,8 +10,8 @@ PTX := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD)")
 PTX_SELF := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 short = $(patsubst %/$(1),"ZERO_TEST_SHORT=1 %/$(1)",$(2))
-sampled = $(call short,soak_test,$(call short,cuda_test,$(call short,nccl_test, \
-	$(call suites,$(1)))))
+sampled = $(call short,bootstrap_test,$(call short,soak_test,$(call short,cuda_test, \
+	$(call short,nccl_test,$(call suites,$(1))))))
 mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
 MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh

@@ -333,6 +333,13 @@ static void op_run(struct op *op)
 static const int all_kinds[] = {ZERO_COLLECTIVE_GATHER, ZERO_COLLECTIVE_REDUCE, ZERO_COLLECTIVE_SUM,
                                 ZERO_COLLECTIVE_BROADCAST};
 
+/* One of all_kinds that the backend has. */
+static int kind_at(const struct comm_world *w, uint64_t i)
+{
+    int kind = all_kinds[i];
+    return kind == ZERO_COLLECTIVE_REDUCE && w->no_reduce ? ZERO_COLLECTIVE_BROADCAST : kind;
+}
+
 static void run_sizes(struct comm_world *w)
 {
     static const int64_t sizes[] = {
@@ -341,12 +348,13 @@ static void run_sizes(struct comm_world *w)
     for (size_t k = 0; k < sizeof(all_kinds) / sizeof(all_kinds[0]); k++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
             for (uint64_t choice = 0; choice < (uint64_t)w->comm->size + 1; choice++) {
-                bool sum = all_kinds[k] == ZERO_COLLECTIVE_SUM;
+                int kind = kind_at(w, k);
+                bool sum = kind == ZERO_COLLECTIVE_SUM;
                 if ((sum && (sizes[i] % 8 || sizes[i] > ZERO_SUM_BYTES_MAX)) || choice > 3)
                     continue;
                 struct op op;
                 int64_t piece = choice == 2 ? 32 << 10 : PIECE;
-                op_make(&op, w, ++sequence, all_kinds[k], sizes[i], piece, choice);
+                op_make(&op, w, ++sequence, kind, sizes[i], piece, choice);
                 op_run(&op);
                 op_free(&op);
             }
@@ -391,7 +399,7 @@ static void run_several(struct comm_world *w)
             if (!ops[i].block)
                 place = &ops[i];
         if (place && draw(&dice, 3)) {
-            int kind = all_kinds[draw(&shared, 4)];
+            int kind = kind_at(w, draw(&shared, 4));
             int64_t bytes = (int64_t)draw(&shared, 3000);
             if (kind == ZERO_COLLECTIVE_SUM)
                 bytes = bytes / 8 * 8;
@@ -412,10 +420,27 @@ static void run_several(struct comm_world *w)
         op_free(&ops[i]);
 }
 
+/* What a backend does not have costs nothing: the next collective runs. */
+static void run_refused(struct comm_world *w)
+{
+    struct op op;
+    op_make(&op, w, 1, ZERO_COLLECTIVE_REDUCE, 1024, PIECE, 0);
+    if (op_start(&op) != ZERO_ERR_UNSUPPORTED)
+        wrong(w, "a reduce is not refused: %s", w->comm->error);
+    op_free(&op);
+    op_make(&op, w, 1, ZERO_COLLECTIVE_SUM, 1024, PIECE, 0);
+    op_run(&op);
+    op_free(&op);
+}
+
 /* REDUCEs that share their scratch, under way together. */
 static void run_scratch(struct comm_world *w)
 {
     struct op ops[ZERO_COLLECTIVES];
+    if (w->no_reduce) {
+        run_refused(w);
+        return;
+    }
     for (int i = 0; i < ZERO_COLLECTIVES; i++) {
         op_make(&ops[i], w, (uint64_t)i + 1, ZERO_COLLECTIVE_REDUCE, 20 * PIECE + 256, PIECE, 0);
         ops[i].c.scratch = ops[0].c.scratch;
@@ -480,7 +505,7 @@ static void mismatch(struct comm_world *w, void (*alter)(struct zero_collective 
 
 static void alter_kind(struct zero_collective *c)
 {
-    c->header.kind = ZERO_COLLECTIVE_REDUCE;
+    c->header.kind = ZERO_COLLECTIVE_BROADCAST;
 }
 
 static void alter_unit(struct zero_collective *c)
@@ -510,7 +535,7 @@ static void alter_sequence(struct zero_collective *c)
 
 static void run_mismatch_kind(struct comm_world *w)
 {
-    mismatch(w, alter_kind, "reduce of unit 3", "gather of unit 3");
+    mismatch(w, alter_kind, "broadcast of unit 3", "gather of unit 3");
 }
 
 static void run_mismatch_unit(struct comm_world *w)
@@ -555,7 +580,7 @@ static void run_abort(struct comm_world *w)
     int odd = w->comm->size - 1;
     struct op ops[3];
     for (int i = 0; i < 3; i++)
-        op_make(&ops[i], w, (uint64_t)i + 1, all_kinds[i], 1024, PIECE, 0);
+        op_make(&ops[i], w, (uint64_t)i + 1, kind_at(w, (uint64_t)i), 1024, PIECE, 0);
     op_run(&ops[0]);
     op_run(&ops[1]);
     if (w->comm->rank == odd) {
@@ -576,7 +601,8 @@ static void run_abort_under_way(struct comm_world *w)
 {
     int odd = w->comm->size - 1;
     struct op op, behind;
-    op_make(&op, w, 1, ZERO_COLLECTIVE_REDUCE, 300 << 10, 64 << 10, 0);
+    int kind = w->no_reduce ? ZERO_COLLECTIVE_GATHER : ZERO_COLLECTIVE_REDUCE;
+    op_make(&op, w, 1, kind, 300 << 10, 64 << 10, 0);
     op_make(&behind, w, 2, ZERO_COLLECTIVE_SUM, 1024, PIECE, 0);
     if (w->comm->rank == odd) {
         if (op_start(&op) || op_start(&behind))
@@ -657,7 +683,7 @@ static void run_destroy(struct comm_world *w)
     bool late = w->comm->size > 1 && w->comm->rank == w->comm->size - 1;
     struct op ops[ZERO_COLLECTIVES];
     for (int i = 0; i < ZERO_COLLECTIVES; i++) {
-        op_make(&ops[i], w, (uint64_t)i + 1, all_kinds[i], 1024, PIECE, 0);
+        op_make(&ops[i], w, (uint64_t)i + 1, kind_at(w, (uint64_t)i), 1024, PIECE, 0);
         if (!late && op_start(&ops[i]))
             wrong(w, "start: %s", w->comm->error);
     }

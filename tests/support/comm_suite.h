@@ -27,6 +27,7 @@ struct comm_world {
     int operations;                  /* of the random scenario */
     const struct comm_memory *units; /* NULL: units are in host memory as everything is */
     void *stream;                    /* of this rank, for units' sums */
+    bool no_reduce;                  /* the backend refuses it */
     char text[512]; /* the first thing that was wrong on this rank; "" when all was well */
 };
 
