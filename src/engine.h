@@ -212,8 +212,8 @@ struct reach {
 };
 void reach_introduce(struct zero *z, struct reach *me);
 /* Whether they go from GPU to GPU: the first of size ranks, each stride bytes after the one
- * before. Alike on all ranks; the log hears of it. */
-bool reach_choose(const struct zero *z, const struct reach *first, size_t stride);
+ * before. Alike on all ranks; the log hears of it. An error where they cannot go at all. */
+bool reach_choose(struct zero *z, const struct reach *first, size_t stride);
 /* COLLECTIVE. Then comm is one that does, and the plan fits it. */
 int reach_connect(struct zero *z);
 

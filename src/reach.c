@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/comm/comm.h"
 #include "src/engine.h"
 
 void reach_introduce(struct zero *z, struct reach *me)
@@ -51,17 +52,25 @@ static bool find_two(const struct zero *z, const struct reach *first, size_t str
     return false;
 }
 
+/* The first rank that cannot say which GPU it has, or -1. */
+static int silent(const struct zero *z, const struct reach *first, size_t stride)
+{
+    for (int r = 0; r < z->size; r++)
+        if (!of_rank(first, stride, r)->answers)
+            return r;
+    return -1;
+}
+
 /* Why units do not go from GPU to GPU, or NULL; level: whether it could be otherwise. */
 static const char *against(const struct zero *z, const struct reach *first, size_t stride,
                            enum zero_log_level *level, char text[200])
 {
-    int two[2];
+    int two[2], rank = silent(z, first, stride);
     *level = ZERO_LOG_WARNING;
-    for (int r = 0; r < z->size; r++)
-        if (!of_rank(first, stride, r)->answers) { /* if it is not there its device says why */
-            snprintf(text, 200, "rank %d's GPU has not answered", r);
-            return text;
-        }
+    if (rank >= 0) {
+        snprintf(text, 200, "rank %d's GPU has not answered", rank);
+        return text;
+    }
     if (find_two(z, first, stride, true, two)) {
         *level = ZERO_LOG_INFO;
         snprintf(text, 200, "ranks %d and %d share a GPU", two[0], two[1]);
@@ -75,13 +84,19 @@ static const char *against(const struct zero *z, const struct reach *first, size
     return first->version ? NULL : "the CUDA plugin was built without NCCL (libnccl-dev brings it)";
 }
 
-bool reach_choose(const struct zero *z, const struct reach *first, size_t stride)
+bool reach_choose(struct zero *z, const struct reach *first, size_t stride)
 {
     char text[200];
     enum zero_log_level level;
     const char *why = against(z, first, stride, &level, text);
     int version = (int)first->version;
-    if (why)
+    /* A GPU that is not there says why itself, when it is asked for memory. */
+    if (why && silent(z, first, stride) < 0 && comm_tcp_is(z->comm))
+        error_set(&z->error, ZERO_ERR_UNSUPPORTED,
+                  "Units cannot go from rank to rank by NCCL: %s. Start the ranks with mpirun -n "
+                  "%d (srun: --mpi=pmix), then they go through host memory.",
+                  why, z->size);
+    else if (why)
         engine_log(z, level, "Units go from rank to rank through host memory: %s.", why);
     else
         engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d.", version / 10000,

@@ -226,14 +226,14 @@ START_TEST(several_ranks_are_told_how_to_start)
                    "This job has 4 ranks (SLURM_STEP_NUM_TASKS is set), and ranks that compute on "
                    "the CPU reach each other by MPI, which did not start them. Start them with "
                    "srun --mpi=pmix -n 4, or unset SLURM_STEP_NUM_TASKS for one rank.");
-    expect_refused(TORCHRUN, ZERO_CUDA,
-                   "This job has 4 ranks (WORLD_SIZE is set), and ranks that compute on GPUs reach "
-                   "each other by MPI, which did not start them. Start them with mpirun -n 4, or "
-                   "unset WORLD_SIZE for one rank.");
+    expect_refused(TORCHRUN, ZERO_CPU,
+                   "This job has 4 ranks (WORLD_SIZE is set), and ranks that compute on the CPU "
+                   "reach each other by MPI, which did not start them. Start them with mpirun -n "
+                   "4, or unset WORLD_SIZE for one rank.");
 #else
     expect_refused(SRUN, ZERO_CPU,
                    "This job has 4 ranks (SLURM_STEP_NUM_TASKS is set) and this build has no MPI.");
-    expect_refused(TORCHRUN, ZERO_CUDA,
+    expect_refused(TORCHRUN, ZERO_CPU,
                    "This job has 4 ranks (WORLD_SIZE is set) and this build has no MPI.");
 #endif
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * NCCL as a communicator, on fake GPUs (tests/support/fake_nccl.h): the contract suite with
- * ranks that are threads as control channel; what fails in its making, in its work
+ * ranks that are threads as control channel, and with TCP between them; what fails in its making, in its work
  * and at its end; ranks that are lost without a word. That engines over it end in the
  * CPU's bits is in tests/cuda_test.c.
  */
@@ -14,11 +14,13 @@
 
 #include "src/comm/nccl.h"
 #include "src/comm/nccl_api.h"
+#include "src/comm/tcp.h"
 #include "tests/support/comm_suite.h"
 #include "tests/support/comm_threads.h"
 #include "tests/support/fake_cuda_parts.h"
 #include "tests/support/fake_nccl.h"
 #include "tests/support/suite.h"
+#include "tests/support/tcp_ranks.h"
 
 #define RANKS_MAX FAKE_CUDA_GPUS_MAX
 #define PATIENCE  40.0 /* seconds until a test is taken to hang */
@@ -80,6 +82,7 @@ struct trial {
     const struct comm_scenario *scenario;
     void (*body)(struct trial *run, struct zero_comm *comm, void *stream, int rank);
     uint64_t seed;
+    bool tcp;  /* between them, as control channel */
     bool hear; /* whether ranks but the first are patient */
     struct comm_world world[RANKS_MAX];
     int status[RANKS_MAX], missing[RANKS_MAX];
@@ -102,8 +105,11 @@ static void *worker_main(void *arg)
     const struct worker *w = arg;
     struct trial *run = w->run;
     struct zero_comm *control = comm_threads_rank(run->control, w->rank), *comm;
+    const struct job job = tcp_job(w->rank, run->ranks);
     struct error error = {0};
     cudaStream_t stream;
+    if (run->tcp)
+        ck_assert_msg(!comm_tcp_create(&job, TCP_PATIENCE, &control, &error), "%s", error.text);
     must(cudaSetDevice(w->rank));
     must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     if (comm_nccl_create(&comm, control, run->id, &error)) {
@@ -126,6 +132,8 @@ static void *worker_main(void *arg)
     }
     if (comm)
         comm->ops->destroy(comm);
+    if (run->tcp)
+        control->ops->destroy(control);
     must(cudaStreamDestroy(stream));
     return NULL;
 }
@@ -159,9 +167,12 @@ static void run_ranks(struct trial *run, struct fault *fault)
 
 /* -------------------------------------------------------------- the contract */
 
-START_TEST(nccl_keeps_the_contract)
+static void expect_contract(int i, bool tcp)
 {
-    struct trial run = {.ranks = 1 + _i % RANKS_MAX, .scenario = &comm_scenarios[_i / RANKS_MAX]};
+    struct trial run = {
+        .ranks = 1 + i % RANKS_MAX, .scenario = &comm_scenarios[i / RANKS_MAX], .tcp = tcp};
+    if (tcp && run.ranks < 2)
+        return;
     for (run.seed = suite_short(); run.seed < (suite_short() ? 2 : 3); run.seed++) {
         run.id[0] = '\0';
         run_ranks(&run, NULL);
@@ -169,6 +180,17 @@ START_TEST(nccl_keeps_the_contract)
             ck_assert_msg(!run.world[r].text[0], "%s, rank %d of %d: %s", run.scenario->name, r,
                           run.ranks, run.world[r].text);
     }
+}
+
+START_TEST(nccl_keeps_the_contract)
+{
+    expect_contract(_i, false);
+}
+END_TEST
+
+START_TEST(nccl_over_tcp_keeps_the_contract)
+{
+    expect_contract(_i, true);
 }
 END_TEST
 
@@ -394,9 +416,11 @@ int main(void)
     Suite *suite = suite_create("nccl");
     TCase *tests = tcase_create("contract");
     tcase_set_timeout(tests, 120);
-    for (int i = 0; i < comm_scenario_count; i++)
-        tcase_add_loop_test(tests, nccl_keeps_the_contract,
-                            i * RANKS_MAX + comm_scenarios[i].ranks_min - 1, (i + 1) * RANKS_MAX);
+    for (int i = 0; i < comm_scenario_count; i++) {
+        int first = i * RANKS_MAX + comm_scenarios[i].ranks_min - 1, end = (i + 1) * RANKS_MAX;
+        tcase_add_loop_test(tests, nccl_keeps_the_contract, first, end);
+        tcase_add_loop_test(tests, nccl_over_tcp_keeps_the_contract, first, end);
+    }
     suite_add_tcase(suite, tests);
     tests = tcase_create("faults");
     tcase_set_timeout(tests, 120);

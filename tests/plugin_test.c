@@ -51,7 +51,7 @@ static int create(enum zero_device device)
 static const char *said(const char *prefix, const char *program, const char *device)
 {
     static char line[2000];
-    char command[4 * PATH_MAX];
+    char command[9 * PATH_MAX];
     snprintf(command, sizeof(command), "%s %s " CREATE " %s", prefix, program, device);
     FILE *out = popen(command, "r");
     ck_assert_ptr_nonnull(out);
@@ -152,6 +152,39 @@ START_TEST(the_real_one)
 }
 END_TEST
 
+/* A rank as torchrun starts it, of two. */
+static const char *rank(int rank, const char *plugin)
+{
+    static char words[2][3 * PATH_MAX];
+    snprintf(words[rank], sizeof(words[0]),
+             "RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+             "MASTER_PORT=%d %s",
+             rank, rank, 20000 + (int)(getpid() % 20000), plugin);
+    return words[rank];
+}
+
+/* Two ranks that MPI has not started meet, and are told why that is not enough. */
+static void expect_both(const char *plugin, const char *says)
+{
+    char other[8 * PATH_MAX];
+    const char *first = rank(0, plugin), *second = rank(1, plugin);
+    snprintf(other, sizeof(other), "%s %s " CREATE " cuda >%s/other.out & %s", second, self(),
+             folder, first);
+    expect(said(other, self(), "cuda; wait"), "ZERO_ERR_UNSUPPORTED|", says);
+    expect(said("cat", here("%s/other.out #"), ""), "ZERO_ERR_UNSUPPORTED|", says);
+    unlink(here("%s/other.out"));
+}
+
+START_TEST(several_without_mpi)
+{
+    expect_both(here("ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"),
+                "Units cannot go from rank to rank by NCCL: ranks 0 and 1 share a GPU. Start the "
+                "ranks with mpirun -n 2 (srun: --mpi=pmix), then they go through host memory.");
+    expect_both("ZERO_CUDA_PLUGIN=/nowhere/x.so",
+                "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened: /nowhere/x.so: ");
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], CREATE))
@@ -169,6 +202,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, found_beside_the_program);
     tcase_add_test(tests, refused_without);
     tcase_add_test(tests, the_real_one);
+    tcase_add_test(tests, several_without_mpi);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }

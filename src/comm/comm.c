@@ -2,10 +2,12 @@
 /* The choice of a backend when the program brings none. Sends nothing. */
 #include "src/comm/comm.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "src/comm/job.h"
+#include "src/comm/tcp.h"
 
 /* What the launchers leave in the environment of each rank, with the number of
  * ranks where they tell it: Open MPI, PMIx under Slurm, MPICH and its kin, MVAPICH. */
@@ -27,19 +29,58 @@ static const struct launcher *launcher_find(void)
     return NULL;
 }
 
+static atomic_int deadline_seconds = 300; /* that the start of a communicator may take */
+
 #ifdef HAVE_MPI
 
 /* Ranks that MPI's launcher did not start. */
-static int not_launched(enum zero_device device, const struct job *job, struct error *error)
+static int not_launched(const struct job *job, struct error *error)
 {
     return error_set(error, ZERO_ERR_UNSUPPORTED,
-                     "This job has %d ranks (%s is set), and ranks that compute on %s reach each "
-                     "other by MPI, which did not start them. Start them with %s -n %d, or unset "
-                     "%s for one rank.",
-                     job->size, job->mark, device == ZERO_CUDA ? "GPUs" : "the CPU",
+                     "This job has %d ranks (%s is set), and ranks that compute on the CPU reach "
+                     "each other by MPI, which did not start them. Start them with %s -n %d, or "
+                     "unset %s for one rank.",
+                     job->size, job->mark,
                      job->launcher == JOB_SLURM ? "srun --mpi=pmix" : "mpirun", job->size,
                      job->mark);
 }
+
+#else
+
+/* A launched rank that cannot tell how many there are is not taken to be alone. */
+static int no_mpi(const char *size, const char *mark, struct error *error)
+{
+    return error_set(error, ZERO_ERR_UNSUPPORTED,
+                     "This job has %s ranks (%s is set) and this build has no MPI. Build with "
+                     "Open MPI installed (libopenmpi-dev), or start one process.",
+                     size ? size : "several", mark);
+}
+
+static int not_launched(const struct job *job, struct error *error)
+{
+    char size[16];
+    snprintf(size, sizeof(size), "%d", job->size);
+    return no_mpi(size, job->mark, error);
+}
+
+#endif
+
+/* Without MPI: GPUs need of it no more than a control channel beside NCCL. */
+static int create_without(enum zero_device device, struct zero_comm **comm, struct error *error)
+{
+    struct job job;
+    if (job_find(&job, error))
+        return error->status;
+    if (job.size == 1)
+        return comm_self_create(comm, error);
+    if (device != ZERO_CUDA)
+        return not_launched(&job, error);
+    return job_locate(&job, error)
+               ? error->status
+               : comm_tcp_create(&job, atomic_load(&deadline_seconds), comm, error);
+}
+
+#ifdef HAVE_MPI
 
 /* A launcher of another kind than this MPI starts ranks that are each alone. */
 static int check_size(struct zero_comm **comm, const struct launcher *launcher, struct error *error)
@@ -60,13 +101,9 @@ static int check_size(struct zero_comm **comm, const struct launcher *launcher, 
 int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)
 {
     const struct launcher *launcher = launcher_find(); /* before MPI, which leaves marks too */
-    struct job job;
     *comm = NULL;
-    if (!launcher && !comm_mpi_started()) {
-        if (job_find(&job, error))
-            return error->status;
-        return job.size > 1 ? not_launched(device, &job, error) : comm_self_create(comm, error);
-    }
+    if (!launcher && !comm_mpi_started())
+        return create_without(device, comm, error);
     if (comm_mpi_default(comm, error))
         return error->status;
     return launcher ? check_size(comm, launcher, error) : ZERO_OK;
@@ -74,41 +111,27 @@ int comm_default_create(enum zero_device device, struct zero_comm **comm, struct
 
 void comm_default_deadline(int seconds)
 {
+    atomic_store(&deadline_seconds, seconds);
     comm_mpi_deadline(seconds);
 }
 
 #else
 
-/* A launched rank that cannot tell how many there are is not taken to be alone. */
-static int no_mpi(const char *size, const char *mark, struct error *error)
-{
-    return error_set(error, ZERO_ERR_UNSUPPORTED,
-                     "This job has %s ranks (%s is set) and this build has no MPI. Build with "
-                     "Open MPI installed (libopenmpi-dev), or start one process.",
-                     size ? size : "several", mark);
-}
-
 int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)
 {
     const struct launcher *launcher = launcher_find();
     const char *size = launcher ? getenv(launcher->size) : NULL;
-    struct job job;
-    char told[16];
-    (void)device;
     *comm = NULL;
-    if (launcher && (!size || atoi(size) != 1))
+    if (!launcher)
+        return create_without(device, comm, error);
+    if (!size || atoi(size) != 1)
         return no_mpi(size, launcher->mark, error);
-    if (launcher)
-        return comm_self_create(comm, error);
-    if (job_find(&job, error))
-        return error->status;
-    snprintf(told, sizeof(told), "%d", job.size);
-    return job.size > 1 ? no_mpi(told, job.mark, error) : comm_self_create(comm, error);
+    return comm_self_create(comm, error);
 }
 
 void comm_default_deadline(int seconds)
 {
-    (void)seconds;
+    atomic_store(&deadline_seconds, seconds);
 }
 
 #endif

@@ -102,6 +102,19 @@ static int tcp_missing(struct zero_comm *comm, const struct zero_collective *c)
     return waits ? op_missing((struct tcp *)comm, op) : -1;
 }
 
+static int tcp_listen(struct zero_comm *comm, uint64_t sequence)
+{
+    struct tcp *t = (struct tcp *)comm;
+    if (!t->status)
+        star_progress(t);
+    return t->status ? t->status : star_failed(t, sequence);
+}
+
+bool comm_tcp_is(const struct zero_comm *comm)
+{
+    return comm->ops->start == tcp_start;
+}
+
 /* ---------------------------------------------------------- abort, destroy */
 
 static uint64_t first_unfinished(const struct tcp *t, uint64_t sequence)
@@ -211,6 +224,7 @@ static const struct zero_comm_ops tcp_ops = {
     .missing = tcp_missing,
     .abort = tcp_abort,
     .destroy = tcp_destroy,
+    .listen = tcp_listen,
 };
 
 /* ------------------------------------------------------------------ create */

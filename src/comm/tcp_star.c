@@ -112,23 +112,28 @@ static int header_compare(struct tcp *t, struct op *op, int peer,
     return tcp_fail(t, comm_header_compare(&t->comm, op->c, peer, &theirs));
 }
 
+int star_failed(struct tcp *t, uint64_t sequence)
+{
+    const struct zero_collective none = {0};
+    const struct frame *f = &t->failed;
+    if (!f->kind || sequence < f->header.sequence)
+        return ZERO_OK;
+    if (f->kind == FRAME_FAILED)
+        return comm_header_compare(&t->comm, &none, f->rank, &f->header);
+    return error_comm(
+        &t->comm, ZERO_ERR_COMM,
+        "The connection to rank %d was lost before message %llu: %.64s. Look for what "
+        "ended that rank.",
+        f->rank, (unsigned long long)f->header.sequence,
+        f->cause ? strerror((int)f->cause) : "it was closed");
+}
+
 /* Fails when an op needs a rank that gave up or is gone. */
 static void failed_apply(struct tcp *t)
 {
-    const struct frame *f = &t->failed;
-    for (int b = 0; b < t->busy_count && !t->status && f->kind; b++) {
-        const struct op *op = t->busy[b];
-        if (op->state == OP_DONE || op->mine.sequence < f->header.sequence)
-            continue;
-        if (f->kind == FRAME_FAILED)
-            tcp_fail(t, comm_header_compare(&t->comm, op->c, f->rank, &f->header));
-        else
-            tcp_fail(t, error_comm(&t->comm, ZERO_ERR_COMM,
-                                   "The connection to rank %d was lost before message %llu: %.64s. "
-                                   "Look for what ended that rank.",
-                                   f->rank, (unsigned long long)f->header.sequence,
-                                   f->cause ? strerror((int)f->cause) : "it was closed"));
-    }
+    for (int b = 0; b < t->busy_count && !t->status; b++)
+        if (t->busy[b]->state != OP_DONE)
+            tcp_fail(t, star_failed(t, t->busy[b]->mine.sequence));
 }
 
 /* Another rank than this one, or this one, made another call than rank 0. */

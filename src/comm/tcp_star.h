@@ -72,6 +72,9 @@ void star_progress(struct tcp *t);
 /* A rank that an op waits for, or -1. Rank 0 also tells the others, who ask no one. */
 int op_missing(struct tcp *t, struct op *op);
 
+/* ZERO_OK, or the sentence of a rank that gave up, or is gone, before that message. */
+int star_failed(struct tcp *t, uint64_t sequence);
+
 /* A frame for all links that are open, but one (NULL: none). */
 void star_tell(struct tcp *t, struct frame frame, const struct link *but);
 

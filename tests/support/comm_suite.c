@@ -191,6 +191,8 @@ static void op_make(struct op *op, struct comm_world *w, uint64_t sequence, int 
     int size = w->comm->size;
     bool parts = kind == ZERO_COLLECTIVE_GATHER || kind == ZERO_COLLECTIVE_REDUCE;
     int unit = (int)(sequence % 7) - 1;
+    if (kind == ZERO_COLLECTIVE_REDUCE && w->units) /* a control channel may have none */
+        unit = (int)(sequence % 6);
     *op = (struct op){.w = w, .memory = parts && unit >= 0 ? w->units : NULL};
     op->data_bytes = parts ? size * bytes : bytes;
     op->scratch_bytes = 2 * (size - 1) * piece;
