@@ -7,6 +7,7 @@
  * takes a few of them.
  */
 #include <check.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +27,26 @@
 static struct toy reference[2]; /* per dtype */
 static int by_nccl;             /* runs */
 
+/* How many ranks' logs say that units go from GPU to GPU, and the last line. */
+static atomic_int told;
+static char logged[300];
+
+static void listen_to(void *arg, enum zero_log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    atomic_fetch_add(&told, strcmp(line, "Units go from GPU to GPU by NCCL 2.28.9.") == 0);
+}
+
 /* A run over fake GPUs; seed: of what streams wait. */
 static void expect_equal(struct toy *t, int gpus, uint64_t seed, const struct toy *expected)
 {
     const struct fake_cuda_options options = {.gpus = gpus, .bytes = 1 << 24, .seed = seed};
     const struct fake_nccl_options nccl = {.seed = seed};
     t->config.device = ZERO_CUDA;
+    t->config.log = listen_to;
+    t->config.log_level = ZERO_LOG_INFO;
+    atomic_store(&told, 0);
     fake_cuda_start(&options);
     fake_nccl_start(&nccl);
     toy_cuda_start(gpus, true);
@@ -39,6 +54,7 @@ static void expect_equal(struct toy *t, int gpus, uint64_t seed, const struct to
     fake_cuda_stop();
     fake_nccl_stop();
     ck_assert_int_eq(fake_nccl_groups() > 0, t->ranks > 1 && t->ranks <= gpus);
+    ck_assert_int_eq(atomic_load(&told), fake_nccl_groups() > 0 ? t->ranks : 0);
     by_nccl += fake_nccl_groups() > 0;
     if (fake_cuda_reported(FAKE_CUDA_REPORTS) + fake_nccl_reported(FAKE_NCCL_REPORTS) > 0)
         ck_abort_msg("stage %d, ranks %d: the fake has reported something", t->config.stage,
@@ -135,6 +151,40 @@ START_TEST(local_sums)
 }
 END_TEST
 
+/* ------------------------------------------------- how ranks reach each other */
+
+static void keep(void *arg, enum zero_log_level level, const char *line)
+{
+    (void)arg;
+    snprintf(logged, sizeof(logged), "%d %s", (int)level, line);
+}
+
+START_TEST(ways)
+{
+    const struct zero z = {.size = 3, .log = keep, .log_level = ZERO_LOG_INFO};
+    struct reach all[3];
+    const char *says[] = {"1 Units go from GPU to GPU by NCCL 2.28.9.",
+                          "0 Units go from rank to rank through host memory: rank 1's GPU has not "
+                          "answered.",
+                          "1 Units go from rank to rank through host memory: ranks 0 and 2 share a "
+                          "GPU.",
+                          "0 Units go from rank to rank through host memory: ranks 0 and 2 have "
+                          "different versions of NCCL, or one has none.",
+                          "0 Units go from rank to rank through host memory: the CUDA plugin was "
+                          "built without NCCL (libnccl-dev brings it)."};
+    for (int way = 0; way < 5; way++) {
+        for (int r = 0; r < 3; r++)
+            all[r] = (struct reach){
+                .answers = 1, .version = way == 4 ? 0 : 22809, .gpu = {'a', (char)r}};
+        all[1].answers = way != 1;
+        all[2].gpu[1] = way == 2 ? 0 : 2;
+        all[2].version = way == 3 ? 22708 : all[2].version;
+        ck_assert_int_eq(reach_choose(&z, all, sizeof(*all)), way == 0);
+        ck_assert_str_eq(logged, says[way]);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------ the contract */
 
 /* The calls that a program's thread makes leave it its GPU. */
@@ -203,6 +253,7 @@ int main(void)
     tcase_add_loop_test(c, places, 0, 4);
     tcase_add_test(c, sampled);
     tcase_add_test(c, local_sums);
+    tcase_add_test(c, ways);
     suite_add_tcase(s, c);
     c = tcase_create("device");
     tcase_set_timeout(c, 60);
