@@ -161,7 +161,9 @@ static void keep(void *arg, enum zero_log_level level, const char *line)
 
 START_TEST(ways)
 {
-    const struct zero z = {.size = 3, .log = keep, .log_level = ZERO_LOG_INFO};
+    const struct zero_comm_ops none = {0};
+    struct zero_comm comm = {.ops = &none};
+    struct zero z = {.size = 3, .comm = &comm, .log = keep, .log_level = ZERO_LOG_INFO};
     struct reach all[3];
     const char *says[] = {"1 Units go from GPU to GPU by NCCL 2.28.9.",
                           "0 Units go from rank to rank through host memory: rank 1's GPU has not "

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * NCCL as a communicator, on fake GPUs (tests/support/fake_nccl.h): the contract suite with
- * ranks that are threads as control channel, and with TCP between them; what fails in its making, in its work
- * and at its end; ranks that are lost without a word. That engines over it end in the
- * CPU's bits is in tests/cuda_test.c.
+ * ranks that are threads as control channel, and with TCP between them; what fails in its
+ * making, in its work and at its end; ranks that are lost without a word. That engines over
+ * it end in the CPU's bits is in tests/cuda_test.c.
  */
 #include <check.h>
 #include <pthread.h>

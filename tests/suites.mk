@@ -71,8 +71,8 @@ sanitized = $(patsubst %,"ZERO_TEST_SHORT=1 %", \
 # Under valgrind all suites but those that take very long there (a core is thirty times slower,
 # and threads share it); memory and soak, which watch memory that valgrind takes; and refused,
 # whose malloc valgrind puts its own in place of.
-VALGRIND_OUT := arithmetic async comm disk equal features formats frozen kernels memory model \
-	mpi_large refused schedule soak
+VALGRIND_OUT := arithmetic async bootstrap comm disk equal features formats frozen kernels memory \
+	model mpi_large refused schedule soak tcp
 memchecked = $(patsubst %,"ZERO_TEST_SHORT=1 tests/valgrind.sh $(BUILD)-valgrind/tests/%", \
 	$(filter-out mpi%,$(1))) \
 	$(patsubst %,"2@tests/valgrind.sh $(BUILD)-valgrind/tests/%",$(filter mpi%,$(1)))

@@ -270,6 +270,7 @@ START_TEST(bytes_may_come_one_by_one)
     hand_receive(&h, &word, sizeof(word));
     ck_assert_int_eq(word, 42);
     hand_end(&h, "");
+    ck_assert_str_eq(h.peer.text, "");
 }
 END_TEST
 
@@ -303,6 +304,188 @@ START_TEST(giving_up_takes_little_time)
     hand_send(&h, &go, sizeof(go));
     hand_end(&h, "This rank (1) gave up before message 1. ");
     ck_assert(h.peer.took > 0.5 && h.peer.took < 5);
+}
+END_TEST
+
+static void two_gathers(struct tcp_rank *me)
+{
+    int64_t bytes = 16 << 20;
+    char *data = calloc(4, (size_t)bytes);
+    struct zero_collective c[2];
+    bool done = false;
+    for (int i = 0; i < 2; i++) {
+        c[i] = (struct zero_collective){.header = {.sequence = (uint64_t)i + 1,
+                                                   .kind = ZERO_COLLECTIVE_GATHER,
+                                                   .unit = -1,
+                                                   .bytes = bytes},
+                                        .data = data + 2 * i * bytes};
+        me->comm->ops->start(me->comm, &c[i]);
+    }
+    for (double until = bootstrap_now() + 0.3; bootstrap_now() < until;)
+        me->comm->ops->test(me->comm, &c[0], &done);
+    me->comm->ops->abort(me->comm, 3);
+    free(data);
+}
+
+/* What is sent halfway is completed where it is taken, and what is not begun is not sent. */
+START_TEST(giving_up_ends_between_frames)
+{
+    struct hand h;
+    struct frame go[2] = {{.kind = FRAME_GO, .order = 1}, {.kind = FRAME_GO, .order = 2}}, f;
+    hand_make(&h, 0, two_gathers);
+    ck_assert_int_eq(hand_frame(&h).kind, FRAME_CALL);
+    ck_assert_int_eq(hand_frame(&h).kind, FRAME_CALL);
+    hand_send(&h, go, sizeof(go));
+    f = hand_frame(&h);
+    ck_assert_int_eq(f.kind, FRAME_DATA);
+    tcp_nap(0.6);
+    char *data = malloc((size_t)f.bytes);
+    hand_receive(&h, data, (size_t)f.bytes);
+    free(data);
+    f = hand_frame(&h);
+    ck_assert_int_eq(f.kind, FRAME_FAILED);
+    ck_assert_int_eq((int)f.header.sequence, 1);
+    shutdown(h.fd, SHUT_WR);
+    hand_end(&h, "This rank (1) gave up before message 1. ");
+}
+END_TEST
+
+/* Stands still from 0.2 s on for as long: what comes in that time is heard at once. */
+static void with_a_pause(struct tcp_rank *me, struct zero_collective *c)
+{
+    bool done = false;
+    int status = me->comm->ops->start(me->comm, c);
+    for (double until = bootstrap_now() + 0.2; !status && bootstrap_now() < until;)
+        status = me->comm->ops->test(me->comm, c, &done);
+    tcp_nap(0.4);
+    while (!status && !done)
+        status = me->comm->ops->test(me->comm, c, &done);
+    me->comm->sequence = 1;
+    if (!status && *(int64_t *)c->data != 42)
+        snprintf(me->comm->error, sizeof(me->comm->error), "another result");
+}
+
+static void a_sum_with_a_pause(struct tcp_rank *me)
+{
+    int64_t word = 2;
+    struct zero_collective c = {.header = sum_of_one, .data = &word};
+    with_a_pause(me, &c);
+    if (!me->comm->error[0])
+        tcp_run(me->comm, ZERO_COLLECTIVE_SUM, &word, 8, 0);
+}
+
+/* The result and the end of rank 0 are heard at once: the result counts. */
+START_TEST(rank_0_may_leave_after_the_result)
+{
+    struct hand h;
+    struct frame f = {.kind = FRAME_GO, .order = 1};
+    int64_t word;
+    hand_make(&h, 0, a_sum_with_a_pause);
+    ck_assert_int_eq(hand_frame(&h).kind, FRAME_CALL);
+    hand_send(&h, &f, sizeof(f));
+    f = hand_frame(&h);
+    ck_assert_int_eq(f.kind, FRAME_DATA);
+    hand_receive(&h, &word, sizeof(word));
+    tcp_nap(0.3);
+    word += 40;
+    hand_send(&h, &f, sizeof(f));
+    hand_send(&h, &word, sizeof(word));
+    shutdown(h.fd, SHUT_RDWR);
+    hand_end(&h, "The connection to rank 0 was lost before message 2: ");
+}
+END_TEST
+
+static void a_broadcast_with_a_pause(struct tcp_rank *me)
+{
+    int64_t word = 0;
+    struct zero_collective c = {.header = sum_of_one, .root = 2, .data = &word};
+    c.header.kind = ZERO_COLLECTIVE_BROADCAST;
+    with_a_pause(me, &c);
+    if (!me->comm->error[0])
+        tcp_run(me->comm, ZERO_COLLECTIVE_SUM, &word, 8, 0);
+}
+
+/* The root of a broadcast has no more to wait for than that rank 0 takes its data. */
+START_TEST(a_root_may_leave_after_its_data)
+{
+    struct tcp_rank ranks[3] = {0};
+    struct job job = tcp_job(2, 3);
+    struct error error = {0};
+    int fds[3];
+    int64_t word = 42;
+    for (int r = 0; r < 2; r++) {
+        ranks[r].body = a_broadcast_with_a_pause;
+        tcp_start(&ranks[r], r, 3);
+    }
+    ck_assert_msg(!bootstrap_connect(&job, TCP_PATIENCE, fds, &error), "%s", error.text);
+    struct hand h = {.fd = fds[0]};
+    struct frame f = {.kind = FRAME_CALL, .rank = 2, .order = 1, .header = sum_of_one};
+    f.header.kind = ZERO_COLLECTIVE_BROADCAST;
+    f.header.arguments = 2 * 0x9e3779b97f4a7c15u; /* the root */
+    hand_send(&h, &f, sizeof(f));
+    f = (struct frame){.kind = FRAME_DATA, .rank = 2, .order = 1, .bytes = 8};
+    ck_assert_int_eq(hand_frame(&h).kind, FRAME_GO);
+    tcp_nap(0.3);
+    hand_send(&h, &f, sizeof(f));
+    hand_send(&h, &word, sizeof(word));
+    close(h.fd);
+    tcp_join(ranks, 2);
+    for (int r = 0; r < 2; r++)
+        tcp_expect_text(&ranks[r], "The connection to rank 2 was lost before message 2: ");
+}
+END_TEST
+
+enum { SENT = 256 << 10 };
+
+static void send_and_leave(struct tcp_rank *me)
+{
+    char *data = malloc(SENT);
+    memset(data, 5, SENT);
+    tcp_run(me->comm, ZERO_COLLECTIVE_BROADCAST, data, SENT, 1);
+    free(data);
+    tcp_nap(0.2); /* something comes that it does not read */
+}
+
+/* A rank that leaves does not take back what rank 0 has not read yet. */
+START_TEST(what_is_sent_arrives)
+{
+    struct hand h;
+    struct frame f[2] = {{.kind = FRAME_GO, .order = 1}, {.kind = FRAME_WAITS, .order = 1}};
+    char *data = calloc(1, SENT);
+    hand_make(&h, 0, send_and_leave);
+    ck_assert_int_eq(hand_frame(&h).kind, FRAME_CALL);
+    hand_send(&h, f, sizeof(f[0]));
+    tcp_nap(0.1);
+    hand_send(&h, f + 1, sizeof(f[1]));
+    tcp_nap(0.4);
+    ck_assert_int_eq(hand_frame(&h).bytes, SENT);
+    hand_receive(&h, data, SENT);
+    for (int i = 0; i < SENT; i++)
+        ck_assert_int_eq(data[i], 5);
+    free(data);
+    hand_end(&h, "");
+    ck_assert_str_eq(h.peer.text, "");
+}
+END_TEST
+
+static void late_sum(struct tcp_rank *me)
+{
+    tcp_nap(0.2);
+    sums_until_failure(me);
+}
+
+/* More calls than can be under way. */
+START_TEST(calls_too_far_ahead_are_an_error)
+{
+    struct hand h;
+    struct frame f[ZERO_COLLECTIVES + 1];
+    hand_make(&h, 1, late_sum);
+    for (int i = 0; i <= ZERO_COLLECTIVES; i++)
+        f[i] = (struct frame){
+            .kind = FRAME_CALL, .rank = 1, .order = (uint64_t)i + 1, .header = sum_of_one};
+    hand_send(&h, f, sizeof(f));
+    shutdown(h.fd, SHUT_WR);
+    hand_end(&h, "Rank 1 sent what rank 0 cannot make sense of (kind 1, call 5,");
 }
 END_TEST
 
@@ -416,6 +599,11 @@ int main(int argc, char **argv)
     tcase_add_loop_test(peers, data_that_does_not_fit_is_an_error, 0, 2);
     tcase_add_test(peers, bytes_may_come_one_by_one);
     tcase_add_test(peers, giving_up_takes_little_time);
+    tcase_add_test(peers, giving_up_ends_between_frames);
+    tcase_add_test(peers, rank_0_may_leave_after_the_result);
+    tcase_add_test(peers, a_root_may_leave_after_its_data);
+    tcase_add_test(peers, what_is_sent_arrives);
+    tcase_add_test(peers, calls_too_far_ahead_are_an_error);
     tcase_add_test(peers, a_broadcast_has_one_root);
     tcase_add_test(peers, no_memory_is_said);
     suite_add_tcase(suite, contract);

@@ -3,7 +3,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <stddef.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -22,6 +25,14 @@ void link_push(struct link *l, const struct frame *frame, const void *data, int 
         (struct out){.frame = *frame, .data = data, .pending = pending};
     if (pending)
         ++*pending;
+}
+
+bool link_owes(const struct link *l, const int *pending)
+{
+    for (int i = 0; i < l->count; i++)
+        if (l->out[(l->first + i) % LINK_FRAMES].pending == pending)
+            return true;
+    return false;
 }
 
 static void out_done(struct link *l)
@@ -124,20 +135,13 @@ void link_expect(struct link *l, void *to)
 
 /* ----------------------------------------------------------------- end */
 
-void link_end(struct link *l)
+bool link_unsent(const struct link *l)
 {
-    if (l->fd >= 0)
-        shutdown(l->fd, SHUT_WR);
-}
-
-/* Closing a socket with bytes unread resets it, and what was sent may be lost with that. */
-bool link_drain(struct link *l)
-{
-    char nothing[4096];
-    int64_t n = 0;
-    while (l->fd >= 0 && (n = receive(l, nothing, sizeof(nothing))) > 0)
-        ;
-    return n < 0 || l->fd < 0;
+    int bytes = 0;
+    struct pollfd p = {.fd = l->fd};
+    if (l->fd < 0 || l->deaf || poll(&p, 1, 0) < 0 || p.revents) /* the other end is gone */
+        return false;
+    return !ioctl(l->fd, SIOCOUTQ, &bytes) && bytes > 0;
 }
 
 void link_close(struct link *l)

@@ -65,6 +65,9 @@ enum link_news {
 /* Appends a frame. */
 void link_push(struct link *link, const struct frame *frame, const void *data, int *pending);
 
+/* Whether some frame that pending counts is still to be sent. */
+bool link_owes(const struct link *link, const int *pending);
+
 /* Sends what can be sent. */
 void link_flush(struct link *link);
 
@@ -78,9 +81,9 @@ void link_expect(struct link *link, void *to);
  * of the caller until it is sent, or the link is closed. */
 bool link_withdraw(struct link *link);
 
-/* Ends the sending side; then drops what comes, and tells whether the other end has closed. */
-void link_end(struct link *link);
-bool link_drain(struct link *link);
+/* Whether the other end's machine has yet to confirm what was sent. A socket that is closed
+ * with bytes unread is reset, and what is not confirmed then may be lost. */
+bool link_unsent(const struct link *link);
 void link_close(struct link *link);
 
 #endif

@@ -66,10 +66,27 @@ static void relay(struct tcp *t, const struct frame *f, const struct link *from)
     star_tell(t, *f, from);
 }
 
-/* Whether the rank at the other end is still needed for an op. */
+/* Whether the rank at the other end has data for this one in c. */
+static bool comes_from(const struct tcp *t, const struct zero_collective *c, int rank)
+{
+    if (c->header.bytes == 0)
+        return false;
+    if (c->header.kind != ZERO_COLLECTIVE_BROADCAST)
+        return true;
+    return is_root(t) ? c->root == rank : c->root != t->comm.rank;
+}
+
+/* Whether the rank at the other end is still needed for an op. The root of a broadcast is
+ * not, once its data is here: it may have left already. */
 static bool needs(const struct tcp *t, const struct op *op, const struct link *l)
 {
-    return op->state != OP_DONE && (!is_root(t) || op->state < OP_GIVING || l->count > 0);
+    const struct zero_collective *c = op->c;
+    if (op->state == OP_DONE || !is_root(t))
+        return op->state != OP_DONE;
+    if (op->state == OP_CALLED || (comes_from(t, c, l->rank) && op->came[l->rank] < 2))
+        return true;
+    bool gives = c->header.kind == ZERO_COLLECTIVE_BROADCAST && c->root == l->rank;
+    return op->state == OP_MOVING ? !gives : link_owes(l, &op->out);
 }
 
 static void op_end(struct tcp *t, struct op *op)
@@ -148,16 +165,6 @@ static void differs_apply(struct tcp *t)
 }
 
 /* ------------------------------------------------- what moves, and where */
-
-/* Whether the rank at the other end has data for this one in c. */
-static bool comes_from(const struct tcp *t, const struct zero_collective *c, int rank)
-{
-    if (c->header.bytes == 0)
-        return false;
-    if (c->header.kind != ZERO_COLLECTIVE_BROADCAST)
-        return true;
-    return is_root(t) ? c->root == rank : c->root != t->comm.rank;
-}
 
 /* Of all parts, as rank 0 gives them to each rank. */
 static int64_t result_bytes(const struct tcp *t, const struct zero_collective *c)
