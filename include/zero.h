@@ -529,6 +529,25 @@ struct zero_probe {
 ZERO_API int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
                               char *error, size_t error_size);
 
+/* A GPU as .device = ZERO_CUDA finds it. */
+struct zero_gpu {
+    int count, index;       /* GPUs that this process sees; the calling thread's current one */
+    unsigned char uuid[16]; /* the same in two processes: the same GPU */
+    char name[64];
+    int64_t memory, memory_free; /* bytes; as its driver counts, for all processes */
+};
+
+/* Local, needs no engine. Makes a GPU the calling thread's current one, as cudaSetDevice
+ * does, for programs that are not linked with CUDA's runtime, and tells of it. index counts
+ * the GPUs that this process sees from 0 on, and begins again behind the last: a rank gives its
+ * number on the node. -1: the thread keeps the one it has. CUDA itself takes some of the GPU's
+ * memory with the first call. error (may be NULL) takes the sentence when the answer is not
+ * ZERO_OK.
+ *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL
+ *   ZERO_ERR_UNSUPPORTED  no plugin (.device says where it is looked for), no driver, no GPU
+ *                         that answers */
+ZERO_API int zero_gpu_use(int index, struct zero_gpu *gpu, char *error, size_t error_size);
+
 /* Bytes from and to files. */
 struct zero_io {
     int64_t state_read, state_written, param_read, param_written;

@@ -260,6 +260,21 @@ int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
     return error.status;
 }
 
+int zero_gpu_use(int index, struct zero_gpu *gpu, char *text, size_t text_size)
+{
+    struct error error = {0};
+    if (!gpu || index < -1)
+        error_set(&error, ZERO_ERR_ARGUMENT,
+                  "zero_gpu_use of GPU %d into %s. Pass 0 or more, or -1 for the thread's own, and "
+                  "a struct zero_gpu.",
+                  index, gpu ? "a struct" : "NULL");
+    else
+        device_plugin_gpu(index, gpu, &error);
+    if (text && text_size)
+        snprintf(text, text_size, "%s", error.text);
+    return error.status;
+}
+
 static struct zero_io io_counted(const struct zero_io *io)
 {
     return (struct zero_io){counted(&io->state_read), counted(&io->state_written),

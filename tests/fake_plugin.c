@@ -1,7 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What makes the plugin over fake GPUs, for tests/plugin_test.c, end them: nobody else
- * in its process knows of them. */
+/* What makes the plugin over fake GPUs, for tests of whole programs, begin and end them:
+ * nobody else in its process knows of them. ZERO_FAKE_GPUS and ZERO_FAKE_GPU_BYTES say how
+ * many there are, and the memory of each. */
+#include <stdlib.h>
+
 #include "tests/support/fake_cuda.h"
+
+static int64_t number(const char *variable, int64_t otherwise)
+{
+    const char *value = getenv(variable);
+    return value ? atoll(value) : otherwise;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    fake_cuda_start(&(struct fake_cuda_options){.gpus = (int)number("ZERO_FAKE_GPUS", 1),
+                                                .bytes = number("ZERO_FAKE_GPU_BYTES", 0)});
+}
 
 __attribute__((destructor)) static void stop(void)
 {

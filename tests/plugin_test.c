@@ -15,7 +15,8 @@
 #include "tests/support/suite.h"
 #include "tests/support/toy.h"
 
-#define CREATE "--create" /* this program again: makes an engine and prints what came of it */
+#define CREATE "--create" /* this program again: makes an engine and prints what came of it, */
+#define USE    "--use"    /* or makes a GPU the current one */
 
 static char folder[PATH_MAX - 64]; /* of this program */
 
@@ -47,18 +48,48 @@ static int create(enum zero_device device)
     return 0;
 }
 
+/* The GPU is the one of the engine that is made then, and loses what that takes. */
+static int use(int index)
+{
+    struct zero_gpu gpu = {.count = -1}, after;
+    struct zero_param params[TOY_TENSORS];
+    struct zero_stats stats = {0};
+    struct zero *z = NULL;
+    char error[512] = "";
+    int status = zero_gpu_use(index, &gpu, error, sizeof(error));
+    bool good = status || zero_gpu_use(-1, &after, NULL, 0) == ZERO_OK;
+    toy_describe(params);
+    if (!status)
+        good = good && after.index == gpu.index && gpu.memory_free == gpu.memory &&
+               !zero_init(&z, params, TOY_TENSORS, .device = ZERO_CUDA) && !zero_stats(z, &stats) &&
+               !strcmp(stats.device, gpu.name) && !zero_gpu_use(-1, &after, NULL, 0) &&
+               after.index == gpu.index && !memcmp(after.uuid, gpu.uuid, sizeof(gpu.uuid)) &&
+               after.memory_free == gpu.memory - stats.plan.device.total;
+    printf("%s|%d of %d, %s, %lld|%s|%d\n", zero_status_name(status), gpu.index, gpu.count,
+           gpu.name, (long long)gpu.memory, error, good);
+    zero_destroy(z);
+    return 0;
+}
+
 /* What such a process says; prefix: what stands before its name on the command line. */
-static const char *said(const char *prefix, const char *program, const char *device)
+static const char *line_of(const char *prefix, const char *program, const char *arguments)
 {
     static char line[2000];
     char command[9 * PATH_MAX];
-    snprintf(command, sizeof(command), "%s %s " CREATE " %s", prefix, program, device);
+    snprintf(command, sizeof(command), "%s %s %s", prefix, program, arguments);
     FILE *out = popen(command, "r");
     ck_assert_ptr_nonnull(out);
     if (!fgets(line, sizeof(line), out))
         line[0] = '\0';
     ck_assert_msg(pclose(out) == 0, "%s", command);
     return line;
+}
+
+static const char *said(const char *prefix, const char *program, const char *device)
+{
+    char arguments[64];
+    snprintf(arguments, sizeof(arguments), CREATE " %s", device);
+    return line_of(prefix, program, arguments);
 }
 
 static void expect(const char *line, const char *status, const char *says)
@@ -100,7 +131,8 @@ END_TEST
 
 START_TEST(found_by_the_loader)
 {
-    expect(said(here("LD_LIBRARY_PATH=%s/fake"), self(), "cuda"), "ZERO_OK|", "||1|1");
+    expect(said(here("LD_LIBRARY_PATH=%s/fake:$LD_LIBRARY_PATH"), self(), "cuda"), "ZERO_OK|",
+           "||1|1");
 }
 END_TEST
 
@@ -133,6 +165,27 @@ START_TEST(refused_without)
            "ZERO_ERR_UNSUPPORTED|",
            "/other/libzero_cuda.so is of libzero 0.0.1, built from other sources than this "
            "library, " ZERO_VERSION ".");
+}
+END_TEST
+
+/* Counted on behind the last; the GPU that the calling thread has; what is no GPU. */
+START_TEST(gpus)
+{
+    char fake[2 * PATH_MAX]; /* here's turns come again */
+    snprintf(fake, sizeof(fake), "ZERO_FAKE_GPUS=3 ZERO_FAKE_GPU_BYTES=9999999 %s",
+             here("ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"));
+    struct zero_gpu gpu;
+    expect(line_of(fake, self(), USE " 2"), "ZERO_OK|2 of 3, fake GPU 2, 9999999|", "||1\n");
+    expect(line_of(fake, self(), USE " 4"), "ZERO_OK|1 of 3, fake GPU 1, 9999999|", "||1\n");
+    expect(line_of(fake, self(), USE " -1"), "ZERO_OK|0 of 3, fake GPU 0, 9999999|", "||1\n");
+    expect(line_of(fake, self(), USE " -2"), "ZERO_ERR_ARGUMENT|0 of -1, ,",
+           "|zero_gpu_use of GPU -2 into a struct. Pass 0 or more,");
+    expect(line_of(here("ZERO_FAKE_GPUS=0 ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"), self(),
+                   USE " 0"),
+           "ZERO_ERR_UNSUPPORTED|0 of -1, ,", "|No GPU can be used: ");
+    expect(line_of("", self(), USE " 0"), "ZERO_ERR_UNSUPPORTED|", "|There is no CUDA plugin ");
+    ck_assert_int_eq(zero_gpu_use(0, NULL, NULL, 0), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_gpu_use(-2, &gpu, NULL, 0), ZERO_ERR_ARGUMENT);
 }
 END_TEST
 
@@ -189,6 +242,8 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], CREATE))
         return create(strcmp(argv[2], "cuda") ? ZERO_CPU : ZERO_CUDA);
+    if (argc == 3 && !strcmp(argv[1], USE))
+        return use(atoi(argv[2]));
     char path[PATH_MAX];
     if (!realpath("/proc/self/exe", path))
         return 1;
@@ -201,6 +256,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, found_by_the_loader);
     tcase_add_test(tests, found_beside_the_program);
     tcase_add_test(tests, refused_without);
+    tcase_add_test(tests, gpus);
     tcase_add_test(tests, the_real_one);
     tcase_add_test(tests, several_without_mpi);
     suite_add_tcase(suite, tests);

@@ -566,16 +566,33 @@ static const struct device_ops cuda_ops = {
     .destroy = cuda_destroy,
 };
 
+static int no_gpu(cudaError_t rc, struct error *error)
+{
+    int driver = 0, runtime = 0;
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)cudaGetLastError();
+    return error_set(
+        error, ZERO_ERR_UNSUPPORTED,
+        "No GPU can be used: %s (%s, %d). The driver is for CUDA %d.%d, this build for "
+        "%d.%d. %s.",
+        cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, driver / 1000, driver % 1000 / 10,
+        runtime / 1000, runtime % 1000 / 10, remedy(rc));
+}
+
+static cudaError_t count_gpus(int *count)
+{
+    *count = 0;
+    cudaError_t rc = cudaGetDeviceCount(count);
+    return rc == cudaSuccess && *count == 0 ? cudaErrorNoDevice : rc;
+}
+
 /* The thread's GPU, with a driver that can use it. */
 static int find_gpu(struct device_cuda *d, struct error *error)
 {
     struct cudaDeviceProp properties;
-    int count = 0, driver = 0, runtime = 0;
-    cudaError_t rc = cudaGetDeviceCount(&count);
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaRuntimeGetVersion(&runtime);
-    if (rc == cudaSuccess && count == 0)
-        rc = cudaErrorNoDevice;
+    int count;
+    cudaError_t rc = count_gpus(&count);
     if (rc == cudaSuccess)
         rc = cudaGetDevice(&d->gpu);
     if (rc == cudaSuccess)
@@ -586,13 +603,33 @@ static int find_gpu(struct device_cuda *d, struct error *error)
         d->minor = properties.minor;
         return ZERO_OK;
     }
-    (void)cudaGetLastError();
-    return error_set(
-        error, ZERO_ERR_UNSUPPORTED,
-        "No GPU can be used: %s (%s, %d). The driver is for CUDA %d.%d, this build for "
-        "%d.%d. %s.",
-        cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, driver / 1000, driver % 1000 / 10,
-        runtime / 1000, runtime % 1000 / 10, remedy(rc));
+    return no_gpu(rc, error);
+}
+
+int device_cuda_gpu(int index, struct zero_gpu *gpu, struct error *error)
+{
+    struct cudaDeviceProp properties;
+    struct zero_gpu found = {0};
+    size_t total = 0, available = 0;
+    cudaError_t rc = count_gpus(&found.count);
+    if (rc == cudaSuccess && index < 0)
+        rc = cudaGetDevice(&found.index);
+    else if (rc == cudaSuccess)
+        found.index = index % found.count;
+    if (rc == cudaSuccess)
+        rc = cudaSetDevice(found.index);
+    if (rc == cudaSuccess)
+        rc = cudaGetDeviceProperties(&properties, found.index);
+    if (rc == cudaSuccess)
+        rc = cudaMemGetInfo(&available, &total);
+    if (rc != cudaSuccess)
+        return no_gpu(rc, error);
+    memcpy(found.uuid, &properties.uuid, sizeof(found.uuid));
+    snprintf(found.name, sizeof(found.name), "%.63s", properties.name);
+    found.memory = (int64_t)total;
+    found.memory_free = (int64_t)available;
+    *gpu = found;
+    return ZERO_OK;
 }
 
 static bool make_stream(struct device_cuda *d, struct stream *s, void *given)

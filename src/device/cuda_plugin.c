@@ -40,6 +40,8 @@ const struct device_plugin zero_device_plugin = {
     .ops = sizeof(struct device_ops),
     .options = sizeof(struct device_options),
     .link = sizeof(struct device_link),
+    .gpu = sizeof(struct zero_gpu),
     .create = device_cuda_create,
     .describe = device_cuda_link,
+    .use_gpu = device_cuda_gpu,
 };

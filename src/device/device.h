@@ -150,4 +150,8 @@ struct device_link {
 int device_cuda_link(struct device_link *link, struct error *error);
 int device_plugin_link(struct device_link *link, struct error *error);
 
+/* What zero_gpu_use does: of the plugin alone, and by it. */
+int device_cuda_gpu(int index, struct zero_gpu *gpu, struct error *error);
+int device_plugin_gpu(int index, struct zero_gpu *gpu, struct error *error);
+
 #endif

@@ -47,7 +47,7 @@ static int check(const struct device_plugin *plugin, const char *file, struct er
                          file);
     if (strcmp(plugin->version, ZERO_VERSION) || plugin->ops != sizeof(struct device_ops) ||
         plugin->options != sizeof(struct device_options) ||
-        plugin->link != sizeof(struct device_link))
+        plugin->link != sizeof(struct device_link) || plugin->gpu != sizeof(struct zero_gpu))
         return error_set(error, ZERO_ERR_UNSUPPORTED,
                          "%.300s is of libzero %.20s, built from other sources than this library, "
                          "%s. Build and install both together.",
@@ -74,8 +74,8 @@ static void *open_plugin(const char *asked, struct error *error)
     return handle;
 }
 
-/* NULL: there is none that fits. */
-static const struct device_plugin *find_plugin(struct error *error)
+/* The plugin, or NULL with a sentence. */
+static const struct device_plugin *plugin_find(struct error *error)
 {
     const char *asked = getenv(DEVICE_PLUGIN_VARIABLE);
     asked = asked && *asked ? asked : NULL;
@@ -90,12 +90,18 @@ int device_plugin_create(struct device **device, const struct device_options *op
                          struct error *error)
 {
     *device = NULL;
-    const struct device_plugin *plugin = find_plugin(error);
+    const struct device_plugin *plugin = plugin_find(error);
     return plugin ? plugin->create(device, options, error) : error->status;
 }
 
 int device_plugin_link(struct device_link *link, struct error *error)
 {
-    const struct device_plugin *plugin = find_plugin(error);
+    const struct device_plugin *plugin = plugin_find(error);
     return plugin ? plugin->describe(link, error) : error->status;
+}
+
+int device_plugin_gpu(int index, struct zero_gpu *gpu, struct error *error)
+{
+    const struct device_plugin *plugin = plugin_find(error);
+    return plugin ? plugin->use_gpu(index, gpu, error) : error->status;
 }

@@ -17,10 +17,11 @@
 
 struct device_plugin {
     const char *version; /* ZERO_VERSION and the rest: of the sources that the library is from */
-    size_t ops, options, link;
+    size_t ops, options, link, gpu; /* bytes of what is passed */
     int (*create)(struct device **device, const struct device_options *options,
                   struct error *error);
     int (*describe)(struct device_link *link, struct error *error);
+    int (*use_gpu)(int index, struct zero_gpu *gpu, struct error *error);
 };
 
 #endif
