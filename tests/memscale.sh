@@ -124,14 +124,14 @@ too_small() { # ranks
 }
 
 # The most layers fit, one more does not: as another run of those sizes finds.
-largest() { # ranks, stage, place, what it needs too much of, limits
-    local name="$1 ranks, the largest at stage $2, $3" layers limits
+largest() { # ranks, stage, place, what is said of too much, limits
+    local name="$1 ranks, the largest at stage $2, $3, ${5%% *}" layers limits
     have_ranks "$1" "$name" || return
     read -ra limits <<<"$5 --stage $2 --offload $3 --channels 128 --chunk 64K"
     run "$1" --find-largest "${limits[@]}" --csv "$rows" --svg "$plot"
     verdict $? "$name failed: $(cat "$scratch/err")"
     layers=$(awk -F, 'NR == 2 && $15 == 1 && $16 == 1 { print $4 }' "$rows")
-    grep -qE "one layer more: $4 needs [0-9.]+ .*of [0-9.]+ " "$scratch/out"
+    grep -qE "one layer more: ($4 needs [0-9.]+ .*of [0-9.]+ |$4 of [0-9]+ are free)" "$scratch/out"
     verdict $? "$name: it is not said what is missing: $(cat "$scratch/out")"
     well_formed "$name" 5
     run "$1" --layers "${layers:-1}" "${limits[@]}" --csv "$rows"
@@ -140,6 +140,46 @@ largest() { # ranks, stage, place, what it needs too much of, limits
     run "$1" --layers $((${layers:-1} + 1)) "${limits[@]}" --csv "$rows"
     [ "$(field "$2,$3,$((${layers:-1} + 1))x128" fits)" = 0 ]
     verdict $? "$name: $layers layers, and one more, fit: $(cat "$rows")"
+}
+
+# GPUs that are fakes, for which each rank has a GPU, or two share one: a fake counts for
+# its own process alone, so that of two on it half is seen.
+on_gpus() { # ranks, GPUs, ranks on each
+    local name="$1 ranks on $2 fake GPUs" wrong
+    have_ranks "$1" "$name" || return
+    ZERO_FAKE_GPUS=$2 run "$1" --device cuda --model d4 --csv "$rows" --svg "$plot"
+    verdict $? "$name failed: $(cat "$scratch/err")"
+    wrong=$(awk -F, -v shared="$3" 'NR > 1 && ($15 != 1 || $9 != int($8 / shared)) {
+        print $1 "," $2 ": " $9 " measured, " $8 " planned, " $17 }' "$rows")
+    [ -z "$wrong" ] && [ "$(wc -l <"$rows")" = 13 ]
+    verdict $? "$name: $wrong"
+    grep -qx "device: fake GPU 0, .* of 1.0 GiB free, $3 ranks\? on it" "$scratch/out" &&
+        grep -q '^Measured on the device: ' "$scratch/out" && [ ! -s "$scratch/err" ]
+    verdict $? "$name: it does not tell of the GPU: $(cat "$scratch/out" "$scratch/err")"
+}
+
+gpus() {
+    if ! "$build/memscale" --help | grep -q '^ *--device '; then
+        ! "$build/memscale" --help | grep -q cuda
+        verdict $? "--help speaks of cuda, which this build has not"
+        echo "skipped: memscale on GPUs: this build has no CUDA toolkit"
+        return
+    fi
+    export ZERO_CUDA_PLUGIN=$build/tests/fake/libzero_cuda.so
+    on_gpus 1 1 1
+    on_gpus 2 2 1
+    on_gpus 2 1 2
+    export ZERO_FAKE_GPU_BYTES=31457280
+    largest 1 0 none "[0-9]+ bytes of GPU memory are needed, [0-9]+" "--device cuda"
+    largest 1 0 none device "--device cuda --device-memory 20M"
+    run 1 --device cuda --device-memory 20M --stage 0 --offload none --channels 128 --layers 6 \
+        --chunk 64K --csv "$rows" && [ "$(field 0,none,6x128 fits)" = 0 ]
+    verdict $? "the limit of a GPU's memory is not kept: $(cat "$rows")"
+    largest 2 3 none "[0-9]+ bytes of GPU memory are needed, [0-9]+" "--device cuda"
+    unset ZERO_FAKE_GPU_BYTES
+    ZERO_FAKE_GPUS=0 refused 1 1 "No GPU can be used: .* \(cudaErrorInsufficientDriver, 35\)\." \
+        --device cuda
+    unset ZERO_CUDA_PLUGIN
 }
 
 refused() { # status, ranks, pattern, options
@@ -197,6 +237,7 @@ largest 2 3 none device "--device-memory 30M"
 largest 2 1 cpu "host memory" "--device-memory 64M --host-memory 40M"
 largest 2 3 nvme nvme "--nvme-space 20M"
 largest 1 3 cpu "host memory" "--host-memory 20M"
+gpus
 wrong_use
 live
 closing

@@ -48,6 +48,11 @@ struct option {
 };
 
 /* The help of what the library refuses in a build without it. */
+#ifdef HAVE_CUDA
+#define WITH_CUDA(text) text
+#else
+#define WITH_CUDA(text) NULL
+#endif
 #ifdef HAVE_XXHASH
 #define WITH_XXHASH(text) text
 #else

@@ -11,6 +11,8 @@ static const struct option_choice stages[] = {{.name = "0", .value = 0},
                                               {.name = "2", .value = 2},
                                               {.name = "3", .value = 3},
                                               {.name = NULL}};
+static const struct option_choice devices[] = {
+    {.name = "cpu", .value = ZERO_CPU}, {.name = "cuda", .value = ZERO_CUDA}, {.name = NULL}};
 static const struct option_choice places[] = {{.name = "none", .value = ZERO_DEVICE},
                                               {.name = "cpu", .value = ZERO_HOST},
                                               {.name = "nvme", .value = ZERO_NVME},
@@ -29,6 +31,9 @@ static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STA
 #define TEXT(field)               .kind = OPTION_TEXT, FIELD(field)
 
 static const struct option table[] = {
+    {"device", CHOICE(device, devices), .initial = "cpu",
+     .help = WITH_CUDA("what the engines are for: the CPU, or a GPU for each rank of a node, in "
+                       "turn")},
     {"stage", LIST(stage_list), .value = "STAGE...", .shown = "0 1 2 3", .help = "stages to try"},
     {"offload", LIST(offload_list), .value = "PLACE...", .shown = "none cpu nvme",
      .help = "places to try for what can be offloaded: none, cpu, nvme"},
@@ -42,7 +47,8 @@ static const struct option table[] = {
      .help = "how many layers of a shape's width fit, at each stage and place: the most are run, "
              "one more is refused"},
     {"device-memory", SIZE(memory[0], 1, 0x1p50), .value = "SIZE",
-     .shown = "$ZERO_DEVICE_MEMORY, else no limit", .help = "of each rank's device, at most"},
+     .shown = "$ZERO_DEVICE_MEMORY on the CPU, else as much as there is",
+     .help = "of each rank's device, at most"},
     {"host-memory", SIZE(memory[1], 1, 0x1p50), .value = "SIZE", .shown = "as the machine has",
      .help = "of each rank in host memory, at most"},
     {"nvme-space", SIZE(memory[2], 1, 0x1p50), .value = "SIZE", .shown = "as the disk has",
@@ -197,6 +203,7 @@ struct zero_config arguments_config(const struct arguments *a, int stage, enum z
         .size = sizeof(struct zero_config),
         .stage = stage,
         .dtype = ZERO_BF16,
+        .device = (enum zero_device)a->device,
         .offload = offload,
         .state = (enum zero_state)a->state,
         .grad_dtype = (enum zero_dtype)a->grad_dtype,

@@ -22,6 +22,7 @@ struct size {
 
 struct arguments {
     struct option_list stage_list, offload_list, model_list;
+    int device; /* enum zero_device */
     int layers, channels, state, grad_dtype, steps, slots, threads, deadline;
     int64_t memory[PLACES]; /* of each rank there; 0: as much as there is */
     int64_t chunk;

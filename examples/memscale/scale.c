@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Planned figures are the library's; measured ones come from the kernel. On the
- * CPU a device's memory is a mapping of its own, which is known by an address of a
- * parameter, and what else the process has taken is host memory. */
+/* Planned figures are the library's; measured ones come from the kernel, a GPU's from
+ * its driver. On the CPU a device's memory is a mapping of its own, which is known by an
+ * address of a parameter, and what else the process has taken is host memory. */
 #include "examples/memscale/scale.h"
 
 #include <malloc.h>
@@ -121,6 +121,51 @@ static int check_alike(struct scale *s, int argc, char **argv)
     return differ > 0 ? -1 : 0;
 }
 
+/* ---------------------------------------------------------------------- GPUs */
+
+static bool on_gpu(const struct scale *s)
+{
+    return s->a->device == ZERO_CUDA;
+}
+
+/* Who shares this rank's GPU. */
+static int count_sharers(struct scale *s)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < (int)sizeof(s->gpu.uuid); i++)
+        hash = counter_mix(hash ^ s->gpu.uuid[i]);
+    double mine = (double)(hash >> 32), of_rank;
+    s->on_gpu = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        if (sum(s, r == s->rank ? mine : 0, &of_rank))
+            return -1;
+        s->on_gpu += of_rank == mine;
+    }
+    return 0;
+}
+
+/* Bytes in use on the GPU while no rank does anything; *bytes stays 0 on the CPU. Ranks meet
+ * in their engine, or in one that needs no GPU. */
+static int gpu_used(struct scale *s, int64_t *bytes)
+{
+    static const struct zero_param one = {.name = "one", .ndim = 1, .shape = {64}};
+    const struct zero_config alone = {.size = sizeof(alone), .threads = 1};
+    const struct model least = {(struct zero_param *)(uintptr_t)&one, 1};
+    bool made = !s->z;
+    double ignored;
+    if (!on_gpu(s))
+        return 0;
+    if ((made && check(s, create(s, &least, &alone))) || sum(s, 0, &ignored))
+        return -1;
+    int status = zero_gpu_use(-1, &s->gpu, s->error, sizeof(s->error));
+    *bytes = s->gpu.memory - s->gpu.memory_free;
+    if (sum(s, status, &ignored) || ignored > 0)
+        return -1;
+    if (made)
+        destroy(s);
+    return 0;
+}
+
 /* The smallest engine. Where files are to be tried it has one, so that a folder which cannot
  * be used ends the test before it has begun. */
 int scale_begin(struct scale *s, const struct arguments *a, int argc, char **argv)
@@ -133,6 +178,8 @@ int scale_begin(struct scale *s, const struct arguments *a, int argc, char **arg
     *s = (struct scale){.a = a, .rank = l.rank, .local = l.local};
     for (int i = 0; i < a->offload_count; i++)
         place = a->offloads[i] > place ? a->offloads[i] : place;
+    if (on_gpu(s) && zero_gpu_use(l.local_rank, &s->gpu, s->error, sizeof(s->error)))
+        return -1;
     if (check(s, gpt_params(&small, 1, &m.params, &m.count)))
         return -1;
     struct zero_config config = arguments_config(a, 3, place);
@@ -140,7 +187,7 @@ int scale_begin(struct scale *s, const struct arguments *a, int argc, char **arg
     if (!status) {
         s->rank = zero_rank(s->z);
         s->ranks = zero_size(s->z);
-        status = check_alike(s, argc, argv) || step(s, &m, &device) ? -1 : 0;
+        status = check_alike(s, argc, argv) || step(s, &m, &device) || count_sharers(s) ? -1 : 0;
     }
     gpt_params_free(m.params, m.count);
     return status;
@@ -153,7 +200,7 @@ int scale_start(struct scale *s, bool well)
         return -1;
     destroy(s);
     s->memory = memory_now();
-    return 0;
+    return gpu_used(s, &s->gpu_memory);
 }
 
 void scale_end(struct scale *s)
@@ -199,8 +246,32 @@ static void take_plan(struct result *r, const struct zero_plan *plan)
     r->planned[2] = plan->nvme.total;
 }
 
-/* The steps, and what the process has after them. before: its memory without an engine. */
-static int run(struct scale *s, const struct model *m, int64_t before, struct result *r)
+/* What there is without an engine. */
+struct before {
+    int64_t host, gpu;
+};
+
+/* What the process has beside that. device: an address in its memory. */
+static int measure(struct scale *s, const struct before *before, const void *device,
+                   const struct zero_stats *stats, struct result *r)
+{
+    int64_t host = usage_memory(NULL) - before->host, used = 0;
+    if (gpu_used(s, &used))
+        return -1;
+    r->measured[0] = on_gpu(s) ? (used - before->gpu) / s->on_gpu : usage_memory(device);
+    host -= on_gpu(s) ? 0 : r->measured[0];
+    r->measured[1] = host > 0 ? host : 0;
+    r->measured[2] = usage_files(stats->nvme_path);
+    take_plan(r, &stats->plan);
+    for (int i = 0; i < PLACES; i++)
+        if (most(s, &r->planned[i]) || most(s, &r->measured[i]))
+            return -1;
+    return 0;
+}
+
+/* The steps, and what there is after them. */
+static int run(struct scale *s, const struct model *m, const struct before *before,
+               struct result *r)
 {
     struct zero_stats stats;
     const void *device = NULL;
@@ -215,14 +286,8 @@ static int run(struct scale *s, const struct model *m, int64_t before, struct re
     r->seconds = (clock_now() - begun) / s->a->steps;
     if (check(s, zero_stats(s->z, &stats)))
         return -1;
-    int64_t host = usage_memory(NULL) - before;
-    r->measured[0] = usage_memory(device);
-    r->measured[1] = host > r->measured[0] ? host - r->measured[0] : 0;
-    r->measured[2] = usage_files(stats.nvme_path);
-    take_plan(r, &stats.plan);
-    for (int i = 0; i < PLACES; i++)
-        if (most(s, &r->planned[i]) || most(s, &r->measured[i]))
-            return -1;
+    if (measure(s, before, device, &stats, r))
+        return -1;
     r->fits = true;
     return 0;
 }
@@ -231,17 +296,23 @@ static int run(struct scale *s, const struct model *m, int64_t before, struct re
 static int try_model(struct scale *s, const struct model *m, const struct zero_plan *plan,
                      const struct zero_config *config, struct result *r)
 {
-    int64_t before = memory_now();
+    struct before before = {.host = memory_now()};
+    if (gpu_used(s, &before.gpu))
+        return -1;
     int status = create(s, m, config), failed = 0;
     bool refused = status == ZERO_ERR_MEMORY || status == ZERO_ERR_IO;
     if (refused && within(s, plan, true, r))
         take_reason(r, s->z ? zero_last_error(s->z) : "No memory for an engine");
     else if (!refused)
-        failed = check(s, status) || run(s, m, before, r) ? -1 : 0;
+        failed = check(s, status) || run(s, m, &before, r) ? -1 : 0;
     destroy(s);
-    int64_t left = memory_now() - s->memory;
+    int64_t left = memory_now() - s->memory, used = s->gpu_memory;
     s->left = left > s->left ? left : s->left;
-    return failed;
+    if (failed || gpu_used(s, &used))
+        return -1;
+    used -= s->gpu_memory;
+    s->left_on_gpu = used > s->left_on_gpu ? used : s->left_on_gpu;
+    return 0;
 }
 
 static int describe(struct scale *s, const struct size *size, int layers, struct model *m,
@@ -284,7 +355,8 @@ int scale_try(struct scale *s, int stage, enum zero_place offload, const struct 
     if (describe(s, size, layers, &m, r))
         return -1;
     int status = 0;
-    if (planned(s, &m, &config, &plan, r) && within(s, &plan, false, r))
+    /* The CPU's library keeps to the device's limit itself. */
+    if (planned(s, &m, &config, &plan, r) && within(s, &plan, on_gpu(s), r))
         status = try_model(s, &m, &plan, &config, r);
     gpt_params_free(m.params, m.count);
     if (status && s->error[0])
@@ -295,19 +367,27 @@ int scale_try(struct scale *s, int stage, enum zero_place offload, const struct 
 
 /* ------------------------------------------------------------- the largest model */
 
-/* By the plan alone: how many layers keep to the limits that were given. */
-static int layers_planned(struct scale *s, int stage, enum zero_place offload,
+/* By the plan alone: how many layers keep to the limits that were given, and to what a GPU
+ * has. */
+static int layers_planned(struct scale *all, int stage, enum zero_place offload,
                           const struct size *size)
 {
-    const struct zero_config config = arguments_config(s->a, stage, offload);
+    const struct zero_config config = arguments_config(all->a, stage, offload);
+    struct arguments limits = *all->a;
+    struct scale guess = *all, *s = &guess;
     int fits = 0, over = LAYERS_MAX + 1;
+    if (on_gpu(all) && limits.memory[0] == 0)
+        limits.memory[0] = all->gpu.memory_free / all->on_gpu;
+    guess.a = &limits;
     while (over - fits > 1) {
         int layers = fits + (over - fits) / 2;
         struct zero_plan plan;
         struct result r;
         struct model m;
-        if (describe(s, size, layers, &m, &r))
+        if (describe(s, size, layers, &m, &r)) {
+            memcpy(all->error, guess.error, sizeof(all->error));
             return -1;
+        }
         bool good = planned(s, &m, &config, &plan, &r) && within(s, &plan, true, &r);
         gpt_params_free(m.params, m.count);
         if (good)

@@ -3,6 +3,9 @@
  * One configuration of the memory-scaling test: a fresh engine, some steps, and
  * what was planned and measured.
  *
+ * On a GPU the device's memory is what its driver has less of, divided by the ranks that
+ * share it; of other programs that use it at the time nothing is known.
+ *
  * Nothing is computed: gradients are the zeros that zero_grad_data gives, so what
  * is measured is the engine, which a program's activations only add to (gpt2
  * --plan tells of those), and the test never touches the device's memory.
@@ -34,8 +37,12 @@ struct scale {
     const struct arguments *a;
     struct zero *z; /* while there is one */
     int rank, ranks, local;
-    int64_t memory; /* of this process before the first configuration */
-    int64_t left;   /* after one: the most by which there was more */
+    struct zero_gpu gpu; /* this rank's; its count is 0 on the CPU */
+    int on_gpu;          /* ranks that have the same */
+    int64_t gpu_memory;  /* in use on it before the first configuration */
+    int64_t memory;      /* of this process before the first configuration */
+    int64_t left;        /* after one: the most by which there was more */
+    int64_t left_on_gpu; /* likewise, there */
     char error[640];
     char where[64]; /* the configuration in which that was, for the sentence; "": in none */
 };

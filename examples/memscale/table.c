@@ -21,6 +21,10 @@ void table_header(const struct scale *s)
 {
     printf("memscale with libzero %s: %d rank%s, %d on this node; bf16 with Adam\n", ZERO_VERSION,
            s->ranks, s->ranks > 1 ? "s" : "", s->local);
+    if (s->gpu.count)
+        printf("device: %s, %s of %s free, %d rank%s on it\n", s->gpu.name,
+               in_bytes(s->gpu.memory_free).text, in_bytes(s->gpu.memory).text, s->on_gpu,
+               s->on_gpu > 1 ? "s" : "");
     print_limits(s);
     printf("\n%33s  %-21s  %-21s  %-21s  %7s\n", "", "device of a rank", "host memory of a rank",
            "files of a rank", "seconds");
@@ -60,6 +64,10 @@ void table_row(const struct result *r)
 
 void table_end(const struct scale *s)
 {
+    if (s->gpu.count)
+        printf(
+            "\nMeasured on the device: what its driver has less of, for all that use it, divided "
+            "by this test's\nranks on it.\n");
     printf("\nMeasured: by the kernel. Memory comes in huge pages of 2 MiB, where there are some; "
            "what "
            "the host has\nbeside its plan is the engine's tables and threads. Between "
