@@ -5,12 +5,13 @@
 # shellcheck source=jobs/site.env
 . jobs/site.env
 
-# One rank for each GPU. All ranks of a node see all of the job's GPUs there, as those that
-# exchange data must: none is bound to one, whatever sbatch was told (srun --gpu-bind=none
-# would not do: it hides which GPUs are the job's). The CPUs are shared among the ranks: srun
-# does not take --cpus-per-task from the job, but from SRUN_CPUS_PER_TASK.
+# One rank for each GPU, or ZERO_RANKS_PER_GPU. All ranks of a node see all of the job's GPUs
+# there, as those that exchange data must: none is bound to one, whatever sbatch was told (srun
+# --gpu-bind=none would not do: it hides which GPUs are the job's). The CPUs are shared among the
+# ranks: srun does not take --cpus-per-task from the job, but from SRUN_CPUS_PER_TASK.
 start() { # program, options
     local ranks=${SLURM_GPUS_ON_NODE:-0} program=${ZERO_BUILD:-build}/$1 module
+    ranks=$((ranks * ${ZERO_RANKS_PER_GPU:-1}))
     [ "$ranks" -gt 0 ] || ranks=${SLURM_TASKS_PER_NODE%%[!0-9]*}
     if [ ! -x "$program" ]; then
         echo "$PWD/$program is not there. Build it with make, where the modules of" \

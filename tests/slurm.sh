@@ -148,6 +148,31 @@ without_pmix() {
     verdict $? "gpt2 without PMIx: $(cat "$scratch/ranks")"
 }
 
+# Ranks share GPUs; what stands in for the service notes how it is called, and what it finds.
+service() {
+    local calls=$scratch/calls
+    # shellcheck disable=SC2016 # the program's words
+    printf '#!/bin/bash\n[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && [ -d "$CUDA_MPS_LOG_DIRECTORY" ] &&
+        echo "${*:-$(cat)} ${CUDA_MPS_PIPE_DIRECTORY%%/mps.*}" >>"%s"\n' "$calls" \
+        >"$scratch/bin/nvidia-cuda-mps-control"
+    chmod +x "$scratch/bin/nvidia-cuda-mps-control"
+    PATH=$scratch/bin:$PATH ZERO_RANKS_PER_GPU=3 SLURM_TMPDIR=$scratch/nvme \
+        run --gres=gpu:1 jobs/mps.sbatch gpt2 "${tiny[@]}" --stage 2
+    [ "$status" = 0:0 ] && grep -q ': 3 ranks, ' "$log" && [[ $(tail -n 1 "$log") == digest* ]]
+    verdict $? "mps.sbatch: status $status, $(cat "$scratch/err" "$log")"
+    PATH=$scratch/bin:$PATH SLURM_TMPDIR=$scratch/nvme run jobs/mps.sbatch gpt2 --stage 4
+    [ "$status" = 2:0 ] && [ "$(grep -c '^rank [0-3]: --stage is given' "$log")" = 4 ]
+    verdict $? "mps.sbatch of a wrong option: status $status, $(cat "$log")"
+    [ "$(sort "$calls" | uniq -c | xargs)" = "2 -d $scratch/nvme 2 quit $scratch/nvme" ]
+    verdict $? "mps.sbatch has called the service so: $(cat "$calls")"
+    rm "$scratch/bin/nvidia-cuda-mps-control"
+    ! command -v nvidia-cuda-mps-control >/dev/null || return
+    SLURM_TMPDIR=$scratch/nvme run jobs/mps.sbatch gpt2 "${tiny[@]}"
+    [ "$status" = 2:0 ] && grep -q '^nvidia-cuda-mps-control does not start\. ' "$log" &&
+        ! grep -q ^digest "$log"
+    verdict $? "mps.sbatch without the service: status $status, $(cat "$log")"
+}
+
 # Ended by scancel, once it steps.
 cancelled() { # state, exit code, words of scancel
     submit jobs/gpt2.sbatch "${tiny[@]}" --stage 3 --offload nvme --steps 1000000
@@ -175,6 +200,7 @@ else
     digests
     memory
     given
+    service
     settings
     without_pmix
     cancelled CANCELLED 0:15
