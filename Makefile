@@ -14,6 +14,11 @@
 # make bench-runs whole runs of gpt2: what hides behind compute, what stage 3 costs
 # make bench-peers  the same work by fio, PyTorch and DeepSpeed, which it installs in
 #                 PEERS=build-peers (gigabytes); ONLY='adam io train': some of it
+# make check-gpu  tests on this machine's GPU, again where it was cut off; ONLY='cuda ...'
+# make bench-gpu  a table of what the library does there; QUICK=1: that it runs;
+#                 FAKE_GPU=1: either over the runtime for tests
+# make gpu-bundle  copies what such a machine lacks to build-bundle; there: make
+#                 check-gpu BUNDLE=build-bundle; PROVE=1 tries it here, as root
 # make deps       installs what is missing (as root, from the distribution)
 # make install    puts library, headers and zero.pc, as built, in PREFIX; make uninstall
 # make clean      removes every build folder
@@ -55,7 +60,7 @@ EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
 DEFS := $(foreach p,MPI URING DNNL XXHASH CUDA NCCL VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
-INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
+INCS := $(CHECK_CFLAGS) $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -ldl -pthread
@@ -112,8 +117,13 @@ HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(HOSTED))
 HOSTED_COMPILE = $(CXX) -std=gnu++17 -D_GNU_SOURCE -x c++ -include tests/support/fake_nvcc.h -I. \
 	-O2 -g -ffp-contract=off -fno-threadsafe-statics -pthread -MMD -MP -Wall -Wextra \
 	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized
-CUDA_TESTS := $(if $(HOSTED),$(BUILD)/tests/cuda_kernels_on_host) \
-	$(if $(KERNELS),$(BUILD)/tests/cuda_kernels_on_gpu)
+CUDA_TESTS := $(if $(HOSTED),$(BUILD)/tests/cuda_kernels_on_host)
+
+# Programs for a machine with a GPU, and over the runtime for tests.
+GPU_PARTS := bench faults $(if $(filter 1,$(MPI)),ranks)
+ON_FAKES := $(GPU_PARTS:%=$(BUILD)/tests/gpu_%_on_fakes)
+ON_GPU := $(if $(KERNELS),$(patsubst %,$(BUILD)/tests/%_on_gpu,cuda_kernels cuda \
+	$(GPU_PARTS:%=gpu_%)))
 
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
@@ -126,7 +136,7 @@ FUZZ_TARGETS := $(call obj,$(wildcard tests/fuzz/*_fuzz.c))
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
 all: $(if $(KERNELS),$(BUILD)/libzero_cuda.so)
 ifeq ($(CHECK),1)
-tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(FUZZ_TARGETS) \
+tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(ON_FAKES) $(ON_GPU) $(FUZZ_TARGETS) \
 		$(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
 else
 tests: report
@@ -231,11 +241,17 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
 $(BUILD)/tests/cuda_kernels_on_host: $(HOSTED)
-$(BUILD)/tests/cuda_kernels_on_gpu: $(KERNELS)
-# The runtime comes before libsupport.a, which has the fake one.
-$(BUILD)/tests/cuda_kernels_on_gpu: LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(filter %.a,$^) \
-	$(LDFLAGS)
-$(BUILD)/tests/cuda_kernels_on_%: $(BUILD)/obj/tests/cuda_kernels_test.o $(BUILD)/libsupport.a \
+of = $(foreach on,gpu fakes host,$(BUILD)/tests/$(1)_on_$(on))
+$(call of,cuda_kernels): $(call obj,tests/cuda_kernels_test.c)
+$(call of,cuda): $(call obj,tests/cuda_test.c)
+$(call of,gpu_bench): $(call obj,$(wildcard tests/gpu/bench*.c))
+$(call of,gpu_faults): $(call obj,tests/gpu/faults.c)
+$(call of,gpu_ranks): $(call obj,tests/gpu/ranks.c)
+$(ON_FAKES): $(call obj,src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c)
+$(ON_GPU): $(PLUGIN) $(call obj,tests/support/toy_cuda.c) $(KERNELS)
+# The runtime and NCCL come before libsupport.a, which has fake ones.
+$(ON_GPU): LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(NCCL_LIBS) $(filter %.a,$^) $(LDFLAGS)
+$(BUILD)/tests/cuda_kernels_on_host $(ON_FAKES) $(ON_GPU): $(BUILD)/libsupport.a \
 		$(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -357,6 +373,20 @@ bench-runs: all
 	tests/bench/overlap.sh $(BUILD)
 	tests/bench/stages.sh $(BUILD)
 
+# On a machine with a GPU, which is no part of check: there may be no other day with it.
+gpu-programs: all $(ON_FAKES) $(ON_GPU) $(BUILD)/tests/plugin_test
+check-gpu bench-gpu:
+	@$(AGAIN) $@-now
+check-gpu-now: gpu-programs
+	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' \
+		tests/gpu/check.sh $(if $(FAKE_GPU),--fakes) $(BUILD)
+bench-gpu-now: gpu-programs
+	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' \
+		tests/gpu/bench.sh $(if $(FAKE_GPU),--fakes) $(BUILD) $(if $(QUICK),--quick)
+gpu-bundle:
+	@tests/gpu/bundle.sh build-bundle
+	@$(if $(PROVE),tests/gpu/bundle.sh --prove build-bundle)
+
 # Suites and where they run.
 include tests/suites.mk
 
@@ -367,7 +397,7 @@ check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILT_$b) && )true
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call sampled,$(BUILD)) \
-		$(HOSTED_TEST) $(SAN_SAMPLE) \
+		$(HOSTED_TEST) $(GPU_TEST) $(SAN_SAMPLE) \
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) $(DYING) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 check-all-now: all tests
@@ -375,7 +405,8 @@ check-all-now: all tests
 		tests $(BUILT_$b) $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@$(VALGRIND_BUILD)
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX_SELF) $(PTX) \
-		$(call suites,$(BUILD)) $(HOSTED_TEST) $(MPI_RUNS) $(GPT2_RUNS) $(DYING) \
+		$(call suites,$(BUILD)) $(HOSTED_TEST) $(GPU_TEST) $(GPU_TEST_ALL) \
+		$(MPI_RUNS) $(GPT2_RUNS) $(DYING) \
 		$(DYING_ALL) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
 		"tests/slurm.sh $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) \
 		"tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
@@ -422,4 +453,5 @@ clean:
 FORCE:
 .PHONY: all tests report deps deps-extra demo check check-all demo-now check-now check-all-now
 .PHONY: check-scale check-scale-now check-valgrind check-valgrind-now fuzz fuzz-now help
+.PHONY: gpu-programs check-gpu check-gpu-now bench-gpu bench-gpu-now gpu-bundle
 .PHONY: bench bench-runs bench-peers ptx-report chaos clean FORCE

@@ -4,6 +4,22 @@
 # OPTIONAL what only some tests would use, ABSENT both, and what the caller has
 # switched off (MPI=0). Every package is tried once.
 
+# A folder that make gpu-bundle has made stands in for packages that a machine lacks.
+BUNDLE ?=
+ifneq ($(BUNDLE),)
+BUNDLED := $(abspath $(BUNDLE))
+MPIRUN := $(BUNDLED)/bin/mpirun
+MPI_SHOWN := -I$(BUNDLED)/openmpi/include -L$(BUNDLED)/openmpi/lib \
+	-Wl,-rpath,$(BUNDLED)/openmpi/lib -lmpi
+# Its libraries need each other, and do not know where they are.
+export LD_LIBRARY_PATH := $(BUNDLED)/openmpi/lib$(addprefix :,$(LD_LIBRARY_PATH))
+URING_CFLAGS := -I$(BUNDLED)/include
+URING_LIBS := -L$(BUNDLED)/lib -luring
+XXHASH_CFLAGS := -I$(BUNDLED)/include
+CHECK_CFLAGS := -I$(BUNDLED)/include
+CHECK_LIBS := -L$(BUNDLED)/lib -lcheck -lsubunit -lrt -lm -pthread
+endif
+
 PKG_CONFIG ?= pkg-config
 hash := \#
 
@@ -38,7 +54,8 @@ ABSENT := $(MISSING)
 
 # The wrapper of any MPI prints the command it stands for; our own compiler is
 # used with its flags.
-MPI_SHOWN := $(shell $(MPICC) -show 2>/dev/null || $(PKG_CONFIG) --cflags --libs ompi-c 2>/dev/null)
+MPI_SHOWN ?= $(shell $(MPICC) -show 2>/dev/null || $(PKG_CONFIG) --cflags --libs ompi-c 2>/dev/null)
+MPI_SHOWN := $(MPI_SHOWN)
 MPI_CFLAGS := $(filter -I% -D%,$(MPI_SHOWN))
 MPI_LIBS := $(filter -L% -l% -Wl%,$(MPI_SHOWN))
 $(eval $(call find,MPI,mpi.h,mpi))
@@ -47,7 +64,7 @@ MISSING += mpirun
 ABSENT += mpirun
 endif
 
-URING_LIBS := -luring
+URING_LIBS ?= -luring
 $(eval $(call find,URING,liburing.h,uring))
 
 DNNL_LIBS := -ldnnl
@@ -56,8 +73,10 @@ $(eval $(call find,DNNL,oneapi/dnnl/dnnl.h,dnnl))
 # Of xxHash the header is all: no library is linked.
 $(eval $(call find,XXHASH,xxhash.h,xxhash,XXH3_64bits))
 
+CHECK_CFLAGS ?=
 # Check is a static library in Debian, so what it needs is named as well.
-CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
+CHECK_LIBS ?= $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
+CHECK_LIBS := $(CHECK_LIBS)
 $(eval $(call find,CHECK,check.h,check))
 
 # The toolkit, whose compiler takes seconds: that it works the first kernel shows. It is

@@ -6,6 +6,11 @@
 STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
 	$(foreach s,style layers errors shell,"tests/check_$s.sh --self-test" tests/check_$s.sh)
 HOSTED_TEST := $(filter %_on_host,$(CUDA_TESTS))
+# What is for machines with GPUs, over the runtime for tests.
+GPU_TEST := $(BUILD)/tests/gpu_faults_on_fakes "tests/gpu/check_test.sh $(BUILD)" \
+	$(if $(filter 1,$(MPI)),"ZERO_TEST_SHORT=1 2@$(BUILD)/tests/gpu_ranks_on_fakes")
+GPU_TEST_ALL := $(if $(filter 1,$(MPI)),1@$(BUILD)/tests/gpu_ranks_on_fakes \
+	3@$(BUILD)/tests/gpu_ranks_on_fakes)
 PTX := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD)")
 PTX_SELF := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))

@@ -31,26 +31,36 @@ static void describe(char *text, size_t size, const struct toy *t)
              c->grad_slots, c->chunk_slots, c->verify_spill, t->stats.isa);
 }
 
+bool equal_ended(const struct toy *t, const struct toy *expected, char *text, size_t size)
+{
+    const struct zero_digest *a = &t->digest, *b = &expected->digest;
+    char run[400];
+    describe(run, sizeof(run), t);
+    if (t->error.status)
+        snprintf(text, size, "%s: %s", run, t->error.text);
+    else if (memcmp(a, b, sizeof(*a)))
+        snprintf(text, size,
+                 "%s: master %016llx m %016llx v %016llx, expected %016llx %016llx %016llx", run,
+                 (unsigned long long)a->master, (unsigned long long)a->moment1,
+                 (unsigned long long)a->moment2, (unsigned long long)b->master,
+                 (unsigned long long)b->moment1, (unsigned long long)b->moment2);
+    else if (memcmp(t->norm, expected->norm, sizeof(t->norm)) ||
+             memcmp(t->mean, expected->mean, sizeof(t->mean)))
+        snprintf(text, size, "%s: norms or means differ", run);
+    else if (t->scale != expected->scale || t->skipped != expected->skipped)
+        snprintf(text, size, "%s: loss scale %g, %d steps skipped; expected %g, %d", run, t->scale,
+                 t->skipped, expected->scale, expected->skipped);
+    else
+        return true;
+    return false;
+}
+
 void equal_expect(struct toy *t, const struct toy *expected)
 {
-    char text[400];
-    int status = toy_run(t);
-    describe(text, sizeof(text), t);
-    if (status)
-        ck_abort_msg("%s: %s", text, t->error.text);
-    if (memcmp(&t->digest, &expected->digest, sizeof(t->digest)))
-        ck_abort_msg("%s: master %016llx m %016llx v %016llx, expected %016llx %016llx %016llx",
-                     text, (unsigned long long)t->digest.master,
-                     (unsigned long long)t->digest.moment1, (unsigned long long)t->digest.moment2,
-                     (unsigned long long)expected->digest.master,
-                     (unsigned long long)expected->digest.moment1,
-                     (unsigned long long)expected->digest.moment2);
-    if (memcmp(t->norm, expected->norm, sizeof(t->norm)) ||
-        memcmp(t->mean, expected->mean, sizeof(t->mean)))
-        ck_abort_msg("%s: norms or means differ", text);
-    if (t->scale != expected->scale || t->skipped != expected->skipped)
-        ck_abort_msg("%s: loss scale %g, %d steps skipped; expected %g, %d", text, t->scale,
-                     t->skipped, expected->scale, expected->skipped);
+    char text[1000];
+    toy_run(t);
+    if (!equal_ended(t, expected, text, sizeof(text)))
+        ck_abort_msg("%s", text);
 }
 
 int64_t equal_each_place(struct zero_config c, void (*visit)(const struct zero_config *))

@@ -12,6 +12,9 @@
 /* One rank, stage 0, everything on the CPU. */
 struct toy equal_simplest(enum zero_dtype dtype, int batch);
 
+/* Whether a run ended so: digests, every norm, every mean; if not, what differs. */
+bool equal_ended(const struct toy *t, const struct toy *expected, char *text, size_t size);
+
 /* Runs t, which must end as expected did: digests, every norm, every mean. */
 void equal_expect(struct toy *t, const struct toy *expected);
 

@@ -3,13 +3,21 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "offload/verify.h"
+
+/* Tools that watch one process ask for no others. */
+static bool suite_forks(void)
+{
+    const char *value = getenv("CK_FORK");
+    return !value || strcmp(value, "no");
+}
 
 int suite_run_all(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK);
+    srunner_set_fork_status(runner, suite_forks() ? CK_FORK : CK_NOFORK);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner), ran = srunner_ntests_run(runner);
     srunner_free(runner);

@@ -6,8 +6,8 @@
 #include <check.h>
 #include <stdbool.h>
 
-/* Runs and frees the suite, each test in a process of its own: limits, refusals
- * and the environment stay there; the program's exit status. */
+/* Runs and frees the suite, each test in a process of its own (but with CK_FORK=no): limits,
+ * refusals and the environment stay there; the program's exit status. */
 int suite_run_all(Suite *suite);
 
 /* Whether ZERO_TEST_SHORT asks for a sample of the long products. */

@@ -333,20 +333,41 @@ static void compare(struct toy *t, const struct rank *ranks)
             error_set(&t->error, ZERO_ERR_MISMATCH, "ranks %d and 0 differ", r);
 }
 
-int toy_run(struct toy *t)
+static struct rank *ranks_new(struct toy *t)
 {
     struct rank *ranks = calloc((size_t)t->ranks, sizeof(*ranks));
     for (int r = 0; r < t->ranks; r++)
         ranks[r] = (struct rank){.toy = t, .rank = r};
+    return ranks;
+}
+
+static void take(struct toy *t, const struct rank *r)
+{
+    t->digest = r->digest;
+    t->stats = r->stats;
+    t->scale = r->scale;
+    t->clipped = r->clipped;
+    t->skipped = r->skipped;
+    memcpy(t->norm, r->norm, sizeof(t->norm));
+    memcpy(t->mean, r->mean, sizeof(t->mean));
+}
+
+int toy_run(struct toy *t)
+{
+    struct rank *ranks = ranks_new(t);
     ranks_run(t->ranks, rank_main, ranks);
     compare(t, ranks);
-    t->digest = ranks[0].digest;
-    t->stats = ranks[0].stats;
-    t->scale = ranks[0].scale;
-    t->clipped = ranks[0].clipped;
-    t->skipped = ranks[0].skipped;
-    memcpy(t->norm, ranks[0].norm, sizeof(t->norm));
-    memcpy(t->mean, ranks[0].mean, sizeof(t->mean));
+    take(t, &ranks[0]);
+    free(ranks);
+    return t->error.status;
+}
+
+int toy_run_rank(struct toy *t, struct zero_comm *comm)
+{
+    struct rank *ranks = ranks_new(t), *mine = &ranks[comm->rank];
+    rank_main(comm->rank, comm, ranks);
+    take(t, mine);
+    t->error = mine->error;
     free(ranks);
     return t->error.status;
 }

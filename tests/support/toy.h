@@ -75,6 +75,10 @@ extern const struct toy_apart *toy_apart; /* for .device other than ZERO_CPU */
 /* Trains; the outcome's status. */
 int toy_run(struct toy *toy);
 
+/* One rank of as many that comm has: the others are other processes. What came out is this
+ * rank's. */
+int toy_run_rank(struct toy *toy, struct zero_comm *comm);
+
 /* One micro-step on an engine: forward and backward of global micro-batch
  * number 'batch'. Adds to *loss, at the latest when toy_wait returns. */
 int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss);

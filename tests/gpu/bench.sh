@@ -1,0 +1,143 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Measures what the library does on this machine's GPU: tests/gpu/bench.sh [--fakes] BUILD
+# [--quick]. Prints markdown to append to tests/gpu/RESULTS.md, and keeps it in
+# BUILD/gpu/results.md: our kernels beside copies within the GPU's memory, the engine's copies
+# beside the driver's own memory, what a step costs beside arithmetic, planned and measured
+# memory, and whole runs of gpt2 where it computes on GPUs. Each part checks its results before
+# it measures, and takes minutes at most; ONLY='kernels copies units memory largest gpt2' takes
+# some. PEAK=989: the GPU's bf16 Tflop/s, of which gpt2's share is told.
+# --fakes, --quick: that it runs; the numbers mean nothing. Status 77: there is no GPU.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/../.." || exit 1
+what=gpu
+[ "${1-}" != --fakes ] || { what=fakes && shift; }
+build=$(realpath "${1:?"give the build folder: tests/gpu/bench.sh BUILD"}") || exit 1
+quick=${2:+--quick} quickly=(${2:+--quick})
+export ZERO_CUDA_PLUGIN=$build/libzero_cuda.so
+[ "$what" = gpu ] || export ZERO_CUDA_PLUGIN=$build/tests/fake/libzero_cuda.so
+bench=$build/tests/gpu_bench_on_$what
+only=${ONLY:-kernels copies units memory largest gpt2}
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+status=0
+
+wants() { [[ " $only " == *" $1 "* ]]; }
+
+broken() { # what has failed, its words
+    status=1
+    printf '\n%s failed:\n\n' "$1"
+    tail -n 3 "$2" | sed 's/^/    /'
+}
+
+# Rows of NAME_limit, NAME_ours and NAME_share.
+shares() { # title, part of the bench
+    local log=$scratch/$2
+    wants "$2" || return
+    "$bench" "${quickly[@]}" "$2" >"$log" 2>&1 || { broken "$1" "$log" && return; }
+    printf '\n%s:\n\n| | limit | ours | share |\n|---|---|---|---|\n' "$1"
+    awk '/_limit / { limit = $2 " " $3 } /_ours / { ours = $2 " " $3 }
+         /_share / { name = $1; sub(/_share$/, "", name); gsub(/_/, " ", name)
+                     printf "| %s | %s | %s | %.0f %% |\n", name, limit, ours, 100 * $2 }' "$log"
+}
+
+units() {
+    local log=$scratch/units
+    wants units || return
+    "$bench" "${quickly[@]}" units >"$log" 2>&1 ||
+        { broken "Steps of tiny units" "$log" && return; }
+    printf '\nWhat a step costs beside arithmetic and bytes, on one rank:\n\n'
+    printf '| | a step | and each unit |\n|---|---|---|\n'
+    awk '/^fixed_.*_step / { step = $2 " " $3 }
+         /^fixed_.*_unit / { name = $1; gsub(/^fixed_|_unit$/, "", name); gsub(/_/, ", ", name)
+                             printf "| %s | %s | %s %s |\n", name, step, $2, $3 }' "$log"
+}
+
+# memscale's rows: the device's columns, and the seconds of a step.
+memory() { # part, title, options of memscale
+    local rows=$scratch/$1.csv log=$scratch/$1
+    wants "$1" || return
+    timeout 500 "$build/memscale" --device cuda --csv "$rows" --steps 3 "${@:3}" >"$log" 2>&1 ||
+        { broken "$2" "$log" && return; }
+    printf '\n%s:\n\n' "$2"
+    printf '| stage | offload | model | parameters | planned | measured | a step | |\n'
+    printf '|---|---|---|---|---|---|---|---|\n'
+    awk -F, 'NR > 1 { why = $0; sub(/^([^,]*,){16}/, "", why); gsub(/"/, "", why)
+             printf "| %s | %s | %s | %.1f M | %.1f MiB | %s | %s | %s |\n", $1, $2, $3, $6 / 1e6,
+                 $8 / 1048576, $15 ? sprintf("%.1f MiB", $9 / 1048576) : "",
+                 $15 ? sprintf("%.3g s", $14) : "",
+                 $15 ? ($16 ? "the largest: one layer more, " why : "") : why }' "$rows"
+}
+
+# Tokens a second and the share of the peak: 6 operations a parameter and token.
+train() { # parameters in millions, options
+    local log=$scratch/train millions=$1 row=${*:2} rate options=(--device cuda --data LICENSE)
+    if ! timeout 300 "$build/gpt2" "${options[@]}" --sample 0 "${@:2}" >"$log" 2>&1; then
+        echo "| $row | | | $(tail -n 1 "$log" | cut -c 1-120) |"
+        return
+    fi
+    rate=$(sed -nE 's/.* steps in .*\(([0-9.]+) ktok\/s\).*/\1/p' "$log")
+    awk -v row="$row" -v rate="$rate" -v millions="$millions" -v peak="${PEAK:-0}" 'BEGIN {
+        flops = 6 * millions * 1e6 * rate * 1e3 / 1e12
+        printf "| %s | %s ktok/s | %.1f Tflop/s%s | |\n", row, rate, flops,
+            peak ? sprintf(", %.0f %%", 100 * flops / peak) : "" }'
+}
+
+trainer() {
+    local stage place
+    local large=(--model gpt2-xl --batch 4 --steps 6 --recompute)
+    wants gpt2 || return
+    if ! "$build/gpt2" --help | grep -q '^ *--device .*cuda'; then
+        printf '\ngpt2 does not compute on GPUs in this version: no row of it.\n'
+        return
+    fi
+    printf '\nWhole runs of gpt2 on one GPU, 1024 tokens a sequence, bf16:\n\n'
+    printf '| options | tokens | arithmetic | |\n|---|---|---|---|\n'
+    for stage in 0 3; do
+        for place in none cpu nvme; do
+            if [ -n "$quick" ]; then
+                train 3 --model d4 --steps 2 --stage $stage --offload $place
+                continue
+            fi
+            train 124 --model gpt2 --batch 16 --steps 12 --stage $stage --offload $place
+            train 1558 "${large[@]}" --stage $stage --offload $place
+        done
+    done
+}
+
+version() {
+    git describe --always --dirty 2>/dev/null || cat build-bundle/commit 2>/dev/null || echo unknown
+}
+
+everything() {
+    local sizes=(--model gpt2) driver
+    [ -z "$quick" ] || sizes=(--model d4)
+    echo "## $gpu, $(date -u +%F)"
+    echo
+    driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+    echo "Driver ${driver:-unknown}, $("$bench" --quick units 2>&1 | sed -n 's/^# //p')."
+    echo "libzero at $(version), $(nproc) CPUs; \`make bench-gpu${quick:+ QUICK=1}\`. A kernel's" \
+        "bytes are those that it must read and write; the limit is a copy within the GPU's memory."
+    shares "Kernels" kernels
+    shares "Copies between host and device, a chunk at a time, against one of all from memory of \
+the driver's" copies
+    units
+    memory memory "Memory of the GPU" "${sizes[@]}" --stage 0 1 3 --offload none cpu
+    [ -n "$quick" ] || memory largest "The largest model of a width of 1600 on one GPU" \
+        --find-largest --channels 1600 --stage 0 3 --offload none
+    trainer
+}
+
+found=$("$build/tests/plugin_test" --use 0 2>&1)
+if [[ $found != ZERO_OK* ]]; then
+    echo "Nothing was measured: there is no GPU here that answers. $found"
+    exit 77
+fi
+gpu=$(cut -d'|' -f2 <<<"$found" | cut -d, -f2)
+gpu=${gpu# }
+mkdir -p "$build/gpu"
+everything >"$build/gpu/results.md"
+cat "$build/gpu/results.md"
+grep -q ' failed:$' "$build/gpu/results.md" && status=1
+exit $status

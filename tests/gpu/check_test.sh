@@ -1,0 +1,122 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What runs on a machine with a GPU, here: tests/gpu/check_test.sh BUILD
+# Without a GPU nothing passes and nothing is measured; what is cut off goes on; what fails is
+# told; the bench makes its tables over the runtime for tests.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/../.." || exit 1
+build=$(realpath "${1:?"give the build folder: tests/gpu/check_test.sh BUILD"}") || exit 1
+. tests/support/verdicts.sh
+unset ONLY
+
+# A machine that has none, though its driver may be there.
+without() {
+    local script status
+    [ -e "$build/libzero_cuda.so" ] || { echo "skipped: no CUDA toolkit" && return; }
+    for script in check bench; do
+        CUDA_VISIBLE_DEVICES='' "tests/gpu/$script.sh" "$build" >"$scratch/out" 2>&1
+        status=$?
+        [ $status = 77 ] && grep -q 'there is no GPU here that answers.*No GPU can be used' \
+            "$scratch/out" && ! grep -q '100%\|passed' "$scratch/out"
+        verdict $? "$script.sh without a GPU: status $status, $(cat "$scratch/out")"
+    done
+}
+
+suite() { # name, what it does
+    local program=$scratch/b/tests/$1_on_fakes
+    printf '#!/bin/sh\necho "%s" >>%s/ran\n%s\n' "$1" "$scratch" "$2" >"$program"
+    chmod +x "$program"
+}
+
+ran() { # status, programs that have run, what is told
+    local status=$2
+    [ "$status" = "$1" ] && [ "$(xargs <"$scratch/ran")" = "$3" ] && grep -q "$4" "$scratch/out"
+    verdict $? "status $status, not $1; ran $(xargs <"$scratch/ran"), not $3; $(cat "$scratch/out")"
+    : >"$scratch/ran"
+}
+
+again() { # variables
+    env "$@" MPIRUN="$scratch/mpirun" tests/gpu/check.sh --fakes "$scratch/b" >"$scratch/out" 2>&1
+}
+
+# Suites that pass, fail, and are left for want of time; each program notes that it runs.
+resumed() {
+    local good='echo "100%: Checks: 2, Failures: 0, Errors: 0"'
+    mkdir -p "$scratch/b/tests/fake" && : >"$scratch/ran"
+    printf '#!/bin/sh\nshift 3; for i in 1 2; do "$@"; done | tail -n 1\n' >"$scratch/mpirun"
+    printf '#!/bin/sh\n' >"$scratch/b/gpt2"
+    chmod +x "$scratch/mpirun" "$scratch/b/gpt2"
+    suite cuda_kernels "$good"
+    suite aa "$good"
+    suite zz "$good; exit 3"
+    suite some_ranks "$good"
+    again LIMIT=0 ONLY='cuda_kernels aa'
+    ran 75 $? "" '^left, run it again: aa$'
+    again ONLY='cuda_kernels aa'
+    ran 0 $? "cuda_kernels aa" '^passed on fakes, which tells nothing of GPUs: 2$'
+    again ONLY='cuda_kernels aa zz'
+    ran 1 $? "zz" '^FAILED: zz$'
+    suite zz "$good"
+    again LIMIT=0 ONLY='cuda_kernels aa zz'
+    ran 75 $? "" '^  aa (earlier)$'
+    again ONLY='cuda_kernels aa zz some_ranks_2'
+    ran 0 $? "some_ranks some_ranks zz" '^  some_ranks_2$'
+    suite aa ":"
+    again ONLY='cuda_kernels aa'
+    ran 1 $? "aa" '^FAILED: aa$'
+    again ONLY='nothing'
+    ran 1 $? "" '^No test was run: no such suite\.$'
+}
+
+measured() {
+    local only="kernels copies units memory gpt2" table=$scratch/table
+    [ -e "$build/libzero_cuda.so" ] || only="kernels copies units"
+    ONLY=$only tests/gpu/bench.sh --fakes "$build" --quick >"$table" 2>"$scratch/err"
+    verdict $? "bench.sh failed: $(cat "$table" "$scratch/err")"
+    grep -q '^## fake GPU 0, 20[0-9-]*$' "$table" && grep -q '^libzero at [^,]*, ' "$table" &&
+        [ "$(grep -cE '^\| [a-z0-9 ]+ \| [0-9.e+-]+ GB/s \| [0-9.e+-]+ GB/s \| [0-9]+ % \|$' \
+            "$table")" = 18 ] &&
+        [ "$(grep -cE '^\| stage[03](, cpu)? \| -?[0-9.]+ us \| -?[0-9.]+ us \|$' "$table")" = 4 ]
+    verdict $? "bench.sh has another table: $(cat "$table")"
+    awk -F'|' '/ GB\/s / && ($5 - 100 * $4 / $3 > 1 || $5 - 100 * $4 / $3 < -1) { bad = 1 }
+        END { exit bad }' "$table"
+    verdict $? "bench.sh has wrong shares: $(cat "$table")"
+    [[ $only != *memory* ]] ||
+        [ "$(grep -cE '^\| [013] \| (none|cpu) \| d4 \| 3.* MiB \| .* s \|  \|$' "$table")" = 6 ]
+    verdict $? "bench.sh has other rows of memory: $(cat "$table")"
+}
+
+# A gpt2 that computes on GPUs, and has no disk: what is asked of it, and its rows.
+trained() {
+    local b=$scratch/trained
+    mkdir -p "$b/tests/fake"
+    ln -s "$build"/tests/{plugin_test,gpu_bench_on_fakes} "$b/tests"
+    ln -s "$build/tests/fake/libzero_cuda.so" "$b/tests/fake"
+    cat >"$b/gpt2" <<'GPT2'
+#!/bin/sh
+case "$*" in
+*--help) echo "  --device cpu|cuda  what it computes on" ;;
+*"--offload nvme"*) echo "There is no disk. Buy one." && exit 1 ;;
+*"--stage 1"*) echo "digest master=2" ;;
+*--quiet*) echo "digest master=1" ;;
+*"--device cuda "*) echo "12 steps in 3.4 s (100.0 ktok/s), 0 skipped" ;;
+esac
+GPT2
+    chmod +x "$b/gpt2"
+    PEAK=1000 ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
+    [ "$(grep -c '^| --model gpt2 .* | 100.0 ktok/s | 74.4 Tflop/s, 7 % | |$' \
+        "$scratch/out")" = 4 ] &&
+        [ "$(grep -c '| | | There is no disk. Buy one. |$' "$scratch/out")" = 4 ]
+    verdict $? "rows of gpt2: $(cat "$scratch/out")"
+    MPIRUN='' ONLY=gpt2 tests/gpu/check.sh --fakes "$b" >"$scratch/out" 2>&1
+    [ $? = 1 ] && grep -q '^80%: Checks: 5, Failures: 1, ' "$scratch/out" &&
+        grep -q 'gpt2, 1 3 nvme: There is no disk. Buy one., not digest master=1' "$scratch/out"
+    verdict $? "digests of gpt2: $(cat "$scratch/out")"
+}
+
+without
+resumed
+measured
+trained
+closing
