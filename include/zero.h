@@ -259,14 +259,15 @@ struct zero_config {
                                ranks to come where zero_create starts MPI, and, but 10 at least,
                                for a disk that ends no transfer. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
-                               if need be), else this rank is alone; ranks that torchrun, or srun
-                               without PMIx, has started are ZERO_ERR_UNSUPPORTED. An MPI that
-                               zero_create has started ends at exit; where other ranks do not come
-                               to that within the deadline, 10 seconds at least, SIGALRM ends this
-                               process. With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it,
-                               where each rank has a GPU of its own and the plugin was built with
-                               NCCL; else by it, through host memory. Equal bits; the log says
-                               which */
+                               if need be), else this rank is alone. An MPI that zero_create has
+                               started ends at exit; where other ranks do not come to that within
+                               the deadline, 10 seconds at least, SIGALRM ends this process.
+                               With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
+                               each rank has a GPU of its own and the plugin was built with NCCL;
+                               else by it, through host memory. Equal bits; the log says which.
+                               Ranks that torchrun, or srun without PMIx, has started reach each
+                               other by TCP and NCCL; where that cannot be, as on the CPU, they are
+                               ZERO_ERR_UNSUPPORTED */
 
     zero_trace_fn *trace; /* default: none */
     void *trace_arg;

@@ -399,7 +399,7 @@ static void *server_main(void *arg)
 {
     struct server *s = arg;
     for (int fd; (fd = accept(s->fd, NULL, NULL)) >= 0;)
-        if (s->words && send(fd, s->words, strlen(s->words), MSG_NOSIGNAL) > 0)
+        if (s->words && send(fd, s->words, strlen(s->words), MSG_NOSIGNAL) >= 0)
             close(fd);
     return NULL;
 }
@@ -471,6 +471,7 @@ START_TEST(the_limit_on_files_is_said)
     tcp_start(&rank, 0, 2);
     int fd = dial(job.port);
     ck_assert_int_eq(greet(fd, &other).kind, ANSWER_OTHER); /* now it listens */
+    ck_assert_int_eq(hear(fd).kind, 0);                     /* and has closed this connection */
     close(fd);
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = (rlim_t)dup(0); /* the lowest that is free */

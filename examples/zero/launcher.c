@@ -29,12 +29,14 @@ struct launcher launcher_find(void)
                                 "not, and needs srun --mpi=pmix or its own mpirun.";
     } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR")) {
         l.by = "torchrun";
-        l.meaning = "MPI's variables are not there: libzero refuses to join the ranks unless it "
-                    "is given a communicator (.comm). Start them with mpirun.";
+        l.meaning = "MPI's variables are not there: libzero joins ranks with a GPU each by TCP and "
+                    "NCCL, and refuses others unless it is given a communicator (.comm). Start "
+                    "them with mpirun.";
     } else if (several("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm without PMIx";
-        l.meaning = "libzero refuses to join the ranks of the step. Start them with srun "
-                    "--mpi=pmix, or with mpirun inside the job.";
+        l.meaning = "libzero joins the ranks of the step where each has a GPU, by TCP and NCCL, and "
+                    "refuses others. Start them with srun --mpi=pmix, or with mpirun inside the "
+                    "job.";
     } else if (getenv("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm, one task in its step";
         l.meaning = ALONE " srun --mpi=pmix -n RANKS starts several.";

@@ -27,7 +27,7 @@ struct job tcp_job(int rank, int size)
                       .local_rank = rank,
                       .local_size = size,
                       .host = "127.0.0.1",
-                      .port = 20000 + (int)getpid() % 700 * JOB_PORTS};
+                      .port = 20000 + (int)getpid() % 180 * 4 * JOB_PORTS};
     snprintf(job.name, sizeof(job.name), "test %d", (int)getpid());
     return job;
 }

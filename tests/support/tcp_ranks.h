@@ -24,7 +24,8 @@ struct tcp_rank {
     double took;
 };
 
-/* A job of this process, all ranks on this node; tests have ports of their own. */
+/* A job of this process, all ranks on this node. Each process has ports of its own, for
+ * four jobs. */
 struct job tcp_job(int rank, int size);
 
 /* Starts a rank, of me->job where that is set. */
