@@ -96,6 +96,7 @@ TOOL := $(wildcard examples/zero/*.c)
 MEMSCALE := $(wildcard examples/memscale/*.c)
 SUPPORT := $(wildcard tests/support/*.c)
 SUITES := $(patsubst tests/%.c,%,$(wildcard tests/*_test.c))
+SUITES := $(filter-out gpt2_kernels_test,$(SUITES)) # there is nothing but the kernels to link
 ifneq ($(MPI),1)
 SUITES := $(filter-out mpi% launch_test,$(SUITES))
 endif
@@ -105,15 +106,21 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # No GPU runs under a sanitizer.
 KERNELS := $(if $(SAN)$(VALGRIND),,$(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.cu)))
 KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(KERNELS))
+GPT2_KERNELS := $(if $(KERNELS),$(wildcard examples/gpt2/cuda/*.cu))
+GPT2_KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(GPT2_KERNELS))
 
-# The same kernels by a C++ compiler, for a suite without a GPU; and that suite on one.
+# The same kernels by a C++ compiler, for a suite without a GPU; and that suite on one. A GPU reads
+# nothing that is not aligned.
 HOSTED := $(if $(SAN)$(VALGRIND),,$(if $(shell command -v $(CXX)),$(wildcard kernels/cuda/*.cu)))
 HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(HOSTED))
+GPT2_HOSTED := $(if $(HOSTED),$(wildcard examples/gpt2/cuda/*.cu))
+GPT2_HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(GPT2_HOSTED))
 HOSTED_COMPILE = $(CXX) -std=gnu++17 -D_GNU_SOURCE -x c++ -include tests/support/fake_nvcc.h -I. \
 	-O2 -g -ffp-contract=off -fno-threadsafe-statics -pthread -MMD -MP -Wall -Wextra \
+	-fsanitize=alignment,bounds -fsanitize-undefined-trap-on-error \
 	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized
-CUDA_TESTS := $(if $(HOSTED),$(BUILD)/tests/cuda_kernels_on_host) \
-	$(if $(KERNELS),$(BUILD)/tests/cuda_kernels_on_gpu)
+CUDA_TESTS := $(foreach t,cuda_kernels gpt2_kernels, \
+	$(if $(HOSTED),$(BUILD)/tests/$t_on_host) $(if $(KERNELS),$(BUILD)/tests/$t_on_gpu))
 
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
@@ -231,13 +238,21 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 $(BUILD)/tests/cuda_kernels_on_host: $(HOSTED)
 $(BUILD)/tests/cuda_kernels_on_gpu: $(KERNELS)
 # The runtime comes before libsupport.a, which has the fake one.
-$(BUILD)/tests/cuda_kernels_on_gpu: LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(filter %.a,$^) \
-	$(LDFLAGS)
+$(BUILD)/tests/%_on_gpu: LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(filter %.a,$^) $(LDFLAGS)
 $(BUILD)/tests/cuda_kernels_on_%: $(BUILD)/obj/tests/cuda_kernels_test.o $(BUILD)/libsupport.a \
 		$(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
+
+$(BUILD)/tests/gpt2_kernels_on_host: $(GPT2_HOSTED)
+$(BUILD)/tests/gpt2_kernels_on_gpu: $(GPT2_KERNELS)
+$(BUILD)/tests/gpt2_kernels_on_%: $(BUILD)/obj/tests/gpt2_kernels_test.o \
+		$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON)) \
+		$(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
