@@ -636,7 +636,8 @@ static void row_dlogits_check(const struct loss_case *l, int row)
     }
     for (int i = 0; i < l->chunks; i++)
         for (int col = count_of(l, i); col < l->stride; col++)
-            ck_assert_double_eq(twin_after(l->dlogits[i], (int64_t)row * l->stride + col), 0.0);
+            if (twin_after(l->dlogits[i], (int64_t)row * l->stride + col) != 0)
+                ck_abort_msg("dlogits: row %d, column %d is not 0", row, col);
 }
 
 static void loss_run_case(struct loss_case *l, int shift)
@@ -683,7 +684,7 @@ START_TEST(loss)
     static const int sizes[][5] = {/* rows, vocabulary, width, stride, shift */
                                    {1, 1, 1, 1, 0},        {3, 7, 3, 4, 0},
                                    {5, 1023, 512, 520, 0}, {2, 9001, 9001, 9004, 0},
-                                   {1100, 5, 2, 2, 0},     {4, 300, 100, 101, 1}};
+                                   {1030, 2, 2, 2, 0},     {4, 300, 100, 101, 1}};
     stream = twins_begin();
     if (!stream)
         return;

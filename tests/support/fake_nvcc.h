@@ -66,6 +66,7 @@ struct fake_async { /* fake_mma.h */
 struct fake_block_run {
     jmp_buf scheduler, threads[FAKE_THREADS_MAX];
     fake_state state[FAKE_THREADS_MAX];
+    bool has_stack[FAKE_THREADS_MAX];
     unsigned count;
     bool descending;
     char *stacks, *shared;
@@ -93,20 +94,26 @@ inline unsigned fake_turn(unsigned i, unsigned count)
 }
 
 /* Runs new threads of a warp to their ends, one after the other on one stack, until one
- * has to wait; that one has the stack from then on. */
+ * has to wait; that one has the stack from then on. When it has ended too, the stack is
+ * for the next block's. */
 inline void fake_threads_run()
 {
     fake_block_run *b = fake_block_now;
-    for (unsigned warp = threadIdx.x / FAKE_WARP * FAKE_WARP, i = 0; i < FAKE_WARP; i++) {
-        unsigned t = warp + fake_turn(i, FAKE_WARP);
-        if (t >= b->count || b->state[t] != FAKE_NEW)
-            continue;
-        threadIdx.x = t;
-        b->state[t] = FAKE_RUNS;
-        b->run(b->kernel);
-        b->state[t] = FAKE_OVER;
+    const unsigned first = threadIdx.x, warp = first / FAKE_WARP * FAKE_WARP;
+    b->has_stack[first] = true;
+    for (;;) {
+        for (unsigned i = 0; i < FAKE_WARP; i++) {
+            unsigned t = warp + fake_turn(i, FAKE_WARP);
+            if (t >= b->count || b->state[t] != FAKE_NEW)
+                continue;
+            threadIdx.x = t;
+            b->state[t] = FAKE_RUNS;
+            b->run(b->kernel);
+            b->state[t] = FAKE_OVER;
+        }
+        if (!_setjmp(b->threads[first]))
+            _longjmp(b->scheduler, 1);
     }
-    _longjmp(b->scheduler, 1);
 }
 
 inline void fake_wait(fake_state state)
@@ -122,7 +129,7 @@ inline void fake_thread_go_on(fake_block_run *b, unsigned t)
     threadIdx.x = t;
     if (_setjmp(b->scheduler))
         return;
-    if (b->state[t] == FAKE_NEW) {
+    if (b->state[t] == FAKE_NEW && !b->has_stack[t]) {
         ucontext_t context;
         getcontext(&context);
         context.uc_stack.ss_sp = b->stacks + (size_t)t * FAKE_STACK;
@@ -130,7 +137,8 @@ inline void fake_thread_go_on(fake_block_run *b, unsigned t)
         makecontext(&context, fake_threads_run, 0);
         setcontext(&context);
     }
-    b->state[t] = FAKE_RUNS;
+    if (b->state[t] != FAKE_NEW)
+        b->state[t] = FAKE_RUNS;
     _longjmp(b->threads[t], 1);
 }
 

@@ -133,10 +133,10 @@ __device__ inline void weights_of(float (&s)[Tiles::OWN_ROWS][Tiles::OWN_COLS], 
 }
 
 template <typename Tiles>
-__device__ inline void queries_store(const Attention<typename Tiles::type> &a,
-                                     const Head<typename Tiles::type> &head, char *tile,
-                                     Queries<Tiles> &q)
+__device__ inline void queries_store(const Attention<typename Tiles::type> &a, int index,
+                                     char *tile, Queries<Tiles> &q)
 {
+    const Head<typename Tiles::type> head(a, index, Tiles::ROWS); /* no register kept it so far */
 #pragma unroll
     for (int i = 0; i < Tiles::OWN_ROWS; i++) {
         const int query = head.first + Tiles::row(i);
@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(Tiles::THREADS)
     attention_forward(const __grid_constant__ Attention<typename Tiles::type> a)
 {
     /* Most keys first: the last blocks to start are short. */
-    const int queries = (a.seq + Tiles::ROWS - 1) / Tiles::ROWS;
-    const Head<typename Tiles::type> head(a, queries - 1 - tile_of(a), Tiles::ROWS);
+    const int index = (a.seq + Tiles::ROWS - 1) / Tiles::ROWS - 1 - tile_of(a);
+    const Head<typename Tiles::type> head(a, index, Tiles::ROWS);
     char *const rows = shared_memory(), *const stages = rows + Tiles::ROWS_BYTES;
     char *const room = stages + Tiles::STAGES * 2 * Tiles::COLS_BYTES;
     const float scale = a.scale * LOG2_E;
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(Tiles::THREADS)
     Tiles::template load<Tiles::ROWS>(rows, head.qkv(a, a.qkv, 0), head.first);
     const int end = min(head.first + Tiles::ROWS, a.seq);
     tiles_each<Tiles>(0, (end + Tiles::COLS - 1) / Tiles::COLS, load, use);
-    queries_store<Tiles>(a, head, rows, q);
+    queries_store<Tiles>(a, index, rows, q);
 }
 
 /* ---------------------------------------------------------------- backward */
@@ -205,8 +205,8 @@ template <typename Tiles>
 __global__ void __launch_bounds__(Tiles::THREADS)
     attention_dqueries(const __grid_constant__ Attention<typename Tiles::type> a)
 {
-    const int queries = (a.seq + Tiles::ROWS - 1) / Tiles::ROWS;
-    const Head<typename Tiles::type> head(a, queries - 1 - tile_of(a), Tiles::ROWS);
+    const int index = (a.seq + Tiles::ROWS - 1) / Tiles::ROWS - 1 - tile_of(a);
+    const Head<typename Tiles::type> head(a, index, Tiles::ROWS);
     char *const rows = shared_memory(), *const drows = rows + Tiles::ROWS_BYTES;
     char *const stages = drows + Tiles::ROWS_BYTES;
     char *const room = stages + Tiles::STAGES * 2 * Tiles::COLS_BYTES;

@@ -92,7 +92,7 @@ template <typename Type, int CHANNELS, int HEIGHT, int WIDTH> struct TensorTiles
 #pragma unroll
             for (int j = 0; j < OWN_COLS; j++)
                 to[i][j] = 0;
-#pragma unroll
+#pragma unroll 2 /* of eight: all at once want more registers than there are */
         for (int k = 0; k < CHUNKS; k += 2) {
             uint32_t a[HEIGHT][4];
 #pragma unroll
