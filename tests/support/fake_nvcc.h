@@ -40,7 +40,7 @@ extern "C" int fake_nvcc_order;
 
 struct dim3 {
     unsigned x, y, z;
-    dim3(unsigned size = 1) : x(size), y(1), z(1)
+    constexpr dim3(unsigned size = 1) : x(size), y(1), z(1)
     {
     }
 };
