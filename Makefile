@@ -386,7 +386,7 @@ check-all-now: all tests
 	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		tests $(BUILT_$b) $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@$(VALGRIND_BUILD)
-	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX_SELF) $(PTX) \
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX_SELF) $(PTX_ALL) \
 		$(call suites,$(BUILD)) $(HOSTED_TEST) $(MPI_RUNS) $(GPT2_RUNS) $(DYING) \
 		$(DYING_ALL) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \
 		"tests/slurm.sh $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) \

@@ -6,7 +6,8 @@
 STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
 	$(foreach s,style layers errors shell,"tests/check_$s.sh --self-test" tests/check_$s.sh)
 HOSTED_TEST := $(filter %_on_host,$(CUDA_TESTS))
-PTX := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD)")
+PTX := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD) kernels/cuda")
+PTX_ALL := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD)")
 PTX_SELF := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 short = $(patsubst %/$(1),"ZERO_TEST_SHORT=1 %/$(1)",$(2))

@@ -15,11 +15,6 @@ inline char *shared_memory()
     return fake_block_now->shared;
 }
 
-inline float exp2_fast(float x)
-{
-    return exp2f(x);
-}
-
 inline void fake_copy_do(const fake_async &copy)
 {
     if (copy.from)

@@ -273,11 +273,6 @@ inline float __fdiv_rn(float a, float b)
     return a / b;
 }
 
-inline float __fdividef(float a, float b)
-{
-    return a / b;
-}
-
 inline float __fsqrt_rn(float a)
 {
     return sqrtf(a);
@@ -305,6 +300,13 @@ inline float __uint_as_float(uint32_t bits)
     return x;
 }
 
+inline uint32_t __float_as_uint(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
 inline long long __double_as_longlong(double x)
 {
     long long bits;
@@ -329,6 +331,19 @@ inline float half_to_float(uint16_t x)
 inline uint16_t half_from_float(float x)
 {
     return x == x ? fp16_from_float(x) : 0x7FFF;
+}
+
+/* Likewise of examples/gpt2/cuda/approx.cuh, but exact. */
+#define EXAMPLES_GPT2_CUDA_APPROX_CUH
+
+inline float exp2_fast(float x)
+{
+    return exp2f(x);
+}
+
+inline float reciprocal_fast(float x)
+{
+    return 1.0f / x;
 }
 
 /* ------------------------------------------------------------------------ launches */

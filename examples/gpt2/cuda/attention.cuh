@@ -11,8 +11,6 @@
 
 #include "examples/gpt2/cuda/tiles.cuh"
 
-#define LOG2_E 1.4426950408889634f
-
 /* Tensors as launch.h has them; NULL: not of this kernel. */
 template <typename T> struct Attention {
     int batch, seq, heads, size;

@@ -19,8 +19,8 @@ struct Softmax {
 __device__ inline Softmax softmax_join(const Softmax &a, const Softmax &b)
 {
     const float max = fmaxf(a.max, b.max);
-    const float first = a.max == max ? a.sum : a.sum * expf(a.max - max);
-    const float second = b.max == max ? b.sum : b.sum * expf(b.max - max);
+    const float first = a.max == max ? a.sum : a.sum * exp_fast(a.max - max);
+    const float second = b.max == max ? b.sum : b.sum * exp_fast(b.max - max);
     return {max, first + second};
 }
 
@@ -47,7 +47,7 @@ template <int W> __device__ inline Softmax softmax_of(const float *logits, int c
             some.max = fmaxf(some.max, x[i / W].at[i % W]);
 #pragma unroll
         for (int i = 0; i < LOSS_AT_ONCE; i++)
-            some.sum += expf(x[i / W].at[i % W] - some.max);
+            some.sum += exp_fast(x[i / W].at[i % W] - some.max);
         all = softmax_join(all, some);
     }
     return all;
@@ -170,7 +170,7 @@ template <typename Operand> struct Dlogits {
         Floats<W> y;
 #pragma unroll
         for (int j = 0; j < W; j++) {
-            const float p = expf(x.logits.at[j] - x.lse);
+            const float p = exp_fast(x.logits.at[j] - x.lse);
             const float grad = (col + j == x.target ? p - 1.0f : p) * scale;
             y.at[j] = col + j < count ? grad : 0.0f;
         }

@@ -23,14 +23,6 @@ __device__ inline uint32_t shared_address(const void *at)
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 
-/* 2^x within two units in the last place, denormal results flushed. */
-__device__ inline float exp2_fast(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* ------------------------------------------------------- asynchronous copies
  * Of bytes, 16-byte aligned, or 4; not wanted: zeros. They are there when a wait for
  * the group that they were committed in has returned, in the thread that waits. */

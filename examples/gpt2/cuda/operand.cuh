@@ -7,12 +7,14 @@
 #ifndef EXAMPLES_GPT2_CUDA_OPERAND_CUH
 #define EXAMPLES_GPT2_CUDA_OPERAND_CUH
 
+#include "examples/gpt2/cuda/approx.cuh"
 #include "examples/gpt2/cuda/launch.h"
 #include "kernels/bf16.h"
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/half.cuh"
 
-#define WARP 32
+#define WARP   32
+#define LOG2_E 1.4426950408889634f
 
 struct OperandF32 {
     using type = float;
@@ -32,9 +34,9 @@ struct OperandBf16 {
     {
         return bf16_to_float(x);
     }
-    __device__ static uint16_t round(float x)
+    __device__ static uint16_t round(float x) /* bf16_from_float in fewer instructions */
     {
-        return bf16_from_float(x);
+        return x == x ? (uint16_t)((__float_as_uint(x) + 0x8000u) >> 16) : BF16_NAN;
     }
 };
 
@@ -134,6 +136,11 @@ template <typename T> __device__ inline T lanes_sum(T x, int lanes = WARP)
     for (int distance = lanes / 2; distance > 0; distance /= 2)
         x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
     return x;
+}
+
+__device__ inline float exp_fast(float x)
+{
+    return exp2_fast(x * LOG2_E);
 }
 
 inline int64_t ceil_div(int64_t x, int64_t by)
