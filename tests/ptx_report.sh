@@ -14,7 +14,8 @@ mode=report
 [ "${1-}" != --self-test ] || { mode=self_test && shift; }
 stamp=${1:?a build folder}/stamp/NVCC_COMPILE
 shift
-[ $# -gt 0 ] || set -- kernels/cuda examples/gpt2/cuda
+folders=("$@")
+[ $# -gt 0 ] || folders=(kernels/cuda examples/gpt2/cuda)
 read -ra compile <"$stamp"
 command -v "${compile[0]-}" >/dev/null || { echo "There is no nvcc: set NVCC=." >&2 && exit 1; }
 
@@ -54,7 +55,7 @@ inexact() {
 report() {
     local file line spilled count
     printf '%-7s %9s %7s %8s  %s\n' arch registers shared spilled kernel
-    for file in "${@/%//*.cu}"; do
+    for file in $(printf '%s/*.cu ' "${folders[@]}"); do
         translate "$file"
         verdict $? "$file does not compile: $(tail -n 3 "$scratch/log")"
         kernels >"$scratch/kernels"
