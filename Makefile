@@ -118,7 +118,8 @@ GPT2_HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(GPT2_HOSTED))
 HOSTED_COMPILE = $(CXX) -std=gnu++17 -D_GNU_SOURCE -x c++ -include tests/support/fake_nvcc.h -I. \
 	-O2 -g -ffp-contract=off -fno-threadsafe-statics -pthread -MMD -MP -Wall -Wextra \
 	-fsanitize=alignment,bounds -fsanitize-undefined-trap-on-error \
-	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized
+	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized -Wno-pass-failed \
+	-fno-exceptions
 CUDA_TESTS := $(foreach t,cuda_kernels gpt2_kernels, \
 	$(if $(HOSTED),$(BUILD)/tests/$t_on_host) $(if $(KERNELS),$(BUILD)/tests/$t_on_gpu))
 

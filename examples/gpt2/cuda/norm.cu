@@ -194,49 +194,37 @@ template <typename Operand, int W> struct NormBackward {
     {
         c.weight = floats_load<Operand, W>(weight + col);
 #pragma unroll
-        for (int r = 0; r < BACK_ROWS; r++) {
-            const int64_t at = (int64_t)(row + r) * channels + col;
-            if (r >= count)
-                break;
-            c.x[r] = pack_load<W>(x + at);
-            c.dout[r] = pack_load<W>(dout + at);
-            c.dx[r] = pack_load<W>(dx + at);
+        for (int r = 0; r < BACK_ROWS; r++)
+            if (r < count) {
+                const int64_t at = (int64_t)(row + r) * channels + col;
+                c.x[r] = pack_load<W>(x + at);
+                c.dout[r] = pack_load<W>(dout + at);
+                c.dx[r] = pack_load<W>(dx + at);
+            }
+    }
+
+    __device__ void add(int r, const Columns &c, const RowStats &stat, RowSums &sums) const
+    {
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            const float dnormal = c.dout[r].at[j] * c.weight.at[j];
+            const float normal = (c.x[r].at[j] - stat.mean) * stat.scale;
+            sums.shift += dnormal;
+            sums.slope = fmaf(dnormal, normal, sums.slope);
         }
     }
 
-    __device__ void add(const Columns &c, int count, const RowStats *stat, BlockSums &sums) const
+    __device__ void finish(int r, Columns &c, const RowStats &stat, const RowSums &means,
+                           Sums &sums) const
     {
 #pragma unroll
-        for (int r = 0; r < BACK_ROWS; r++)
-#pragma unroll
-            for (int j = 0; j < W; j++) {
-                if (r >= count)
-                    break;
-                const float dnormal = c.dout[r].at[j] * c.weight.at[j];
-                const float normal = (c.x[r].at[j] - stat[r].mean) * stat[r].scale;
-                sums.row[r].shift += dnormal;
-                sums.row[r].slope = fmaf(dnormal, normal, sums.row[r].slope);
-            }
-    }
-
-    __device__ void finish(int row, int count, int col, const RowStats *stat,
-                           const BlockSums &means, Columns &c, Sums &sums) const
-    {
-#pragma unroll
-        for (int r = 0; r < BACK_ROWS; r++) {
-            if (r >= count)
-                break;
-#pragma unroll
-            for (int j = 0; j < W; j++) {
-                const float grad = c.dout[r].at[j], scale = stat[r].scale;
-                const float normal = (c.x[r].at[j] - stat[r].mean) * scale;
-                const float dnormal = fmaf(grad, c.weight.at[j], -means.row[r].shift);
-                c.dx[r].at[j] =
-                    fmaf(scale, fmaf(-normal, means.row[r].slope, dnormal), c.dx[r].at[j]);
-                sums.weight.at[j] = fmaf(grad, normal, sums.weight.at[j]);
-                sums.bias.at[j] += grad;
-            }
-            pack_store(dx + (int64_t)(row + r) * channels + col, c.dx[r]);
+        for (int j = 0; j < W; j++) {
+            const float grad = c.dout[r].at[j];
+            const float normal = (c.x[r].at[j] - stat.mean) * stat.scale;
+            const float dnormal = fmaf(grad, c.weight.at[j], -means.shift);
+            c.dx[r].at[j] = fmaf(stat.scale, fmaf(-normal, means.slope, dnormal), c.dx[r].at[j]);
+            sums.weight.at[j] = fmaf(grad, normal, sums.weight.at[j]);
+            sums.bias.at[j] += grad;
         }
     }
 };
@@ -266,7 +254,10 @@ __global__ void __launch_bounds__(BACK_THREADS)
         }
         for (int col = first; col < body.channels; col += span) {
             body.load(row, count, col, c);
-            body.add(c, count, stat, means);
+#pragma unroll
+            for (int r = 0; r < BACK_ROWS; r++)
+                if (r < count)
+                    body.add(r, c, stat[r], means.row[r]);
         }
         means = block_sums(means, room[row / BACK_ROWS % 2]);
 #pragma unroll
@@ -282,7 +273,12 @@ __global__ void __launch_bounds__(BACK_THREADS)
                     sums = {floats_load<OperandF32, W>(dweight + col),
                             floats_load<OperandF32, W>(dbias + col)};
             }
-            body.finish(row, count, col, stat, means, c, sums);
+#pragma unroll
+            for (int r = 0; r < BACK_ROWS; r++)
+                if (r < count) {
+                    body.finish(r, c, stat[r], means.row[r], sums);
+                    pack_store(body.dx + (int64_t)(row + r) * body.channels + col, c.dx[r]);
+                }
             if (!once || row + BACK_ROWS >= end) {
                 floats_store<OperandF32>(dweight + col, sums.weight);
                 floats_store<OperandF32>(dbias + col, sums.bias);

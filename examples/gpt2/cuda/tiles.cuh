@@ -155,8 +155,8 @@ template <typename Type, int CHANNELS, int HEIGHT, int WIDTH> struct TensorTiles
             }
         __syncwarp();
 #pragma unroll
-        for (int i = lane(); i < 16 * HEIGHT * CHUNKS; i += WARP) {
-            const int row = warp_row() + i / CHUNKS, chunk = i % CHUNKS;
+        for (int i = 0; i < 16 * HEIGHT * CHUNKS / WARP; i++) {
+            const int row = warp_row() + (i * WARP + lane()) / CHUNKS, chunk = lane() % CHUNKS;
             if (to.has(first + row, chunk * 8))
                 pack_store(to.at(first + row, chunk * 8),
                            pack_load<8>(reinterpret_cast<type *>(place(tile, row, chunk))));
