@@ -54,7 +54,7 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
 EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
-DEFS := $(foreach p,MPI URING DNNL XXHASH CUDA VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
+DEFS := $(foreach p,MPI URING DNNL XXHASH CUDA CUBLAS VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
 INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
@@ -92,6 +92,7 @@ CORE += kernels/cpu/neon.c
 endif
 COMMON := $(wildcard examples/common/*.c)
 GPT2 := $(wildcard examples/gpt2/*.c)
+GPT2_CUDA := $(wildcard examples/gpt2/cuda/*.c)
 TOOL := $(wildcard examples/zero/*.c)
 MEMSCALE := $(wildcard examples/memscale/*.c)
 SUPPORT := $(wildcard tests/support/*.c)
@@ -261,10 +262,13 @@ $(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16
 $(BUILD)/tests/torture_test $(BUILD)/tests/cuda_fault_test: LINK += $(WRAPPED:%=-Wl,--wrap=%)
 
 # These link the trainer as well, all of it but main.
-$(patsubst %,$(BUILD)/tests/%_test,model numeric options roofline stop text tokens trace): \
+$(patsubst %,$(BUILD)/tests/%_test,model gpu_matmul numeric options roofline stop text tokens \
+	trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 # These have the plugin's device in them, over a runtime of tests/support.
 $(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault): $(call obj,src/device/cuda.c)
+# And this one products on GPUs, over a cuBLASLt of tests/support.
+$(BUILD)/tests/gpu_matmul_test: $(call obj,$(GPT2_CUDA))
 .PRECIOUS: $(BUILD)/obj/%.o
 
 # What a rank of tests/dying.sh is hit by.
