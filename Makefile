@@ -122,7 +122,8 @@ HOSTED_COMPILE = $(CXX) -std=gnu++17 -D_GNU_SOURCE -x c++ -include tests/support
 	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized -Wno-pass-failed \
 	-fno-exceptions
 CUDA_TESTS := $(foreach t,cuda_kernels gpt2_kernels, \
-	$(if $(HOSTED),$(BUILD)/tests/$t_on_host) $(if $(KERNELS),$(BUILD)/tests/$t_on_gpu))
+	$(if $(HOSTED),$(BUILD)/tests/$t_on_host) $(if $(KERNELS),$(BUILD)/tests/$t_on_gpu)) \
+	$(if $(HOSTED),$(BUILD)/tests/gpu_model_on_host)
 
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
@@ -133,7 +134,8 @@ FUZZ_TARGETS := $(call obj,$(wildcard tests/fuzz/*_fuzz.c))
 
 # -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
-all: $(if $(KERNELS),$(BUILD)/libzero_cuda.so)
+all: $(if $(KERNELS),$(BUILD)/libzero_cuda.so) \
+	$(if $(and $(GPT2_KERNELS),$(filter 1,$(CUBLAS))),$(BUILD)/gpt2_cuda.so)
 ifeq ($(CHECK),1)
 tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(FUZZ_TARGETS) \
 		$(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
@@ -186,7 +188,7 @@ SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
 LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(MEMSCALE) $(SUPPORT) $(KERNELS) \
-	$(CUDA_LIBS)
+	$(CUDA_LIBS) $(GPT2_CUDA) $(GPT2_KERNELS) $(CUBLAS_LIBS)
 
 $(BUILD)/libzero.so.$(VERSION): $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -204,6 +206,12 @@ PLUGIN_SHARED := -shared -Wl,-soname,libzero_cuda.so,--exclude-libs,ALL
 $(BUILD)/libzero_cuda.so: $(PLUGIN) $(KERNELS) $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	$(Q)$(LINK) $(PLUGIN_SHARED) -Wl,-z,defs $(CUDA_LIBS) -o $@
+
+# The model's layers on GPUs, which gpt2 opens for --device cuda. cuBLAS is found where it was.
+$(BUILD)/gpt2_cuda.so: $(call obj,$(GPT2_CUDA)) $(GPT2_KERNELS) $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	$(Q)$(LINK) -shared -Wl,-soname,gpt2_cuda.so,--exclude-libs,ALL -Wl,-z,defs $(CUDA_LIBS) \
+		$(CUBLAS_LIBS) -lm -o $@
 
 # The programs use the public interface alone: examples/gpt2 and examples/common
 # see nothing of src/.
@@ -256,19 +264,27 @@ $(BUILD)/tests/gpt2_kernels_on_%: $(BUILD)/obj/tests/gpt2_kernels_test.o \
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
+# The model on the kernels by a C++ compiler: what tests/gpu_model_test.c says of others.
+$(BUILD)/tests/gpu_model_on_host: $(call obj,tests/gpu_model_test.c src/device/cuda.c) \
+		$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(GPT2_CUDA) $(COMMON)) $(HOSTED) \
+		$(GPT2_HOSTED) $(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
 $(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16
 $(BUILD)/tests/torture_test $(BUILD)/tests/cuda_fault_test: LINK += $(WRAPPED:%=-Wl,--wrap=%)
 
 # These link the trainer as well, all of it but main.
-$(patsubst %,$(BUILD)/tests/%_test,model gpu_matmul numeric options roofline stop text tokens \
-	trace): \
+$(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul numeric options roofline stop \
+	text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 # These have the plugin's device in them, over a runtime of tests/support.
-$(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault): $(call obj,src/device/cuda.c)
-# And this one products on GPUs, over a cuBLASLt of tests/support.
-$(BUILD)/tests/gpu_matmul_test: $(call obj,$(GPT2_CUDA))
+$(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault gpu_model): $(call obj,src/device/cuda.c)
+# And this one the layers on GPUs, over a cuBLASLt and kernels of tests/support.
+$(BUILD)/tests/gpu_model_test $(BUILD)/tests/gpu_matmul_test: $(call obj,$(GPT2_CUDA))
 .PRECIOUS: $(BUILD)/obj/%.o
 
 # What a rank of tests/dying.sh is hit by.
@@ -277,16 +293,22 @@ $(BUILD)/tests/hit.so: $(BUILD)/obj/tests/hit.o $(BUILD)/stamp/LINKED
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -shared -ldl -o $@
 
-# Plugins for tests/plugin_test.c: over fake GPUs, and of another version.
-FAKES := $(BUILD)/tests/fake/libzero_cuda.so $(BUILD)/tests/other/libzero_cuda.so
+# Plugins for tests/plugin_test.c: over fake GPUs, and of another version; and one for gpt2 that is
+# its and the library's in one, as both have to see the same fake GPUs.
+FAKES := $(BUILD)/tests/fake/libzero_cuda.so $(BUILD)/tests/other/libzero_cuda.so \
+	$(BUILD)/tests/fake/gpt2_cuda.so $(BUILD)/tests/other/gpt2_cuda.so
 $(BUILD)/tests/plugin_test: $(FAKES)
 $(BUILD)/tests/fake/libzero_cuda.so: $(PLUGIN) $(call obj,tests/fake_plugin.c) \
 		$(BUILD)/libsupport.a $(BUILD)/libzero.a
 $(BUILD)/tests/other/libzero_cuda.so: $(call obj,tests/other_plugin.c)
+$(BUILD)/tests/fake/gpt2_cuda.so: $(PLUGIN) $(call obj,tests/fake_plugin.c $(GPT2_CUDA) \
+		$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON)) \
+		$(BUILD)/libsupport.a $(BUILD)/libzero.a
+$(BUILD)/tests/other/gpt2_cuda.so: $(call obj,tests/other_gpt2_plugin.c)
 $(FAKES): $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(PLUGIN_SHARED) $(LIBS) -o $@
+	$(Q)$(LINK) $(PLUGIN_SHARED) $(DNNL_LIBS) $(LIBS) -o $@
 
 # A program of its own, of check-scale.
 $(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
@@ -384,7 +406,7 @@ check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILT_$b) && )true
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call sampled,$(BUILD)) \
-		$(HOSTED_TEST) $(SAN_SAMPLE) \
+		$(call short,gpu_model_on_host,$(HOSTED_TEST)) $(SAN_SAMPLE) \
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) $(DYING) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 check-all-now: all tests

@@ -120,7 +120,9 @@ static void embed_case(enum zero_dtype dtype, const struct sizes *s)
                                            dx->gpu, order->gpu, wte->gpu, wpe->gpu));
     int32_t *chain = malloc((size_t)(s->vocab + 2 * rows) * sizeof(*chain));
     ck_assert_ptr_nonnull(chain);
-    embed_backward(&c, tokens->cpu, s->vocab, dx->cpu, chain, wte->cpu, wpe->cpu);
+    c.vocab = s->vocab;
+    c.chain = chain;
+    embed_backward(&c, tokens->cpu, dx->cpu, wte->cpu, wpe->cpu);
     table_check(wte, dx, tokens->before, rows, n, "dwte");
     for (int r = 0; r < rows; r++)
         chain[r] = r % s->seq;

@@ -17,7 +17,8 @@
 
 /* What an algorithm depends on. */
 struct shape {
-    int dtype, type, ta, tb, m, n, k, add, bias;
+    enum zero_dtype dtype, type;
+    int ta, tb, m, n, k, add, bias;
     int align_a, align_b, align_c;
     int64_t lda, ldb, ldc;
 };
