@@ -21,7 +21,7 @@
 #
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
 # SAN=address,undefined or SAN=thread, VALGRIND=1 (built in a folder of its own),
-# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 (build without that package),
+# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 (build without that package),
 # CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
