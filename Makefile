@@ -21,7 +21,7 @@
 #
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
 # SAN=address,undefined or SAN=thread, VALGRIND=1 (built in a folder of its own),
-# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 (build without that package),
+# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 NCCL=0 (build without that package),
 # CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
@@ -54,7 +54,8 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
 EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
-DEFS := $(foreach p,MPI URING DNNL XXHASH CUDA CUBLAS VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
+PACKAGES := MPI URING DNNL XXHASH CUDA CUBLAS NCCL VALGRIND
+DEFS := $(foreach p,$(PACKAGES),$(if $(filter 1,$($p)),-DHAVE_$p))
 INCS := $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
@@ -76,7 +77,7 @@ NVCC_COMPILE = $(NVCC) -std=c++17 -I. $(NVCC_EXACT) -Werror all-warnings -Xcompi
 
 # ------------------------------------------------------------------ sources
 CORE := $(wildcard src/*.c src/device/*.c src/comm/*.c offload/*.c kernels/*.c)
-CORE := $(filter-out src/device/cuda.c,$(CORE))
+CORE := $(filter-out src/device/cuda% src/comm/nccl%,$(CORE))
 ifneq ($(MPI),1)
 CORE := $(filter-out src/comm/mpi%,$(CORE))
 endif
@@ -188,7 +189,7 @@ SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
 LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(MEMSCALE) $(SUPPORT) $(KERNELS) \
-	$(CUDA_LIBS) $(GPT2_CUDA) $(GPT2_KERNELS) $(CUBLAS_LIBS)
+	$(CUDA_LIBS) $(NCCL_LIBS) $(GPT2_CUDA) $(GPT2_KERNELS) $(CUBLAS_LIBS)
 
 $(BUILD)/libzero.so.$(VERSION): $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -201,11 +202,13 @@ $(BUILD)/zero.pc: src/zero.pc.in $(BUILD)/stamp/LINKED
 	@sed -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|$(strip $(LIBS))|' $< >$@
 
 # What only runs on GPUs use, opened by who asks for one. The runtime in it is its own.
-PLUGIN := $(call obj,src/device/cuda.c src/error.c src/thread.c)
+PLUGIN := src/device/cuda.c src/device/cuda_plugin.c src/error.c src/thread.c
+PLUGIN += $(if $(filter 1,$(NCCL)),src/comm/nccl.c src/comm/header.c)
+PLUGIN := $(call obj,$(PLUGIN))
 PLUGIN_SHARED := -shared -Wl,-soname,libzero_cuda.so,--exclude-libs,ALL
 $(BUILD)/libzero_cuda.so: $(PLUGIN) $(KERNELS) $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
-	$(Q)$(LINK) $(PLUGIN_SHARED) -Wl,-z,defs $(CUDA_LIBS) -o $@
+	$(Q)$(LINK) $(PLUGIN_SHARED) -Wl,-z,defs $(CUDA_LIBS) $(NCCL_LIBS) -o $@
 
 # The model's layers on GPUs, which gpt2 opens for --device cuda. cuBLAS is found where it was.
 $(BUILD)/gpt2_cuda.so: $(call obj,$(GPT2_CUDA)) $(GPT2_KERNELS) $(BUILD)/stamp/LINKED
@@ -275,15 +278,17 @@ $(BUILD)/tests/gpu_model_on_host: $(call obj,tests/gpu_model_test.c src/device/c
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
 $(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16
-$(BUILD)/tests/torture_test $(BUILD)/tests/cuda_fault_test: LINK += $(WRAPPED:%=-Wl,--wrap=%)
+$(patsubst %,$(BUILD)/tests/%_test,torture cuda_fault nccl): LINK += $(WRAPPED:%=-Wl,--wrap=%)
 
 # These link the trainer as well, all of it but main.
 $(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul numeric options roofline stop \
 	text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
-# These have the plugin's device in them, over a runtime of tests/support.
-$(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault gpu_model): $(call obj,src/device/cuda.c)
-# And this one the layers on GPUs, over a cuBLASLt and kernels of tests/support.
+# These have what the plugin has in them, over a runtime and an NCCL of tests/support.
+$(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault nccl mpi_cuda): \
+	$(call obj,src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c)
+# These the layers on GPUs, over a cuBLASLt and kernels of tests/support.
+$(BUILD)/tests/gpu_model_test: $(call obj,src/device/cuda.c)
 $(BUILD)/tests/gpu_model_test $(BUILD)/tests/gpu_matmul_test: $(call obj,$(GPT2_CUDA))
 .PRECIOUS: $(BUILD)/obj/%.o
 

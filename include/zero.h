@@ -259,9 +259,14 @@ struct zero_config {
                                ranks to come where zero_create starts MPI, and, but 10 at least,
                                for a disk that ends no transfer. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
-                               if need be), else this rank is alone. An MPI that zero_create has
-                               started ends at exit; where other ranks do not come to that within
-                               the deadline, 10 seconds at least, SIGALRM ends this process */
+                               if need be), else this rank is alone; ranks that torchrun, or srun
+                               without PMIx, has started are ZERO_ERR_UNSUPPORTED. An MPI that
+                               zero_create has started ends at exit; where other ranks do not come
+                               to that within the deadline, 10 seconds at least, SIGALRM ends this
+                               process. With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it,
+                               where each rank has a GPU of its own and the plugin was built with
+                               NCCL; else by it, through host memory. Equal bits; the log says
+                               which */
 
     zero_trace_fn *trace; /* default: none */
     void *trace_arg;
@@ -502,8 +507,10 @@ struct zero_plan {
 };
 
 /* Local, needs no engine. What zero_create would allocate on one of ranks
- * ranks, local_ranks of them on this node. error (may be NULL) takes the
- * sentence when the answer is not ZERO_OK. */
+ * ranks, local_ranks of them on this node. It does not know whether ranks with GPUs
+ * will reach each other by NCCL (.comm), and counts the host memory that units pass
+ * through where they do not. error (may be NULL) takes the sentence when the answer
+ * is not ZERO_OK. */
 ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
                             struct zero_plan *plan, char *error, size_t error_size);
@@ -622,6 +629,10 @@ struct zero_collective {
     void *sum_arg;
     int64_t piece_bytes;
     void *scratch;
+    /* Units in a GPU's memory (device_memory): the cudaStream_t that sum appends its work to.
+     * What is in data and own, and the end of earlier sums, stand in it at start. What comes of
+     * GATHER is there when test says done; the sums are when the stream has done them. */
+    void *stream;
     /* the backend's own */
     void *state;
 };
@@ -638,6 +649,10 @@ struct zero_comm_ops {
     void (*abort)(struct zero_comm *comm, uint64_t sequence);
     /* Local and bounded in time, also with collectives under way. */
     void (*destroy)(struct zero_comm *comm);
+    /* Optional, for what carries units by other means and the rest over this one: whether a
+     * rank is known to have given up before a message, with nothing under way too. ZERO_OK, or
+     * what test would return of that message, with comm->error set. Never blocks. */
+    int (*listen)(struct zero_comm *comm, uint64_t sequence);
 };
 
 struct zero_comm {

@@ -104,6 +104,14 @@ void preflight_collect(struct preflight_facts *facts, const char *root,
     }
 }
 
+void preflight_shrink(struct preflight_facts *facts, int64_t bytes)
+{
+    facts->need.arena -= bytes;
+    for (int i = 0; i < facts->limits; i++)
+        if (!facts->limit[i].type[0]) /* of memory */
+            facts->limit[i].need -= bytes;
+}
+
 /* --------------------------------------------------------------- the judgment */
 
 struct amount {

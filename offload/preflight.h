@@ -50,6 +50,9 @@ void preflight_collect(struct preflight_facts *facts, const char *root,
                        const struct preflight_need *need, const struct spill_paths *paths,
                        int64_t stripe);
 
+/* As if a rank's arena took so many bytes less. */
+void preflight_shrink(struct preflight_facts *facts, int64_t bytes);
+
 /* The facts of count ranks, each stride bytes after the one before. */
 struct preflight_ranks {
     const struct preflight_facts *first;

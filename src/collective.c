@@ -64,6 +64,8 @@ static void describe(struct zero *z, struct command *c, struct operation *o)
     op->header.arguments = c->arguments;
     snprintf(op->header.name, sizeof(op->header.name), "%s", c->name);
     op->header.bytes = c->bytes;
+    if (moves_units(c))
+        op->stream = z->device->sums;
     switch (c->kind) {
     case COMMAND_GATHER:
         op->header.kind = ZERO_COLLECTIVE_GATHER;

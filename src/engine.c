@@ -85,7 +85,8 @@ struct hello {
     uint64_t model, settings;
     uint64_t host;
     uint64_t cpus[16];            /* affinity mask */
-    struct preflight_facts facts; /* at the first door */
+    struct preflight_facts facts; /* these two at the first door */
+    struct reach reach;
 };
 
 /* Of one file at a time; a block lies in one of them. */
@@ -94,7 +95,7 @@ static int64_t stripe_bytes(const struct zero *z)
     return z->probe.block > RING_BLOCK ? z->probe.block : RING_BLOCK;
 }
 
-static void introduce(const struct zero *z, struct hello *me)
+static void introduce(struct zero *z, struct hello *me)
 {
     char name[256] = "";
     cpu_set_t set;
@@ -108,6 +109,7 @@ static void introduce(const struct zero *z, struct hello *me)
         const struct preflight_need need = {
             z->plan.host.total, z->plan.apart ? 0 : z->plan.device.total, z->plan.file.total};
         preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
+        reach_introduce(z, &me->reach);
     }
     gethostname(name, sizeof(name) - 1);
     for (const char *c = name; *c; c++)
@@ -136,7 +138,7 @@ static int share_of_cpus(const struct hello *all, int size, int rank)
     return threads > 1 ? threads : 1;
 }
 
-static void judge(struct zero *z, const struct hello *all)
+static void judge(struct zero *z, struct hello *all)
 {
     const struct hello *me = &all[z->rank];
     for (int r = 0; r < z->size && !z->error.status; r++)
@@ -156,6 +158,10 @@ static void judge(struct zero *z, const struct hello *all)
                       ".verify_spill, .chunk and slots equal on all ranks.",
                       r, z->rank);
     }
+    if (!z->error.status && me->reach.asked)
+        z->linked = reach_choose(z, &all->reach, sizeof(*all));
+    for (int r = 0; r < z->size && z->linked; r++)
+        preflight_shrink(&all[r].facts, all[r].reach.staging);
     const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
     char warning[PREFLIGHT_TEXT];
     if (!z->error.status)
@@ -164,6 +170,21 @@ static void judge(struct zero *z, const struct hello *all)
         engine_log(z, ZERO_LOG_WARNING, "%s", warning);
     if (!z->threads)
         z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
+}
+
+int engine_exchange(struct zero *z, const char *what, void *all, int64_t bytes)
+{
+    struct command c = {.kind = COMMAND_EXCHANGE,
+                        .unit = -1,
+                        .chunk = -1,
+                        .slot = -1,
+                        .bytes = bytes,
+                        .data = all,
+                        .name = what};
+    struct error failure = {0};
+    if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
+        error_set(&z->error, failure.status, "%s", failure.text);
+    return failure.status;
 }
 
 int engine_agree(struct zero *z, const char *what)
@@ -175,17 +196,7 @@ int engine_agree(struct zero *z, const char *what)
                          "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
     }
     introduce(z, &all[z->rank]);
-    struct command c = {.kind = COMMAND_EXCHANGE,
-                        .unit = -1,
-                        .chunk = -1,
-                        .slot = -1,
-                        .bytes = sizeof(*all),
-                        .data = all,
-                        .name = what};
-    struct error failure = {0};
-    if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
-        error_set(&z->error, failure.status, "%s", failure.text);
-    else
+    if (!engine_exchange(z, what, all, sizeof(*all)))
         judge(z, all);
     free(all);
     return z->error.status;
@@ -260,7 +271,8 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->size = 1;
     comm_default_deadline(config->deadline_seconds > 0 ? config->deadline_seconds
                                                        : DEADLINE_SECONDS);
-    if (config->comm ? take_comm(z, config->comm) : comm_default_create(&z->comm, &z->error))
+    if (config->comm ? take_comm(z, config->comm)
+                     : comm_default_create(config->device, &z->comm, &z->error))
         return z->error.status;
     z->owns_comm = !config->comm;
     z->rank = z->comm->rank;
@@ -288,14 +300,20 @@ static int find_paths(struct zero *z)
     return ZERO_OK;
 }
 
+int engine_plan(struct zero *z)
+{
+    return plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
+                   plan_node(&z->plan.report, z->comm->local_size, &z->error)
+               ? z->error.status
+               : ZERO_OK;
+}
+
 static void describe(struct zero *z, const struct zero_param *params, int count,
                      const struct zero_config *config)
 {
     if (settings_resolve(&z->set, config, &z->error) ||
         (z->set.verify && verify_supported(&z->error)) ||
-        layout_create(&z->layout, params, count, z->size, &z->error) ||
-        plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
-        plan_node(&z->plan.report, z->comm->local_size, &z->error) ||
+        layout_create(&z->layout, params, count, z->size, &z->error) || engine_plan(z) ||
         (z->plan.file.total > 0 && find_paths(z)))
         return;
     z->kernels = kernels_select(NULL, &z->error);
@@ -444,11 +462,12 @@ static int no_engine(const struct zero_config *config)
 {
     bool good = config && config->size == sizeof(*config);
     struct zero_comm *comm = good ? config->comm : NULL;
+    enum zero_device device = good ? config->device : ZERO_CPU;
     struct error unheard = {0};
     if (comm) {
         if (has_all_calls(comm) && !comm->taken)
             comm->ops->abort(comm, comm->sequence + 1);
-    } else if (!comm_default_create(&comm, &unheard)) {
+    } else if (!comm_default_create(device, &comm, &unheard)) {
         comm->ops->abort(comm, comm->sequence + 1);
         comm->ops->destroy(comm);
     }
@@ -479,7 +498,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         z->set.deadline_seconds = DEADLINE_SECONDS;
     if (engine_agree(z, "zero_create"))
         return z->error.status;
-    if (!make_tables(z))
+    if (!reach_connect(z) && !make_tables(z))
         make_places(z);
     if (engine_agree(z, "allocation"))
         return z->error.status;
@@ -505,6 +524,10 @@ void zero_destroy(struct zero *z)
     busy |= z->created && schedule_step_open(&z->schedule);
     if (busy) /* the other ranks expect more of this one */
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
+    if (z->control) {
+        z->comm->ops->destroy(z->comm); /* it moves the device's memory */
+        z->comm = z->control;
+    }
     pool_destroy(z->pool);
     if (z->pipeline.ring)
         z->pipeline.ring->ops->destroy(z->pipeline.ring);

@@ -35,6 +35,7 @@
 struct engine_seams {
     int (*device)(struct device **device, const struct device_options *options,
                   struct error *error);
+    int (*link)(struct device_link *link, struct error *error);
     int (*ring)(struct ring **ring, const struct ring_options *options, struct error *error);
     void (*observe)(void *arg, const struct command *c); /* every command appended */
     void *observe_arg;
@@ -122,7 +123,10 @@ struct zero {
 
     /* what the engine thread works with */
     struct zero_comm *comm;
-    bool owns_comm;
+    struct zero_comm *control; /* that comm is made over, or NULL */
+    bool owns_comm;            /* the one that is not made over another */
+    struct device_link link;   /* to GPUs of other ranks */
+    bool linked;               /* what ranks have chosen: it is used */
     struct operation operations[ZERO_COLLECTIVES];
     struct patience with_ranks, with_disk;
     uint64_t oldest;    /* collective's command that ranks are waited for in; 0: it is done */
@@ -191,8 +195,27 @@ static inline int64_t counted(const int64_t *counter)
 int engine_create(struct zero **z, const struct zero_param *params, int count,
                   const struct zero_config *config, const struct engine_seams *seams);
 
+/* Exchanges bytes between all ranks, at creation: all has size parts of so many. */
+int engine_exchange(struct zero *z, const char *what, void *all, int64_t bytes);
+
 /* Exchanges this rank's error with the others': all ranks learn of the first. */
 int engine_agree(struct zero *z, const char *what);
+
+/* What is where, by now. */
+int engine_plan(struct zero *z);
+
+/* src/reach.c: how units go from rank to rank where ranks compute on GPUs. What a rank tells
+ * the others at the first door, with the host memory that they pass through or save. */
+struct reach {
+    int64_t asked, answers, version, staging;
+    char gpu[16];
+};
+void reach_introduce(struct zero *z, struct reach *me);
+/* Whether they go from GPU to GPU: the first of size ranks, each stride bytes after the one
+ * before. Alike on all ranks; the log hears of it. */
+bool reach_choose(const struct zero *z, const struct reach *first, size_t stride);
+/* COLLECTIVE. Then comm is one that does, and the plan fits it. */
+int reach_connect(struct zero *z);
 
 /* The start of every public call: forgets the last call's error; a failed
  * engine's stays. */

@@ -22,6 +22,8 @@
 #define SLEEP_NS_MIN 20000L /* while something must be polled, growing to */
 #define SLEEP_NS_MAX 500000L
 #define CHUNKS_MAX   10000 /* of a walk that is appended without waiting */
+#define LOOK_SECONDS 30e-6 /* before a thread sleeps: about what waking it costs */
+#define LOOK_PAUSE   6     /* after looks in vain: up to 2^6 waits go to sleep at once */
 #define CAPACITY     QUEUE_MARKS
 
 /* Room for an update, which starts when the one before is done, so that appending it does not
@@ -42,16 +44,25 @@ struct queue {
     uint64_t tail;    /* up to here, appended */
 };
 
+/* Whether looking on for a while pays: where what is waited for takes longer, or who
+ * brings it has no CPU to itself, hardly anything is looked for. */
+struct look {
+    int in_vain;     /* in a row */
+    unsigned paused; /* so many waits yet */
+};
+
 struct queues {
     pthread_mutex_t lock; /* of everything below, but ops, arg and what ops touch */
     pthread_cond_t changed;
     struct queue queue[QUEUES];
     struct error error;
     bool failed, stop, running, threaded;
-    bool asleep;        /* the engine thread, or about to be: event wakes it */
-    uint64_t appended;  /* commands, to all queues */
-    bool waited_for;    /* by the caller; read without the lock */
-    struct ref awaited; /* sequence 0: the caller waits for any change */
+    bool asleep;                /* the engine thread, or about to be: event wakes it */
+    uint64_t appended, seen;    /* commands, to all queues; by the engine thread */
+    bool waited_for;            /* by the caller; read without the lock */
+    bool told;                  /* the caller, of what it waits for; likewise */
+    struct look caller, engine; /* each one's own */
+    struct ref awaited;         /* sequence 0: the caller waits for any change */
     int event;
     double waited;
     const struct queue_ops *ops;
@@ -133,9 +144,30 @@ void command_wait(struct command *command, struct ref ref)
     command->wait[command->waits++] = ref;
 }
 
+/* Looks for what the caller or the engine thread waits for, without the lock; whether it
+ * came. */
+static bool look(struct queues *s, struct look *l, bool (*came)(const struct queues *s))
+{
+    if (l->paused > 0) {
+        l->paused--;
+        return false;
+    }
+    double until = queue_seconds() + LOOK_SECONDS;
+    do {
+        if (came(s)) {
+            l->in_vain = 0;
+            return true;
+        }
+    } while (queue_seconds() < until);
+    l->in_vain += l->in_vain < LOOK_PAUSE;
+    l->paused = (1U << l->in_vain) - 1;
+    return false;
+}
+
 static void wait_begin(struct queues *s, struct ref ref)
 {
     s->awaited = ref;
+    __atomic_store_n(&s->told, false, __ATOMIC_RELAXED);
     __atomic_store_n(&s->waited_for, true, __ATOMIC_RELAXED);
 }
 
@@ -147,8 +179,15 @@ static void wait_end(struct queues *s)
 /* Tells the caller, if it waits for what is done now. */
 static void tell_caller(struct queues *s)
 {
-    if (s->waited_for && (s->failed || !s->awaited.sequence || done(s, s->awaited)))
-        pthread_cond_broadcast(&s->changed);
+    if (!s->waited_for || !(s->failed || !s->awaited.sequence || done(s, s->awaited)))
+        return;
+    __atomic_store_n(&s->told, true, __ATOMIC_RELAXED);
+    pthread_cond_broadcast(&s->changed);
+}
+
+static bool told(const struct queues *s)
+{
+    return __atomic_load_n(&s->told, __ATOMIC_RELAXED);
 }
 
 struct ref queues_append(struct queues *s, enum queue_id id, const struct command *command)
@@ -172,7 +211,7 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
         if (s->observe)
             s->observe(s->observe_arg, c);
     }
-    s->appended++;
+    __atomic_store_n(&s->appended, s->appended + 1, __ATOMIC_RELAXED);
     bool wake = s->asleep;
     pthread_mutex_unlock(&s->lock);
     if (wake)
@@ -197,6 +236,9 @@ int queues_wait(struct queues *s, struct ref ref, struct error *error)
     if (!s->failed && !done(s, ref)) {
         double start = queue_seconds();
         wait_begin(s, ref);
+        pthread_mutex_unlock(&s->lock);
+        look(s, &s->caller, told);
+        pthread_mutex_lock(&s->lock);
         while (!s->failed && !done(s, ref))
             pthread_cond_wait(&s->changed, &s->lock);
         wait_end(s);
@@ -324,6 +366,13 @@ static void sleep_until_woken(struct queues *s, bool poll_needed, int naps)
     }
 }
 
+static bool woken(const struct queues *s)
+{
+    uint64_t count;
+    return __atomic_load_n(&s->appended, __ATOMIC_RELAXED) != s->seen ||
+           read(s->event, &count, sizeof(count)) > 0;
+}
+
 static void *engine_main(void *arg)
 {
     struct queues *s = arg;
@@ -332,13 +381,20 @@ static void *engine_main(void *arg)
     int idle = 0;
     pthread_mutex_lock(&s->lock);
     while (!s->stop && !s->failed) {
-        uint64_t appended = s->appended;
+        s->seen = s->appended;
         /* Behind a queue's turn a command may have been appended without a wake. */
-        idle = round_once(s) || s->appended != appended ? 0 : idle + 1;
+        idle = round_once(s) || s->appended != s->seen ? 0 : idle + 1;
         if (!idle || s->stop || s->failed)
             continue;
         const struct queue *comm = &s->queue[QUEUE_COMM];
         bool polled = comm->head < comm->started;
+        if (!polled) {
+            pthread_mutex_unlock(&s->lock);
+            bool came = look(s, &s->engine, woken);
+            pthread_mutex_lock(&s->lock);
+            if (came || s->appended != s->seen)
+                continue;
+        }
         s->asleep = !polled || idle >= EAGER_ROUNDS;
         pthread_mutex_unlock(&s->lock);
         if (s->asleep)

@@ -18,6 +18,8 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
     int rc = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc == 0)
+        pthread_setname_np(*thread, THREAD_NAME);
     return rc;
 }
 

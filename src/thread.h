@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 
+#define THREAD_NAME "libzero" /* of all of them, in top -H and /proc/self/task */
+
 /* pthread_create with all signals but the synchronous faults blocked, so that
  * the program's handlers run in the program's own threads. Returns an errno. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);

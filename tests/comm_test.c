@@ -102,13 +102,14 @@ END_TEST
 
 START_TEST(default_is_self_without_a_launcher)
 {
-    static const char *const marks[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "PMI_RANK",
-                                        "MV2_COMM_WORLD_SIZE"};
+    static const char *const marks[] = {
+        "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "PMI_RANK", "MV2_COMM_WORLD_SIZE", "RANK",
+        "SLURM_STEP_NUM_TASKS"};
     struct zero_comm *comm;
     struct error error = {0};
     for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
         unsetenv(marks[i]);
-    ck_assert_int_eq(comm_default_create(&comm, &error), ZERO_OK);
+    ck_assert_int_eq(comm_default_create(ZERO_CPU, &comm, &error), ZERO_OK);
     ck_assert_int_eq(comm->rank, 0);
     ck_assert_int_eq(comm->size, 1);
     ck_assert_int_eq(comm->local_rank, 0);
@@ -124,13 +125,13 @@ START_TEST(default_needs_mpi_under_a_launcher)
     struct zero_comm *comm;
     struct error error = {0};
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-    ck_assert_int_eq(comm_default_create(&comm, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_int_eq(comm_default_create(ZERO_CPU, &comm, &error), ZERO_ERR_UNSUPPORTED);
     ck_assert_msg(strstr(error.text, "This job has 2 ranks"), "%s", error.text);
     unsetenv("OMPI_COMM_WORLD_SIZE");
     setenv("PMIX_RANK", "0", 1);
     unsetenv("SLURM_STEP_NUM_TASKS");
     memset(&error, 0, sizeof(error));
-    ck_assert_int_eq(comm_default_create(&comm, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_int_eq(comm_default_create(ZERO_CPU, &comm, &error), ZERO_ERR_UNSUPPORTED);
     ck_assert_msg(strstr(error.text, "This job has several ranks"), "%s", error.text);
 }
 END_TEST

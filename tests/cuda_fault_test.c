@@ -16,6 +16,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/life.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy_cuda.h"
@@ -43,12 +44,16 @@ static const struct torture {
 #define MEMORY (1u << ZERO_ERR_MEMORY)
 #define DEVICE (1u << ZERO_ERR_DEVICE)
 #define NONE   (1u << ZERO_ERR_UNSUPPORTED)
+#define COMM   (1u << ZERO_ERR_COMM)
     {"no memory once", FAULT_CUDA_MEMORY, false, false, 4, MEMORY},
     {"no memory any more", FAULT_CUDA_MEMORY, true, false, 4, MEMORY},
     {"a registration refused", FAULT_CUDA_REGISTER, false, true, 4, 0},
     {"registrations refused", FAULT_CUDA_REGISTER, true, true, 3, 0},
     {"a call that fails", FAULT_CUDA_CALL, false, false, 24, DEVICE | NONE},
     {"a GPU lost", FAULT_CUDA_LOST, false, false, 8, DEVICE},
+    {"a call of NCCL that fails", FAULT_NCCL_CALL, false, false, 12, COMM},
+    {"NCCL fails later", FAULT_NCCL_ASYNC, false, false, 8, COMM},
+    {"NCCL moves nothing", FAULT_NCCL_LOST, false, false, 6, COMM},
 };
 #define TORTURES (int)(sizeof(tortures) / sizeof(*tortures))
 
@@ -73,10 +78,13 @@ static void play(struct life *run, const struct scenario *s, struct fault *fault
     *run = (struct life){.scenario = &on_gpus, .victim = LIFE_EVERYBODY};
     signal(SIGALRM, barked); /* Check has taken it for itself */
     alarm(WATCH_SECONDS);
+    const struct fake_nccl_options nccl = {.fault = fault};
     fake_cuda_start(&options);
-    toy_cuda_start(GPUS);
+    fake_nccl_start(&nccl);
+    toy_cuda_start(GPUS, true);
     life_run(run);
     fake_cuda_stop();
+    fake_nccl_stop();
     alarm(0);
 }
 
@@ -122,6 +130,7 @@ static int judge(const struct torture *t, const struct life *run, const struct l
         ck_assert_msg(!fake_cuda_reported((enum fake_cuda_report)kind), "%s: %s", doing,
                       fake_cuda_report((enum fake_cuda_report)kind));
     }
+    ck_assert_msg(!fake_nccl_reported(FAKE_NCCL_REPORTS), "%s: NCCL has reported something", doing);
     return failed;
 }
 
@@ -141,7 +150,12 @@ START_TEST(faults_are_told_or_survived)
     play(&calm, s, &fault);
     ck_assert_int_eq(judge(t, &calm, &calm), 0);
     ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
-    int64_t places = atomic_load(&fault.seen), step = all_places() ? 1 : 1 + places / t->samples;
+    int64_t places = atomic_load(&fault.seen);
+    bool nccl = t->kind >= FAULT_NCCL_CALL && t->kind <= FAULT_NCCL_LOST;
+    ck_assert_int_eq(fake_nccl_groups() > 0, s->ranks > 1 && s->ranks <= GPUS);
+    if (nccl && fake_nccl_groups() == 0)
+        return; /* through host memory */
+    int64_t step = all_places() ? 1 : 1 + places / t->samples;
     int replays = 0, failed = 0;
     for (int64_t n = 1; n <= places; n += step, replays++) {
         fault = (struct fault){.kind = t->kind, .nth = n, .again = t->again};
@@ -192,7 +206,7 @@ static void expect_creation(const struct fake_cuda_options *options, int status,
     struct zero *z;
     toy_describe(params);
     fake_cuda_start(options);
-    toy_cuda_start(1);
+    toy_cuda_start(1, true);
     toy_apart->begin(0);
     seams.device = toy_apart->device;
     logged[0] = '\0';
@@ -219,6 +233,20 @@ START_TEST(no_gpu)
                     "(cudaErrorInsufficientDriver, 35). The driver is for CUDA 0.0, this build for "
                     "13.0. Install an NVIDIA driver",
                     0);
+}
+END_TEST
+
+START_TEST(no_gpu_to_tell_of)
+{
+    const struct fake_cuda_options none = {.gpus = 0};
+    struct device_link link;
+    struct error error = {0};
+    fake_cuda_start(&none);
+    ck_assert_int_eq(device_cuda_link(&link, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_str_eq(error.text,
+                     "GPU 0 does not say which it is: an error of the fake CUDA runtime "
+                     "(cudaErrorInsufficientDriver, 35). Look whether nvidia-smi lists it.");
+    fake_cuda_stop();
 }
 END_TEST
 
@@ -268,6 +296,7 @@ int main(void)
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, faults_are_told_or_survived, 0, SCENARIOS * TORTURES);
     tcase_add_test(tests, no_gpu);
+    tcase_add_test(tests, no_gpu_to_tell_of);
     tcase_add_test(tests, no_memory);
     tcase_add_test(tests, no_kernels);
     tcase_add_test(tests, no_registration);

@@ -2,7 +2,9 @@
 /*
  * The host's side of GPUs, on fake ones (tests/support/fake_cuda.h): stages, places
  * and ranks over 1 to 4 of them end in the bits of the CPU's simplest run, and the
- * fake reports nothing. ZERO_TEST_SHORT=1 takes a few of them.
+ * fake reports nothing. Ranks that have a GPU each reach each other by NCCL, which is a
+ * fake too (tests/support/fake_nccl.h), others through host memory. ZERO_TEST_SHORT=1
+ * takes a few of them.
  */
 #include <check.h>
 #include <stdio.h>
@@ -15,23 +17,30 @@
 #include "tests/support/device_suite.h"
 #include "tests/support/equal.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy_cuda.h"
 
 #define BATCH EQUAL_BATCH
 
 static struct toy reference[2]; /* per dtype */
+static int by_nccl;             /* runs */
 
 /* A run over fake GPUs; seed: of what streams wait. */
 static void expect_equal(struct toy *t, int gpus, uint64_t seed, const struct toy *expected)
 {
     const struct fake_cuda_options options = {.gpus = gpus, .bytes = 1 << 24, .seed = seed};
+    const struct fake_nccl_options nccl = {.seed = seed};
     t->config.device = ZERO_CUDA;
     fake_cuda_start(&options);
-    toy_cuda_start(gpus);
+    fake_nccl_start(&nccl);
+    toy_cuda_start(gpus, true);
     equal_expect(t, expected);
     fake_cuda_stop();
-    if (fake_cuda_reported(FAKE_CUDA_REPORTS) > 0)
+    fake_nccl_stop();
+    ck_assert_int_eq(fake_nccl_groups() > 0, t->ranks > 1 && t->ranks <= gpus);
+    by_nccl += fake_nccl_groups() > 0;
+    if (fake_cuda_reported(FAKE_CUDA_REPORTS) + fake_nccl_reported(FAKE_NCCL_REPORTS) > 0)
         ck_abort_msg("stage %d, ranks %d: the fake has reported something", t->config.stage,
                      t->ranks);
 }
@@ -75,7 +84,8 @@ START_TEST(places)
                                     .threads = 1};
             equal_each_place(c, run_place);
         }
-    printf("stage %d: %lld runs, equal bits\n", _i, (long long)ran);
+    printf("stage %d: %lld runs, %d by NCCL, equal bits\n", _i, (long long)ran, by_nccl);
+    ck_assert_int_gt(by_nccl, 0);
     ck_assert_int_ge(ran, row * 4 / (suite_short() ? 50 : 4));
 }
 END_TEST
@@ -97,7 +107,8 @@ START_TEST(sampled)
             expect_equal(&t, gpus, equal_pick(&r, 2) ? r : 0, &one);
         }
     }
-    printf("%d sampled runs, equal bits\n", rows);
+    printf("%d sampled runs, %d by NCCL, equal bits\n", rows, by_nccl);
+    ck_assert_int_gt(by_nccl, 0);
 }
 END_TEST
 
@@ -119,7 +130,7 @@ START_TEST(local_sums)
         one.config.grad_dtype = t.config.grad_dtype = i % 2 ? ZERO_FP32 : ZERO_BF16;
         one.rare = t.rare = i % 2;
         ck_assert_msg(!toy_run(&one), "%s", one.error.text);
-        expect_equal(&t, 1 + i % 2, (uint64_t)i, &one);
+        expect_equal(&t, i % 2 ? 4 : 1 + i / 4 % 2, (uint64_t)i, &one);
     }
 }
 END_TEST

@@ -25,7 +25,7 @@ static int rank_main(void)
     bool told = true;
     for (int i = 0; i < 2; i++) { /* MPI dies of being started a second time */
         struct error error = {0};
-        int status = comm_default_create(&comm, &error);
+        int status = comm_default_create(ZERO_CPU, &comm, &error);
         puts(error.text);
         told &= status == ZERO_ERR_DEADLINE && !comm &&
                 !strncmp(error.text, "MPI did not start within 1 s: a rank of this job", 48);
@@ -38,7 +38,7 @@ static int alone_main(void)
 {
     struct zero_comm *comm;
     struct error error = {0};
-    int status = comm_default_create(&comm, &error);
+    int status = comm_default_create(ZERO_CPU, &comm, &error);
     puts(error.text);
     bool told = status == ZERO_ERR_UNSUPPORTED && !comm &&
                 !strncmp(error.text, "This job has 3 ranks (PMI_SIZE is set)", 38);

@@ -28,7 +28,7 @@ START_TEST(default_is_refused)
 {
     struct zero_comm *comm;
     struct error error = {0};
-    expect_sentence(comm_default_create(&comm, &error), error.text);
+    expect_sentence(comm_default_create(ZERO_CPU, &comm, &error), error.text);
     ck_assert_ptr_null(comm);
 }
 END_TEST

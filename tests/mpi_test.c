@@ -82,7 +82,7 @@ START_TEST(default_is_the_whole_job)
 {
     struct zero_comm *comm;
     struct error error = {0};
-    int status = comm_default_create(&comm, &error);
+    int status = comm_default_create(ZERO_CPU, &comm, &error);
     ck_assert(all_agree(status == ZERO_OK, error.text));
     ck_assert(all_agree(comm->rank == world_rank() && comm->size == world_size(),
                         "the default communicator has other ranks than the job"));

@@ -43,18 +43,21 @@ cuda|source|ThreadSanitizer: data race|reuse_the_source
 cuda|event|ThreadSanitizer: data race|record_too_early
 cuda|free|ThreadSanitizer: data race|free_too_early
 cuda|pageable|ThreadSanitizer: data race|trust_pageable
+cuda|nccl|ThreadSanitizer: data race|gather_too_early
 cuda|wait late|ThreadSanitizer: data race|forget_the_wait
 cuda|synchronise late|ThreadSanitizer: data race|read_too_early
 cuda|source late|ThreadSanitizer: data race|reuse_the_source
 cuda|event late|ThreadSanitizer: data race|record_too_early
 cuda|free late|ThreadSanitizer: data race|free_too_early
 cuda|pageable late|ThreadSanitizer: data race|trust_pageable
+cuda|nccl late|ThreadSanitizer: data race|gather_too_early
 cuda|wait early|ThreadSanitizer: data race|forget_the_wait
 cuda|synchronise early|ThreadSanitizer: data race|read_too_early
 cuda|source early|ThreadSanitizer: data race|reuse_the_source
 cuda|event early|ThreadSanitizer: data race|record_too_early
 cuda|free early|ThreadSanitizer: data race|free_too_early
 cuda|pageable early|ThreadSanitizer: data race|trust_pageable
+cuda|nccl early|ThreadSanitizer: data race|gather_too_early
 LIST
 }
 

@@ -2,7 +2,8 @@
 /*
  * Work on two streams of a fake GPU, in good order or with one wait left out:
  * tests/planted.sh sees that TSan reports each defect, and nothing without one.
- *     planted_cuda none | wait | synchronise | source | event | free | pageable [late | early]
+ *     planted_cuda none | wait | synchronise | source | event | free | pageable | nccl
+ *                  [late | early]
  * By the time that the host goes wrong, the streams have long done their work and the
  * host has made other calls (late), or they have not begun it (early). Only an order that
  * the fake makes by accident could then hide the defect.
@@ -13,7 +14,9 @@
 #include <unistd.h>
 
 #include "kernels/cuda/launch.h"
+#include "src/comm/nccl_api.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/fake_nccl.h"
 
 #define N     4096
 #define BYTES (N * sizeof(float))
@@ -111,6 +114,51 @@ static void copy_out(const struct scene *s, cudaStream_t stream)
     must(cudaMemcpyAsync(s->here, s->half, BYTES / 2, cudaMemcpyDeviceToHost, stream));
 }
 
+static void nccl_must(ncclResult_t rc)
+{
+    if (rc == ncclSuccess || rc == ncclInProgress)
+        return;
+    fprintf(stderr, "%s\n", ncclGetErrorString(rc));
+    exit(1);
+}
+
+/* Until nothing is in progress. */
+static void nccl_settle(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        nccl_must(ncclCommGetAsyncError(comm, &state));
+        nccl_must(state);
+    }
+}
+
+static ncclComm_t comm_new(void)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclComm_t comm;
+    config.blocking = 0;
+    nccl_must(ncclGetUniqueId(&id));
+    nccl_must(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+    nccl_settle(comm);
+    return comm;
+}
+
+/* What is rounded goes to all ranks. */
+static void gather(const struct scene *s, ncclComm_t comm, cudaStream_t stream)
+{
+    nccl_must(ncclAllGather(s->half, s->there, BYTES / 2, ncclUint8, comm, stream));
+    nccl_settle(comm);
+}
+
+static void comm_end(const struct scene *s, ncclComm_t comm)
+{
+    must(cudaStreamSynchronize(s->b));
+    nccl_must(ncclCommFinalize(comm));
+    nccl_settle(comm);
+    nccl_must(ncclCommDestroy(comm));
+}
+
 /* -------------------------------------------------------------------- defects */
 
 /* The second stream does not wait for the first. */
@@ -182,6 +230,34 @@ __attribute__((noinline)) static void trust_pageable(void)
     scene_end(&s);
 }
 
+/* NCCL's stream does not wait for the one that computes. */
+__attribute__((noinline)) static void gather_too_early(void)
+{
+    struct scene s = scene_new();
+    ncclComm_t comm = comm_new();
+    round_it(&s, s.a);
+    must(cudaEventRecord(s.event, s.a));
+    meanwhile(&s);
+    gather(&s, comm, s.b);
+    comm_end(&s, comm);
+    scene_end(&s);
+}
+
+/* The same in good order, and back. */
+static void gather_in_good_order(const struct scene *s)
+{
+    ncclComm_t comm = comm_new();
+    round_it(s, s->a);
+    must(cudaEventRecord(s->event, s->a));
+    must(cudaStreamWaitEvent(s->b, s->event, 0));
+    gather(s, comm, s->b);
+    must(cudaEventRecord(s->event, s->b));
+    must(cudaStreamWaitEvent(s->a, s->event, 0));
+    copy_in(s, s->a);
+    comm_end(s, comm);
+    must(cudaStreamSynchronize(s->a));
+}
+
 /* The same, each thing behind what it needs: by every call that orders. */
 static void in_good_order(void)
 {
@@ -221,6 +297,8 @@ static void in_good_order(void)
     pageable[0] += 1.0f;
     must(cudaMemcpy(s.there, s.here, BYTES, cudaMemcpyHostToDevice));
     round_it(&s, s.b);
+    must(cudaStreamSynchronize(s.b));
+    gather_in_good_order(&s);
     scene_end(&s);
 }
 
@@ -230,7 +308,7 @@ static const struct {
 } works[] = {
     {"none", in_good_order},      {"wait", forget_the_wait},   {"synchronise", read_too_early},
     {"source", reuse_the_source}, {"event", record_too_early}, {"free", free_too_early},
-    {"pageable", trust_pageable},
+    {"pageable", trust_pageable}, {"nccl", gather_too_early},
 };
 
 int main(int argc, char **argv)
@@ -244,5 +322,6 @@ int main(int argc, char **argv)
         if (strcmp(works[i].name, argv[1]) == 0)
             works[i].run();
     fake_cuda_stop();
-    return fake_cuda_reported(FAKE_CUDA_REPORTS) != 0;
+    fake_nccl_stop();
+    return fake_cuda_reported(FAKE_CUDA_REPORTS) + fake_nccl_reported(FAKE_NCCL_REPORTS) != 0;
 }

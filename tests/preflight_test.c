@@ -89,6 +89,11 @@ START_TEST(judge_sums_over_a_node)
     ranks[2].facts.limit[0].need++;
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
     has(error.text, "node b");
+    /* One that takes a byte less than it has told, but of its files. */
+    limit_add(2, 77, "ext4", 5, 5);
+    preflight_shrink(&ranks[2].facts, 1);
+    ck_assert_int_eq(judge(RANKS, &error), ZERO_OK);
+    ck_assert_int_eq(ranks[2].facts.limit[1].need, 5);
     /* A rank that needs nothing of it has no say. */
     ranks_make();
     ranks[1].facts.limit[0].need = 0;

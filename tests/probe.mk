@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH, CHECK, CUDA and CUBLAS are 1 or 0, with
-# the flags of what is there. MISSING names for tests/install.sh what is not,
+# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH, CHECK, CUDA, CUBLAS and NCCL are 1 or
+# 0, with the flags of what is there. MISSING names for tests/install.sh what is not,
 # OPTIONAL what only some tests would use, ABSENT both, and what the caller has
 # switched off (MPI=0). Every package is tried once.
 
@@ -74,6 +74,17 @@ CUDA_CFLAGS :=
 CUDA_LIBS :=
 endif
 ABSENT += $(if $(filter 1,$(CUDA)),,cuda)
+
+# NCCL, which without the toolkit nobody asks for.
+NCCL_LIBS := -lnccl
+ifndef NCCL
+NCCL := $(if $(filter 1,$(CUDA)),$(call \
+	probe,nccl.h,$(CUDA_CFLAGS) $(NCCL_LIBS) $(CUDA_LIBS),ncclCommFinalize),0)
+endif
+ifneq ($(NCCL),1)
+NCCL_LIBS :=
+endif
+ABSENT += $(if $(filter 10,$(CUDA)$(NCCL)),nccl)
 
 # cuBLAS is of the toolkit, but some sites leave it out.
 CUBLAS_LIBS := $(filter -L%,$(CUDA_LIBS)) $(patsubst -L%,-Wl$(comma)-rpath$(comma)%, \

@@ -127,6 +127,27 @@ settings() {
     site 's/elsewhere/test/; s/^\(export SBATCH_GRES=\).*/\1gpu:2/'
 }
 
+# Ranks that srun starts without PMIx find each other, and are told how to start with MPI; what
+# is not a step of several is alone.
+without_pmix() {
+    local rank
+    srun -n 3 --mpi=none "$build/tests/tcp_test" launched >"$scratch/ranks" 2>&1
+    verdict $? "ranks without PMIx failed: $(cat "$scratch/ranks")"
+    for rank in 0 1 2; do
+        grep -qx "rank $rank of 3, $rank of 3 on its node: 127.0.0.1, 3" "$scratch/ranks"
+        verdict $? "rank $rank without PMIx: $(cat "$scratch/ranks")"
+    done
+    srun -n 1 --mpi=none "$build/tests/tcp_test" launched >"$scratch/ranks" 2>&1
+    salloc -Q -n 3 "$build/tests/tcp_test" launched >>"$scratch/ranks" 2>&1
+    (cd "$tree" && run -n 3 -o alone-%j.log --wrap "'$build/tests/tcp_test' launched")
+    cat "$tree"/alone-*.log >>"$scratch/ranks"
+    [ "$(cat "$scratch/ranks")" = $'alone\nalone\nalone' ]
+    verdict $? "one rank in an allocation of several: $(cat "$scratch/ranks")"
+    srun -n 2 --mpi=none "$build/gpt2" "${tiny[@]}" >"$scratch/ranks" 2>&1
+    grep -q 'SLURM_STEP_NUM_TASKS is set.* Start them with srun --mpi=pmix -n 2, ' "$scratch/ranks"
+    verdict $? "gpt2 without PMIx: $(cat "$scratch/ranks")"
+}
+
 # Ended by scancel, once it steps.
 cancelled() { # state, exit code, words of scancel
     submit jobs/gpt2.sbatch "${tiny[@]}" --stage 3 --offload nvme --steps 1000000
@@ -155,6 +176,7 @@ else
     memory
     given
     settings
+    without_pmix
     cancelled CANCELLED 0:15
     cancelled FAILED 143:0 --signal=TERM
     [ -z "$(ls -A "$scratch/nvme")" ]

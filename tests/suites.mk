@@ -11,8 +11,8 @@ PTX_ALL := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD)")
 PTX_SELF := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 short = $(patsubst %/$(1),"ZERO_TEST_SHORT=1 %/$(1)",$(2))
-sampled = $(call short,soak_test,$(call short,cuda_test,$(call short,gpu_model_test, \
-	$(call suites,$(1)))))
+sampled = $(call short,bootstrap_test,$(call short,soak_test,$(call short,cuda_test, \
+	$(call short,gpu_model_test,$(call short,nccl_test,$(call suites,$(1)))))))
 mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
 MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
@@ -55,10 +55,12 @@ SANITIZED := $(if $(SAN),,address thread)
 SAN_address := address,undefined
 SAN_thread := thread
 BUILT_address = $(BUILD)-address/tests/equal_test
-BUILT_thread = $(addprefix $(BUILD)-thread/tests/,equal_test cuda_test fake_cuda_test planted_cuda)
+BUILT_thread = $(addprefix $(BUILD)-thread/tests/,equal_test cuda_test nccl_test fake_cuda_test \
+	planted_cuda)
 CUDA_PLANTED = "tests/planted.sh cuda $(BUILD)-thread"
 SAN_SAMPLE = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_test") \
 	$(if $(SAN),,"ZERO_TEST_SHORT=1 $(BUILD)-thread/tests/cuda_test" \
+	"ZERO_TEST_SHORT=1 $(BUILD)-thread/tests/nccl_test" \
 	$(BUILD)-thread/tests/fake_cuda_test $(CUDA_PLANTED))
 
 # Under a sanitizer a sample of the long products is enough, of numbers of ranks, and

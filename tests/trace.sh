@@ -50,9 +50,10 @@ verdict $? "a failed run has no row for each of its $made steps: $(tail -n 1 "$s
 # Four rows, none busy for longer than a step, steps that take as long as they do,
 # and what is said of them.
 report_wrong() { # steps, pattern of the last line
-    awk -v steps="$1" -v pattern="$2" '
+    awk -v steps="$1" -v pattern="$2" -v most="$(nproc)" '
         function bad(text) { print text; wrong++ }
         / steps in .* s \(/ { seconds = $4 }
+        /CPU seconds in / { cpus = $8 > 0 && $20 >= 0 && $8 + $20 < 1.05 * most * $6 + 0.1 }
         /^what bounds the step / { rows = 1; next }
         rows && /^  / {
             name[rows] = $1
@@ -67,6 +68,7 @@ report_wrong() { # steps, pattern of the last line
             step = substr(said, RSTART + 7, RLENGTH - 9) + 0
             for (i in busy)
                 if (busy[i] > 1.01 * step) bad(name[i] " busy " busy[i] " of " step " s")
+            if (!cpus) bad("no CPU seconds that can be")
             if (!(busy[1] > 0 && busy[2] > 0)) bad("nothing was computed, or updated")
             if (seconds - 0.1 > 1.01 * steps * step) bad(steps " of " step " s are not " seconds)
             exit wrong > 0

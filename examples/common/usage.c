@@ -65,3 +65,35 @@ int64_t usage_files(const char *folders)
         closedir(d);
     return bytes;
 }
+
+/* The first line of a file of a thread. */
+static bool thread_line(const char *thread, const char *name, char *line, size_t size)
+{
+    char path[300];
+    snprintf(path, sizeof(path), "/proc/self/task/%s/%s", thread, name);
+    FILE *f = fopen(path, "r");
+    bool read = f && fgets(line, (int)size, f);
+    if (f)
+        fclose(f);
+    return read;
+}
+
+void usage_cpu(struct usage_cpu *program, struct usage_cpu *library)
+{
+    DIR *d = opendir("/proc/self/task");
+    *program = *library = (struct usage_cpu){0};
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char name[64], times[128];
+        double ran, ready;
+        if (!thread_line(e->d_name, "comm", name, sizeof(name)) ||
+            !thread_line(e->d_name, "schedstat", times, sizeof(times)) ||
+            sscanf(times, "%lf %lf", &ran, &ready) != 2)
+            continue;
+        bool mine = strncmp(name, "libzero", 7) != 0 && strncmp(name, "iou-", 4) != 0;
+        struct usage_cpu *of = mine ? program : library;
+        of->ran += 1e-9 * ran;
+        of->ready += 1e-9 * ready;
+    }
+    if (d)
+        closedir(d);
+}

@@ -17,4 +17,12 @@ int64_t usage_memory(const void *within);
  * systems of folders (with ':' between them): the engines'. */
 int64_t usage_files(const char *folders);
 
+/* Seconds that threads ran on a CPU, and that they were ready to and had to wait for one. Of
+ * the library's are those named libzero and the kernel's behind io_uring; the others, MPI's
+ * among them, are the program's. Threads that have ended count no more. */
+struct usage_cpu {
+    double ran, ready;
+};
+void usage_cpu(struct usage_cpu *program, struct usage_cpu *library);
+
 #endif

@@ -51,6 +51,7 @@ int limits_mark(struct run *r, struct run_mark *mark)
     mark->products = matmul_flops_done();
     if (r->gpu)
         mark->products = (struct matmul_done){r->gpu->plugin->flops(r->gpu), r->computed};
+    usage_cpu(&mark->program, &mark->library);
     return run_check(r, zero_stats(r->z, &mark->stats));
 }
 

@@ -12,7 +12,6 @@
 #include "examples/common/clock.h"
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
-#include "examples/common/usage.h"
 #include "examples/gpt2/device.h"
 #include "examples/gpt2/limits.h"
 
@@ -256,6 +255,19 @@ static void print_lanes(const struct zero_stats *s)
     }
 }
 
+/* Whether the engine's threads take CPUs that the program's are ready for: from the first
+ * step to the end of the last update, evaluations included. */
+static void print_cpus(const struct run *r)
+{
+    const struct run_mark *a = &r->begun, *b = &r->ended;
+    if (b->program.ran <= a->program.ran)
+        return;
+    printf("rank 0's CPU seconds in %.3g s: %.3g of the program's threads, which waited %.3g s for "
+           "a CPU; %.3g of the engine's, which waited %.3g s\n",
+           b->when - a->when, b->program.ran - a->program.ran, b->program.ready - a->program.ready,
+           b->library.ran - a->library.ran, b->library.ready - a->library.ready);
+}
+
 static int report_retries(struct run *r, const struct zero_stats *s)
 {
     int64_t sum;
@@ -298,6 +310,8 @@ static int report_io(struct run *r, const struct zero_stats *s)
                (long long)s->missed);
     if (zero_rank(r->z) == 0)
         print_lanes(s);
+    if (zero_rank(r->z) == 0)
+        print_cpus(r);
     return report_retries(r, s);
 }
 

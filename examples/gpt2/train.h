@@ -10,6 +10,7 @@
 
 #include "examples/common/data.h"
 #include "examples/common/tokenizer.h"
+#include "examples/common/usage.h"
 #include "examples/gpt2/arguments.h"
 #include "examples/gpt2/matmul.h"
 #include "examples/gpt2/model.h"
@@ -35,6 +36,7 @@ struct run_mark {
     double when; /* clock_now */
     struct zero_stats stats;
     struct matmul_done products;
+    struct usage_cpu program, library;
 };
 
 struct run {

@@ -252,7 +252,7 @@ int bench_comm(const struct bench *b)
 {
     struct state s = {0};
     s.kernels = kernels_select(NULL, &s.error);
-    if (!s.kernels || comm_default_create(&s.comm, &s.error))
+    if (!s.kernels || comm_default_create(ZERO_CPU, &s.comm, &s.error))
         return tool_fail("%s", s.error.text);
     kernels_thread_init();
     int status = sizes_run(b, &s), rank = s.comm->rank;

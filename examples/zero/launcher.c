@@ -2,10 +2,17 @@
 /* The marks that launchers leave; mpirun's first, since Slurm's are there too. */
 #include "examples/zero/launcher.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define THROUGH_MPI "libzero joins the job's ranks through MPI."
 #define ALONE       "libzero takes this process to be alone."
+
+static bool several(const char *size)
+{
+    const char *value = getenv(size);
+    return value && atoi(value) != 1;
+}
 
 struct launcher launcher_find(void)
 {
@@ -20,17 +27,20 @@ struct launcher launcher_find(void)
         l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMI" : "mpirun (MPICH or kin)";
         l.meaning = THROUGH_MPI " The MPI of this build must speak PMI; Open MPI mostly does "
                                 "not, and needs srun --mpi=pmix or its own mpirun.";
-    } else if (getenv("SLURM_STEP_NUM_TASKS")) {
+    } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR")) {
+        l.by = "torchrun";
+        l.meaning = "MPI's variables are not there: libzero refuses to join the ranks unless it "
+                    "is given a communicator (.comm). Start them with mpirun.";
+    } else if (several("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm without PMIx";
-        l.meaning = ALONE " Start it with srun --mpi=pmix, or with mpirun inside the job, to "
-                          "join the ranks of the step.";
+        l.meaning = "libzero refuses to join the ranks of the step. Start them with srun "
+                    "--mpi=pmix, or with mpirun inside the job.";
+    } else if (getenv("SLURM_STEP_NUM_TASKS")) {
+        l.by = "Slurm, one task in its step";
+        l.meaning = ALONE " srun --mpi=pmix -n RANKS starts several.";
     } else if (getenv("SLURM_JOB_ID")) {
         l.by = "the shell of a Slurm job";
         l.meaning = ALONE " srun or mpirun starts the ranks.";
-    } else if (getenv("WORLD_SIZE") && getenv("RANK")) {
-        l.by = "torchrun";
-        l.meaning = "MPI's variables are not there: without a communicator of its own "
-                    "(.comm) this process is alone.";
     } else {
         l.by = "nothing: a single process";
         l.meaning = ALONE " mpirun -n RANKS starts several.";

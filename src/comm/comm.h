@@ -15,13 +15,14 @@
 int comm_self_create(struct zero_comm **comm, struct error *error);
 
 /*
- * MPI as the job's launcher provides it, started when the program has not; self
- * when the process was not launched under MPI. ZERO_ERR_UNSUPPORTED when the
- * job has several ranks and this build has no MPI, or MPI runs with less than
+ * For ranks that compute on device: MPI as the job's launcher provides it, started
+ * when the program has not; self when the process was not launched beside others.
+ * ZERO_ERR_UNSUPPORTED when the job has several ranks and this build has no MPI, or
+ * torchrun or srun without PMIx has started them, or MPI runs with less than
  * MPI_THREAD_MULTIPLE; ZERO_ERR_DEADLINE when its start takes too long, and from
  * then on. A library-started MPI is finalised at exit.
  */
-int comm_default_create(struct zero_comm **comm, struct error *error);
+int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error);
 /* How long its start, and its end at exit, wait for the other ranks. */
 void comm_default_deadline(int seconds);
 

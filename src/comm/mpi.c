@@ -153,6 +153,17 @@ static int mpi_missing(struct zero_comm *comm, const struct zero_collective *c)
     return s && s->c == c ? set_missing(m, s) : -1;
 }
 
+static int mpi_listen(struct zero_comm *comm, uint64_t sequence)
+{
+    struct mpi *m = (struct mpi *)comm;
+    const struct zero_collective none = {0};
+    if (!m->status)
+        progress(m);
+    if (m->status || m->failed_rank < 0 || sequence < m->failed.sequence)
+        return m->status;
+    return comm_header_compare(comm, &none, m->failed_rank, &m->failed);
+}
+
 /* ---------------------------------------------------------- abort, destroy */
 
 /* Ends all collectives that are not done. */
@@ -246,6 +257,7 @@ static const struct zero_comm_ops mpi_ops = {
     .missing = mpi_missing,
     .abort = mpi_abort,
     .destroy = mpi_destroy,
+    .listen = mpi_listen,
 };
 
 static struct mpi *mpi_alloc(int size)

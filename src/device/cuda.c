@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "kernels/cuda/launch.h"
-#include "src/device/plugin.h"
+#include "src/device/device.h"
 #include "src/thread.h"
 
 #define PIN_BYTES     ((int64_t)1 << 30) /* more at once is refused by some drivers */
@@ -661,14 +661,7 @@ int device_cuda_create(struct device **device, const struct device_options *opti
         return error->status;
     }
     d->device.stream = d->streams[DEVICE_COMPUTE].stream;
+    d->device.sums = d->streams[DEVICE_SUMS].stream;
     *device = &d->device;
     return ZERO_OK;
 }
-
-ZERO_API extern const struct device_plugin zero_device_plugin;
-const struct device_plugin zero_device_plugin = {
-    .version = ZERO_VERSION,
-    .ops = sizeof(struct device_ops),
-    .options = sizeof(struct device_options),
-    .create = device_cuda_create,
-};

@@ -101,6 +101,7 @@ struct device {
     int64_t pinned_bytes; /* registered */
     void *room;           /* apart: device memory of device_sum_room bytes, given by the engine */
     void *stream;         /* that the program computes on; NULL on the CPU */
+    void *sums;           /* the stream of DEVICE_SUMS; NULL on the CPU */
 };
 
 /* Bytes of device memory that sums of so many elements a piece need beside their arrays:
@@ -132,5 +133,21 @@ int device_cuda_create(struct device **device, const struct device_options *opti
 /* One of another kind. ZERO_ERR_UNSUPPORTED where there is none. */
 int device_plugin_create(struct device **device, const struct device_options *options,
                          struct error *error);
+
+/* What there is beside a device: how ranks that have one each reach each other. */
+#define DEVICE_LINK_ID 128
+struct device_link {
+    char gpu[16]; /* the calling thread's current one: no other in the world is called so */
+    int version;  /* of what carries units between GPUs; 0: the plugin has nothing for that */
+    /* What rank 0 makes and tells the others before all make the communicator. */
+    int (*id)(char id[DEVICE_LINK_ID], struct error *error);
+    /* Over control, which is borrowed until it is destroyed: src/comm/nccl.h. */
+    int (*comm)(struct zero_comm **comm, struct zero_comm *control, const char id[DEVICE_LINK_ID],
+                struct error *error);
+};
+
+/* Of the plugin alone, and through it. */
+int device_cuda_link(struct device_link *link, struct error *error);
+int device_plugin_link(struct device_link *link, struct error *error);
 
 #endif

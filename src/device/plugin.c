@@ -46,7 +46,8 @@ static int check(const struct device_plugin *plugin, const char *file, struct er
                          "ZERO_CUDA_PLUGIN, or unset it.",
                          file);
     if (strcmp(plugin->version, ZERO_VERSION) || plugin->ops != sizeof(struct device_ops) ||
-        plugin->options != sizeof(struct device_options))
+        plugin->options != sizeof(struct device_options) ||
+        plugin->link != sizeof(struct device_link))
         return error_set(error, ZERO_ERR_UNSUPPORTED,
                          "%.300s is of libzero %.20s, built from other sources than this library, "
                          "%s. Build and install both together.",
@@ -73,17 +74,28 @@ static void *open_plugin(const char *asked, struct error *error)
     return handle;
 }
 
-int device_plugin_create(struct device **device, const struct device_options *options,
-                         struct error *error)
+/* NULL: there is none that fits. */
+static const struct device_plugin *find_plugin(struct error *error)
 {
     const char *asked = getenv(DEVICE_PLUGIN_VARIABLE);
     asked = asked && *asked ? asked : NULL;
-    *device = NULL;
     void *handle = open_plugin(asked, error);
     if (!handle)
-        return error->status;
+        return NULL;
     const struct device_plugin *plugin = dlsym(handle, DEVICE_PLUGIN_SYMBOL);
-    return check(plugin, asked ? asked : DEVICE_PLUGIN_FILE, error)
-               ? error->status
-               : plugin->create(device, options, error);
+    return check(plugin, asked ? asked : DEVICE_PLUGIN_FILE, error) ? NULL : plugin;
+}
+
+int device_plugin_create(struct device **device, const struct device_options *options,
+                         struct error *error)
+{
+    *device = NULL;
+    const struct device_plugin *plugin = find_plugin(error);
+    return plugin ? plugin->create(device, options, error) : error->status;
+}
+
+int device_plugin_link(struct device_link *link, struct error *error)
+{
+    const struct device_plugin *plugin = find_plugin(error);
+    return plugin ? plugin->describe(link, error) : error->status;
 }

@@ -17,9 +17,10 @@
 
 struct device_plugin {
     const char *version; /* ZERO_VERSION and the rest: of the sources that the library is from */
-    size_t ops, options;
+    size_t ops, options, link;
     int (*create)(struct device **device, const struct device_options *options,
                   struct error *error);
+    int (*describe)(struct device_link *link, struct error *error);
 };
 
 #endif

@@ -6,7 +6,8 @@
 # blocks of 2048 channels: 50.4 million parameters a layer. LAYERS is by default what the free
 # disk holds less 2 GB (12 bytes a parameter) and memory allows (2.7 bytes a parameter).
 # Prints parameters, the seconds of the second step against those that its bytes take at the
-# rate of reads and writes together, and the peak of all ranks' memory in bytes a parameter.
+# rate of reads and writes together and its matrix products at their best rate, and the peak of
+# all ranks' memory in bytes a parameter.
 # It takes a quarter of an hour or more, and nearly all of the disk while it runs.
 set -u
 export LC_ALL=C
@@ -28,7 +29,7 @@ options=(--layers "$layers" --channels 2048 --heads 32 --seq 256 --batch 1 --sta
 
 echo "# $layers layers of 2048 channels; $((disk / 1000000000)) GB of disk, \
 $((memory / 1000000000)) GB of memory"
-rate=$(TMPDIR=$folder disk_rate "$build")
+rate=$(TMPDIR=$folder disk_rate "$build" 2G) # of files that no cache below holds
 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" | tee "$scratch/out"
 [ "${PIPESTATUS[0]}" = 0 ] || exit 1
 
@@ -40,7 +41,24 @@ awk '/^model .* parameters/ {
 END {
     printf "largest_params %.4g\nlargest_memory %.3g bytes/parameter\n", params, peak / params
 }' "$scratch/out"
-# The second step waits for the update of the first: it is as all that would follow.
-seconds largest "$({ column read_bytes "$scratch/log" && column written_bytes "$scratch/log"; } |
-    awk -v rate="$rate" 'NR % 2 == 0 { sum += $1 } END { print sum / rate }')" \
-    "$(column step_ms "$scratch/log" | tail -1)e-3"
+# Of the second step, which waits for the update of the first and is as all that would follow:
+# what all ranks read and wrote, gathers included, and rank 0's products at the rate of its
+# probe, one after the other.
+{ column read_bytes "$scratch/log" && column written_bytes "$scratch/log"; } |
+    awk -v rate="$rate" -v out="$scratch/out" -v notes="$scratch/notes" '
+    function gflops(x, unit) { return unit ~ /^T/ ? 1e3 * x : x }
+    NR % 2 == 0 { bytes += $1 }
+    END {
+        while ((getline line <out) > 0) {
+            split(line, f)
+            if (line ~ /gathers read from files/)
+                bytes += f[5] * (f[6] == "GiB" ? 1073741824 : 1048576) / 2
+            if (line ~ /compute: matrix products/)
+                products = gflops(f[4], f[5]) * f[10] / gflops(f[6], f[7])
+        }
+        printf "# %.0f GB at %.3g GB/s: %.0f s; products at the rate of the probe: %.0f s\n",
+            bytes / 1e9, rate / 1e9, bytes / rate, products >notes
+        print bytes / rate + products
+    }' >"$scratch/limit"
+cat "$scratch/notes"
+seconds largest "$(cat "$scratch/limit")" "$(column step_ms "$scratch/log" | tail -1)e-3"

@@ -4,9 +4,10 @@
 #
 # Two ranks train at stage 3, in turn through memory and through the loopback of a network
 # namespace of their own that passes RATE (10) Gbit/s, both directions together. A step that
-# hides what it can takes as long as the longer of a step through memory and its bytes at that
-# rate. Prints that (limit), what a step took over the link (ours), and the share; and what the
-# two would take one after the other. The digests of all runs must agree. As root, with
+# hides what it can takes as long as the longer of its bytes at that rate and a step through
+# memory with the CPU seconds that TCP takes of a rank's core besides, which no order of work
+# hides. Prints that (limit), what a step took over the link (ours), and the share; and what
+# all would take one after the other. The digests of all runs must agree. As root, with
 # iproute2 for tc. --batch and --seq choose how long compute takes; ROUNDS=3 may be set.
 set -u
 export LC_ALL=C
@@ -28,9 +29,11 @@ limited() { # a command, in a namespace whose loopback is the link
 }
 
 run() { # name, then what runs gpt2: its steps but two to NAME.csv, digest and bytes
-    local name=$1
+    local name=$1 TIMEFORMAT='%U %S'
     shift
-    "$@" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" >"$scratch/out" || exit 1
+    { time "$@" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" >"$scratch/out" \
+        2>"$scratch/err" || touch "$scratch/failed"; } 2>>"$scratch/$name.cpu"
+    [ ! -e "$scratch/failed" ] || { cat "$scratch/err" >&2 && exit 1; }
     tail -n 1 "$scratch/out" >>"$scratch/digests"
     [ -e "$scratch/$name.csv" ] || head -1 "$scratch/log" >"$scratch/$name.csv"
     tail -n +4 "$scratch/log" >>"$scratch/$name.csv"
@@ -48,12 +51,17 @@ bytes=$(awk '/sent to other ranks/ {
 }' "$scratch/out")
 steps=$(tail -n +2 "$scratch/log" | wc -l)
 compute=$(column step_ms "$scratch/memory.csv" | median)
+cpu() { # name of the runs: CPU seconds of one
+    awk '{ print $1 + $2 }' "$scratch/$1.cpu" | median
+}
 awk -v compute="$compute" -v bytes="$bytes" -v steps="$steps" -v rate="$rate" \
-    -v notes="$scratch/notes" 'BEGIN {
+    -v memory="$(cpu memory)" -v link="$(cpu link)" -v notes="$scratch/notes" 'BEGIN {
+    tcp = link > memory ? 1e3 * (link - memory) / steps / 2 : 0
     link = 1e3 * bytes / steps / (rate * 1e9 / 8)
-    printf "# through memory %.0f ms; %.1f MB a step, %.0f ms on the link; one after the other: " \
-        "%.4g s\n", compute, bytes / steps / 1e6, link, (compute + link) / 1e3 >notes
-    print (compute > link ? compute : link) / 1e3
+    printf "# through memory %.0f ms; %.1f MB a step, %.0f ms on the link, for which each rank " \
+        "computes %.0f ms; one after the other: %.4g s\n", compute, bytes / steps / 1e6, link, tcp,
+        (compute + link + tcp) / 1e3 >notes
+    print (compute + tcp > link ? compute + tcp : link) / 1e3
 }' >"$scratch/limit"
 cat "$scratch/notes"
 seconds link "$(cat "$scratch/limit")" "$(column step_ms "$scratch/link.csv" | median)e-3"

@@ -3,9 +3,11 @@
 
     torchrun --nproc-per-node 2 tests/bench/train.py MODE LAYERS CHANNELS [STEPS]
 
-MODE: ddp, fsdp2, zero0 to zero3. bf16, sequences of 256 bytes, 8 a rank, the head tied
-to the embedding, AdamW, clipping to 1. Rank 0 prints a line: seconds per step (median,
-least, most; of the slower rank), the most memory of a rank in MiB, the first and last loss.
+MODE: ddp, fsdp2, zero0 to zero3; zero3nvme has optimizer state and parameters in files in
+TMPDIR, zero3pipe reads and writes them behind the update besides. DTYPE=bf16 or fp32; sequences
+of 256 bytes, 8 a rank, the head tied to the embedding, AdamW, clipping to 1. Rank 0 prints a
+line: seconds per step (median, least, most; of the slower rank), the most memory of a rank in
+MiB, the first and last loss, the parameters, the seconds of DeepSpeed's update alone.
 """
 import os
 import statistics
@@ -22,9 +24,22 @@ from torch.nn import functional as F  # noqa: E402
 
 MODE, LAYERS, CHANNELS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 STEPS = int(sys.argv[4]) if len(sys.argv) > 4 else 7
+DTYPE = {"bf16": torch.bfloat16, "fp32": torch.float32}[os.environ.get("DTYPE", "bf16")]
+FILES = MODE in ("zero3nvme", "zero3pipe")
 WARM, BATCH, SEQ, VOCABULARY, HEAD = 2, 8, 256, 256, 64
 ADAM = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+class Linear(nn.Linear):
+    def reset_parameters(self):
+        nn.init.normal_(self.weight, std=0.02)
+        nn.init.zeros_(self.bias)
+
+
+class Embedding(nn.Embedding):
+    def reset_parameters(self):
+        nn.init.normal_(self.weight, std=0.02)
 
 
 class Block(nn.Module):
@@ -32,8 +47,8 @@ class Block(nn.Module):
         super().__init__()
         c = CHANNELS
         self.ln_1, self.ln_2 = nn.LayerNorm(c), nn.LayerNorm(c)
-        self.attn, self.proj = nn.Linear(c, 3 * c), nn.Linear(c, c)
-        self.fc, self.out = nn.Linear(c, 4 * c), nn.Linear(4 * c, c)
+        self.attn, self.proj = Linear(c, 3 * c), Linear(c, c)
+        self.fc, self.out = Linear(c, 4 * c), Linear(4 * c, c)
 
     def forward(self, x):
         b, t, c = x.shape
@@ -46,12 +61,9 @@ class Block(nn.Module):
 class GPT(nn.Module):
     def __init__(self):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(VOCABULARY, CHANNELS), nn.Embedding(SEQ, CHANNELS)
+        self.wte, self.wpe = Embedding(VOCABULARY, CHANNELS), Embedding(SEQ, CHANNELS)
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.ln = nn.LayerNorm(CHANNELS)
-        for parameter in self.parameters():
-            if parameter.ndim > 1:
-                nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x, y):
         h = self.wte(x) + self.wpe.weight
@@ -68,14 +80,16 @@ def batch(step, rank):
     return words[:, :-1].contiguous(), words[:, 1:].contiguous()
 
 
-def with_torch(model):
+def with_torch(make):
+    model = make()
+    count = sum(p.numel() for p in model.parameters())
     if MODE == "ddp":
-        model = nn.parallel.DistributedDataParallel(model.to(torch.bfloat16))
+        model = nn.parallel.DistributedDataParallel(model.to(DTYPE))
     else:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
         options = {"mesh": init_device_mesh("cpu", (dist.get_world_size(),)),
-                   "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}
+                   "mp_policy": MixedPrecisionPolicy(DTYPE, torch.float32)}
         for block in model.blocks:
             fully_shard(block, **options)
         fully_shard(model, **options)
@@ -89,25 +103,54 @@ def with_torch(model):
         optimizer.zero_grad(set_to_none=True)
         return loss
 
-    return step
+    return step, count
 
 
-def with_deepspeed(model):
+def deepspeed_config():
+    zero = {"stage": int(MODE[4])}
+    if FILES:
+        folder = os.path.join(os.environ.get("TMPDIR", "/var/tmp"), f"zero-peer.{os.getppid()}")
+        os.makedirs(folder, exist_ok=True)
+        place = {"device": "nvme", "nvme_path": folder, "pin_memory": True}
+        pipe = MODE == "zero3pipe"
+        # Fewer buffers, or groups as large as the default's, fail or do not fit in memory. Its
+        # prefetch of parameters in files fails in the second step.
+        zero |= {"sub_group_size": 4000000, "stage3_prefetch_bucket_size": 0,
+                 "offload_optimizer": place | {"buffer_count": 12 if pipe else 5,
+                                               "pipeline_read": pipe, "pipeline_write": pipe},
+                 "offload_param": place | {"buffer_count": 4 * LAYERS + 16, "max_in_cpu": 0,
+                                           "buffer_size": 2 * CHANNELS**2 + 1024}}
+    return {"train_micro_batch_size_per_gpu": BATCH, "gradient_accumulation_steps": 1,
+            "gradient_clipping": 1.0, "bf16": {"enabled": DTYPE == torch.bfloat16},
+            "steps_per_print": 10**9, "optimizer": {"type": "AdamW", "params": ADAM},
+            "zero_optimization": zero,
+            "aio": {"block_size": 1 << 20, "queue_depth": 8, "single_submit": False,
+                    "overlap_events": True, "intra_op_parallelism": 1}}
+
+
+updates = []
+
+
+def with_deepspeed(make):
     import deepspeed
-    config = {"train_micro_batch_size_per_gpu": BATCH, "gradient_accumulation_steps": 1,
-              "gradient_clipping": 1.0, "bf16": {"enabled": True}, "steps_per_print": 10**9,
-              "optimizer": {"type": "AdamW", "params": ADAM},
-              "zero_optimization": {"stage": int(MODE[-1])}}
+    config = deepspeed_config()
+    if FILES:
+        with deepspeed.zero.Init(config_dict_or_path=config):
+            model = make()
+    else:
+        model = make()
     engine = deepspeed.initialize(model=model, model_parameters=model.parameters(),
                                   config=config)[0]
 
     def step(x, y):
         loss = engine(x, y)
         engine.backward(loss)
+        start = time.perf_counter()
         engine.step()
+        updates.append(time.perf_counter() - start)
         return loss
 
-    return step
+    return step, sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
 
 
 def memory_most():
@@ -123,9 +166,7 @@ def main():
         dist.init_process_group("gloo")
     torch.manual_seed(1)
     rank, losses, taken = dist.get_rank(), [], []
-    model = GPT()
-    count = sum(p.numel() for p in model.parameters())
-    step = (with_deepspeed if MODE.startswith("zero") else with_torch)(model)
+    step, count = (with_deepspeed if MODE.startswith("zero") else with_torch)(GPT)
     for s in range(WARM + STEPS):
         x, y = batch(s, rank)
         dist.barrier()
@@ -139,7 +180,8 @@ def main():
     dist.all_reduce(most, dist.ReduceOp.MAX)
     if rank == 0:
         print(f"{MODE} {statistics.median(taken):.4f} {min(taken):.4f} {max(taken):.4f} "
-              f"{float(most):.0f} {losses[0]:.4f} {losses[-1]:.4f} {count}", flush=True)
+              f"{float(most):.0f} {losses[0]:.4f} {losses[-1]:.4f} {count} "
+              f"{statistics.median(updates[WARM:] or [0]):.4f}", flush=True)
     dist.barrier()
     os._exit(0)  # some ways of ending abort in gloo's threads
 

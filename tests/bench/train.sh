@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # A training step of build/gpt2 beside DDP, FSDP2 and DeepSpeed, two ranks with a
 # thread each, in turn: tests/bench/train.sh BUILD PYTHON [MODEL... (d6)]
-# ROUNDS=3 STEPS=7 of each round and side, MODES='ddp zero3': some peers. Prints
+# ROUNDS=3 STEPS=7 of each round and side, MODES='ddp zero3': some peers, DTYPE=bf16 or fp32.
+# zero3nvme and zero3pipe have everything in files in TMPDIR, as --offload nvme beside them; of
+# those the update alone is compared with `zero bench step` of as many parameters too. Prints
 # NAME_peer, NAME_ours (medians of the rounds' medians, seconds, with the range),
 # NAME_ratio = peer / ours, and the most memory of a rank.
 set -u
@@ -12,6 +14,7 @@ shift 2
 [ $# -gt 0 ] || set -- d6
 rounds=${ROUNDS:-3} steps=${STEPS:-7} warm=2
 . tests/bench/rows.sh
+export DTYPE=${DTYPE:-bf16} TMPDIR=${TMPDIR:-/var/tmp}
 export OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 MASTER_ADDR=127.0.0.1
 export GLOO_SOCKET_IFNAME=lo PATH=${python%/*}:$PATH
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
@@ -23,6 +26,7 @@ ours_of() {
     ddp | zero0) echo 0 ;;
     zero1) echo 1 ;;
     zero2) echo 2 ;;
+    zero3nvme | zero3pipe) echo files ;;
     *) echo 3 ;;
     esac
 }
@@ -39,15 +43,17 @@ run_peer() { # mode, layers, channels, file
     }
     # What it trains must learn: the last loss is below the first.
     awk '{ exit !($7 < $6) }' <<<"$line" || echo "# $1 does not learn: $line"
-    awk '{ print $2, $5 }' <<<"$line" >>"$4"
+    awk '{ print $2, $5, $8, $9 }' <<<"$line" >>"$4"
+    rm -rf "$TMPDIR"/zero-peer.*
 }
 
-run_ours() { # stage, model, file
-    local memory
+run_ours() { # stage or files, model, file
+    local memory way=(--stage "$1")
+    [ "$1" != files ] || way=(--stage 3 --offload nvme --nvme-path "$TMPDIR")
     timeout 600 "${launcher[@]}" -q -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
-        --threads 1 --stage "$1" --steps $((warm + steps)) --sample 0 --log "$scratch/log.csv" \
-        >"$scratch/out" 2>"$scratch/err" || {
-        echo "gpt2 --stage $1 failed: $(tail -n 3 "$scratch/err")" >&2
+        --threads 1 --dtype "$DTYPE" "${way[@]}" --steps $((warm + steps)) --sample 0 \
+        --log "$scratch/log.csv" >"$scratch/out" 2>"$scratch/err" || {
+        echo "gpt2 ${way[*]} failed: $(tail -n 3 "$scratch/err")" >&2
         return 1
     }
     memory=$(awk '/memory \(VmHWM\)/ { m = $(NF - 1); if ($NF == "GiB") m *= 1024
@@ -63,17 +69,33 @@ summary() {
 }
 
 compare() { # mode, model
-    local stage name="train_$2_$1" peer ours
+    local stage name="train_$2_${DTYPE}_$1" peer ours
     stage=$(ours_of "$1")
     peer=$(summary "$scratch/$2.$1") && ours=$(summary "$scratch/$2.stage$stage") || return
     awk -v name="$name" -v stage="$stage" -v peer="$peer" -v ours="$ours" 'BEGIN {
         split(peer, p); split(ours, o)
         printf "%s_peer %.4g s (%.3g-%.3g), %d MiB\n", name, p[1], p[2], p[3], p[4]
-        printf "%s_ours %.4g s (%.3g-%.3g), %d MiB, stage %d\n", name, o[1], o[2], o[3], o[4], stage
+        printf "%s_ours %.4g s (%.3g-%.3g), %d MiB, %s\n", name, o[1], o[2], o[3], o[4],
+            stage == "files" ? stage : "stage " stage
         printf "%s_ratio %.3f\n", name, p[1] / o[1] }'
 }
 
-read -ra modes <<<"${MODES:-ddp fsdp2 zero0 zero1 zero2 zero3}"
+# DeepSpeed's update alone beside ours, of as many parameters, two ranks each.
+compare_update() { # mode, model
+    local peer count state share options
+    read -r count peer < <(awk '{ print $3, $4 }' "$scratch/$2.$1" | sort -gk 2 |
+        awk '{ x[NR] = $0 } END { print x[int((NR + 1) / 2)] }')
+    for options in "fp32 0" "split 0" "split 30"; do
+        read -r state share <<<"$options"
+        timeout 300 "${launcher[@]}" -q -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
+            --params "$count" --state "$state" --host-share "$share" >"$scratch/step" || return
+        awk -v name="update_$2_$1_$state$share" -v peer="$peer" '/_ours / { ours = $2 }
+            END { printf "%s_peer %s s\n%s_ours %s s\n%s_ratio %.3f\n", name, peer, name, ours,
+                name, peer / ours }' "$scratch/step"
+    done
+}
+
+read -ra modes <<<"${MODES:-ddp fsdp2 zero0 zero1 zero2 zero3 zero3nvme zero3pipe}"
 status=0
 for model in "$@"; do
     case $model in
@@ -84,13 +106,16 @@ for model in "$@"; do
     esac
     read -r layers channels <<<"$shape"
     for ((round = 0; round < rounds; round++)); do
-        for stage in 0 1 2 3; do
+        for stage in 0 1 2 3 files; do
             run_ours "$stage" "$model" "$scratch/$model.stage$stage" || status=1
         done
         for mode in "${modes[@]}"; do
             run_peer "$mode" "$layers" "$channels" "$scratch/$model.$mode" || status=1
         done
     done
-    for mode in "${modes[@]}"; do compare "$mode" "$model" || status=1; done
+    for mode in "${modes[@]}"; do
+        compare "$mode" "$model" || status=1
+        case $mode in zero3nvme | zero3pipe) compare_update "$mode" "$model" || status=1 ;; esac
+    done
 done
 exit $status

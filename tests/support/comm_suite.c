@@ -14,6 +14,7 @@
 #define UNTOUCHED  0xEE
 #define PATIENCE   60 /* seconds until a scenario is taken to hang */
 #define NO_RANK    1000000
+#define RANKS_MAX  64
 
 static void wrong(struct comm_world *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -60,6 +61,7 @@ struct op {
     const struct op *before; /* a REDUCE that must be summed first, or NULL */
     int64_t data_bytes, scratch_bytes, summed;
     bool done;
+    const struct comm_memory *memory; /* of a unit that is elsewhere; or NULL */
 };
 
 /* Byte at of what rank from holds for rank to in one collective. */
@@ -85,11 +87,20 @@ static int64_t differs(const struct op *op, int from, int to, const void *data, 
     return -1;
 }
 
-static void sum_callback(void *arg, int64_t offset, int64_t bytes, const void *const *parts)
+/* A piece that is offered, for when it is there. */
+struct offer {
+    struct op *op;
+    int rank, size;
+    int64_t offset, bytes;
+    const void *parts[RANKS_MAX];
+};
+
+static void offer_take(void *arg)
 {
-    struct op *op = arg;
-    struct zero_comm *comm = op->w->comm;
-    int64_t total = op->c.header.bytes;
+    const struct offer *o = arg;
+    struct op *op = o->op;
+    const void *const *parts = o->parts;
+    int64_t total = op->c.header.bytes, offset = o->offset, bytes = o->bytes;
     if (offset != op->summed)
         wrong(op->w, "the piece at %lld was offered where %lld is next", (long long)offset,
               (long long)op->summed);
@@ -100,21 +111,40 @@ static void sum_callback(void *arg, int64_t offset, int64_t bytes, const void *c
         (offset + bytes < total && bytes % 256))
         wrong(op->w, "a piece of %lld bytes at %lld of %lld", (long long)bytes, (long long)offset,
               (long long)total);
-    for (int r = 0; r < comm->size; r++) {
-        int64_t at = differs(op, r, comm->rank, parts[r], offset, bytes);
+    for (int r = 0; r < o->size; r++) {
+        int64_t at = differs(op, r, o->rank, parts[r], offset, bytes);
         if (at >= 0)
             wrong(op->w, "reduce: byte %lld of rank %d's part is wrong", (long long)at, r);
     }
-    if (parts[comm->rank] != (const char *)op->c.data + comm->rank * total + offset)
+    if (parts[o->rank] != (const char *)op->c.data + o->rank * total + offset)
         wrong(op->w, "reduce: this rank's part was copied");
     op->summed += bytes;
 }
 
-static unsigned char *guarded(int64_t bytes, unsigned char **block)
+static void sum_callback(void *arg, int64_t offset, int64_t bytes, const void *const *parts)
 {
-    *block = malloc((size_t)bytes + 2 * GUARD);
-    if (!*block)
+    struct op *op = arg;
+    const struct zero_comm *comm = op->w->comm;
+    struct offer o = {
+        .op = op, .rank = comm->rank, .size = comm->size, .offset = offset, .bytes = bytes};
+    memcpy(o.parts, parts, (size_t)comm->size * sizeof(*parts));
+    if (op->memory)
+        op->memory->later(op->w->stream, offer_take, &o, sizeof(o));
+    else
+        offer_take(&o);
+}
+
+static void *take_memory(const struct op *op, int64_t bytes)
+{
+    void *memory = op->memory ? op->memory->alloc(bytes) : malloc((size_t)bytes);
+    if (!memory)
         abort();
+    return memory;
+}
+
+static unsigned char *guarded(const struct op *op, int64_t bytes, unsigned char **block)
+{
+    *block = take_memory(op, bytes + 2 * GUARD);
     memset(*block, GUARD_BYTE, (size_t)bytes + 2 * GUARD);
     memset(*block + GUARD, UNTOUCHED, (size_t)bytes);
     return *block + GUARD;
@@ -137,7 +167,7 @@ static void op_fill(struct op *op, bool own_apart)
     switch (op->c.header.kind) {
     case ZERO_COLLECTIVE_GATHER:
         if (own_apart) {
-            op->own = part = malloc((size_t)bytes + 1);
+            op->own = part = take_memory(op, bytes + 1);
             op->c.own = op->own;
         }
         write_expected(op, comm->rank, NO_RANK, part, bytes);
@@ -160,30 +190,40 @@ static void op_make(struct op *op, struct comm_world *w, uint64_t sequence, int 
 {
     int size = w->comm->size;
     bool parts = kind == ZERO_COLLECTIVE_GATHER || kind == ZERO_COLLECTIVE_REDUCE;
-    *op = (struct op){.w = w};
+    int unit = (int)(sequence % 7) - 1;
+    *op = (struct op){.w = w, .memory = parts && unit >= 0 ? w->units : NULL};
     op->data_bytes = parts ? size * bytes : bytes;
     op->scratch_bytes = 2 * (size - 1) * piece;
     op->c = (struct zero_collective){
         .header = {.sequence = sequence,
                    .kind = kind,
-                   .unit = (int32_t)(sequence % 7) - 1,
+                   .unit = unit,
                    .bytes = bytes,
                    .arguments = mix(sequence)},
         .root = kind == ZERO_COLLECTIVE_BROADCAST ? (int)(choice % (uint64_t)size) : 0,
-        .data = guarded(op->data_bytes, &op->block),
+        .data = guarded(op, op->data_bytes, &op->block),
         .sum = sum_callback,
         .sum_arg = op,
         .piece_bytes = piece,
-        .scratch = guarded(op->scratch_bytes, &op->scratch_block),
+        .scratch = guarded(op, op->scratch_bytes, &op->scratch_block),
+        .stream = w->stream,
     };
     op_fill(op, choice & 1);
 }
 
+static void op_settle(const struct op *op)
+{
+    if (op->memory)
+        op->memory->settle(op->w->stream);
+}
+
 static void op_free(struct op *op)
 {
-    free(op->block);
-    free(op->scratch_block);
-    free(op->own);
+    void (*give)(void *) = op->memory ? op->memory->free : free;
+    op_settle(op);
+    give(op->block);
+    give(op->scratch_block);
+    give(op->own);
 }
 
 /* What must be in data when the collective is done. */
@@ -220,6 +260,7 @@ static void result_check(struct op *op)
 
 static void op_check(struct op *op)
 {
+    op_settle(op);
     result_check(op);
     if (!guards_hold(op->block, op->data_bytes))
         wrong(op->w, "bytes beside data were written");
@@ -292,6 +333,13 @@ static void op_run(struct op *op)
 static const int all_kinds[] = {ZERO_COLLECTIVE_GATHER, ZERO_COLLECTIVE_REDUCE, ZERO_COLLECTIVE_SUM,
                                 ZERO_COLLECTIVE_BROADCAST};
 
+/* One of all_kinds that the backend has. */
+static int kind_at(const struct comm_world *w, uint64_t i)
+{
+    int kind = all_kinds[i];
+    return kind == ZERO_COLLECTIVE_REDUCE && w->no_reduce ? ZERO_COLLECTIVE_BROADCAST : kind;
+}
+
 static void run_sizes(struct comm_world *w)
 {
     static const int64_t sizes[] = {
@@ -300,12 +348,13 @@ static void run_sizes(struct comm_world *w)
     for (size_t k = 0; k < sizeof(all_kinds) / sizeof(all_kinds[0]); k++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
             for (uint64_t choice = 0; choice < (uint64_t)w->comm->size + 1; choice++) {
-                bool sum = all_kinds[k] == ZERO_COLLECTIVE_SUM;
+                int kind = kind_at(w, k);
+                bool sum = kind == ZERO_COLLECTIVE_SUM;
                 if ((sum && (sizes[i] % 8 || sizes[i] > ZERO_SUM_BYTES_MAX)) || choice > 3)
                     continue;
                 struct op op;
                 int64_t piece = choice == 2 ? 32 << 10 : PIECE;
-                op_make(&op, w, ++sequence, all_kinds[k], sizes[i], piece, choice);
+                op_make(&op, w, ++sequence, kind, sizes[i], piece, choice);
                 op_run(&op);
                 op_free(&op);
             }
@@ -350,7 +399,7 @@ static void run_several(struct comm_world *w)
             if (!ops[i].block)
                 place = &ops[i];
         if (place && draw(&dice, 3)) {
-            int kind = all_kinds[draw(&shared, 4)];
+            int kind = kind_at(w, draw(&shared, 4));
             int64_t bytes = (int64_t)draw(&shared, 3000);
             if (kind == ZERO_COLLECTIVE_SUM)
                 bytes = bytes / 8 * 8;
@@ -371,10 +420,27 @@ static void run_several(struct comm_world *w)
         op_free(&ops[i]);
 }
 
+/* What a backend does not have costs nothing: the next collective runs. */
+static void run_refused(struct comm_world *w)
+{
+    struct op op;
+    op_make(&op, w, 1, ZERO_COLLECTIVE_REDUCE, 1024, PIECE, 0);
+    if (op_start(&op) != ZERO_ERR_UNSUPPORTED)
+        wrong(w, "a reduce is not refused: %s", w->comm->error);
+    op_free(&op);
+    op_make(&op, w, 1, ZERO_COLLECTIVE_SUM, 1024, PIECE, 0);
+    op_run(&op);
+    op_free(&op);
+}
+
 /* REDUCEs that share their scratch, under way together. */
 static void run_scratch(struct comm_world *w)
 {
     struct op ops[ZERO_COLLECTIVES];
+    if (w->no_reduce) {
+        run_refused(w);
+        return;
+    }
     for (int i = 0; i < ZERO_COLLECTIVES; i++) {
         op_make(&ops[i], w, (uint64_t)i + 1, ZERO_COLLECTIVE_REDUCE, 20 * PIECE + 256, PIECE, 0);
         ops[i].c.scratch = ops[0].c.scratch;
@@ -439,7 +505,7 @@ static void mismatch(struct comm_world *w, void (*alter)(struct zero_collective 
 
 static void alter_kind(struct zero_collective *c)
 {
-    c->header.kind = ZERO_COLLECTIVE_REDUCE;
+    c->header.kind = ZERO_COLLECTIVE_BROADCAST;
 }
 
 static void alter_unit(struct zero_collective *c)
@@ -469,7 +535,7 @@ static void alter_sequence(struct zero_collective *c)
 
 static void run_mismatch_kind(struct comm_world *w)
 {
-    mismatch(w, alter_kind, "reduce of unit 3", "gather of unit 3");
+    mismatch(w, alter_kind, "broadcast of unit 3", "gather of unit 3");
 }
 
 static void run_mismatch_unit(struct comm_world *w)
@@ -514,7 +580,7 @@ static void run_abort(struct comm_world *w)
     int odd = w->comm->size - 1;
     struct op ops[3];
     for (int i = 0; i < 3; i++)
-        op_make(&ops[i], w, (uint64_t)i + 1, all_kinds[i], 1024, PIECE, 0);
+        op_make(&ops[i], w, (uint64_t)i + 1, kind_at(w, (uint64_t)i), 1024, PIECE, 0);
     op_run(&ops[0]);
     op_run(&ops[1]);
     if (w->comm->rank == odd) {
@@ -535,7 +601,8 @@ static void run_abort_under_way(struct comm_world *w)
 {
     int odd = w->comm->size - 1;
     struct op op, behind;
-    op_make(&op, w, 1, ZERO_COLLECTIVE_REDUCE, 300 << 10, 64 << 10, 0);
+    int kind = w->no_reduce ? ZERO_COLLECTIVE_GATHER : ZERO_COLLECTIVE_REDUCE;
+    op_make(&op, w, 1, kind, 300 << 10, 64 << 10, 0);
     op_make(&behind, w, 2, ZERO_COLLECTIVE_SUM, 1024, PIECE, 0);
     if (w->comm->rank == odd) {
         if (op_start(&op) || op_start(&behind))
@@ -550,6 +617,36 @@ static void run_abort_under_way(struct comm_world *w)
         op_free(&op);
     }
     op_free(&behind);
+}
+
+/* Nothing is under way: who asks hears it all the same, and only of what it concerns. */
+static void run_listen(struct comm_world *w)
+{
+    int (*listen)(struct zero_comm *, uint64_t) = w->comm->ops->listen;
+    int odd = w->comm->size - 1, status = ZERO_OK;
+    time_t until = seconds() + PATIENCE;
+    struct op op;
+    op_make(&op, w, 1, ZERO_COLLECTIVE_SUM, 1024, PIECE, 0);
+    op_run(&op);
+    if (listen && listen(w->comm, UINT64_MAX))
+        wrong(w, "somebody has given up: %s", w->comm->error);
+    w->barrier(w->barrier_arg);
+    if (w->comm->rank == odd)
+        w->comm->ops->abort(w->comm, 7);
+    for (int i = 0; listen && w->comm->rank != odd && !status && seconds() < until; i++) {
+        status = listen(w->comm, 7);
+        nap(i);
+    }
+    if (listen && w->comm->rank != odd) {
+        if (status != ZERO_ERR_COMM)
+            wrong(w, "%s after rank %d gave up", zero_status_name(status), odd);
+        expect_text(w, " gave up before message 7");
+        if (listen(w->comm, 6))
+            wrong(w, "message 6 is lost: %s", w->comm->error);
+    }
+    w->barrier(w->barrier_arg);
+    w->comm->ops->abort(w->comm, 8);
+    op_free(&op);
 }
 
 static void run_missing(struct comm_world *w)
@@ -586,7 +683,7 @@ static void run_destroy(struct comm_world *w)
     bool late = w->comm->size > 1 && w->comm->rank == w->comm->size - 1;
     struct op ops[ZERO_COLLECTIVES];
     for (int i = 0; i < ZERO_COLLECTIVES; i++) {
-        op_make(&ops[i], w, (uint64_t)i + 1, all_kinds[i], 1024, PIECE, 0);
+        op_make(&ops[i], w, (uint64_t)i + 1, kind_at(w, (uint64_t)i), 1024, PIECE, 0);
         if (!late && op_start(&ops[i]))
             wrong(w, "start: %s", w->comm->error);
     }
@@ -611,6 +708,7 @@ const struct comm_scenario comm_scenarios[] = {
     {"ranks differ in sequence", 2, run_mismatch_sequence},
     {"a rank gives up", 2, run_abort},
     {"a rank gives up with collectives under way", 2, run_abort_under_way},
+    {"a rank that gave up is heard of", 2, run_listen},
     {"a rank is missing", 2, run_missing},
     {"destroy with collectives under way", 1, run_destroy},
 };

@@ -291,6 +291,22 @@ static int threads_missing(struct zero_comm *comm, const struct zero_collective 
     return absent >= 0 ? absent : slow;
 }
 
+static int threads_listen(struct zero_comm *comm, uint64_t sequence)
+{
+    struct rank *me = (struct rank *)comm;
+    const struct zero_collective none = {0};
+    pthread_mutex_lock(&me->all->lock);
+    int status = me->status;
+    for (int r = 0; r < comm->size && !status; r++) {
+        struct zero_collective_header notice = {.sequence = me->all->rank[r].gave_up,
+                                                .kind = ZERO_COLLECTIVE_FAILED};
+        if (notice.sequence != UINT64_MAX && sequence >= notice.sequence)
+            status = comm_header_compare(comm, &none, r, &notice);
+    }
+    pthread_mutex_unlock(&me->all->lock);
+    return status;
+}
+
 /* ---------------------------------------------------------- abort, destroy */
 
 /* Whether somebody reads the memory of one of this rank's collectives. */
@@ -339,6 +355,7 @@ static const struct zero_comm_ops threads_ops = {
     .missing = threads_missing,
     .abort = threads_abort,
     .destroy = threads_destroy,
+    .listen = threads_listen,
 };
 
 /* ------------------------------------------------------------------ create */
@@ -346,8 +363,8 @@ static const struct zero_comm_ops threads_ops = {
 static bool rank_create(struct comm_threads *t, int r)
 {
     struct rank *me = &t->rank[r];
-    me->comm = (struct zero_comm){.ops = &threads_ops, .rank = r, .size = t->ranks,
-                                  .local_rank = r, .local_size = t->ranks};
+    me->comm = (struct zero_comm){
+        .ops = &threads_ops, .rank = r, .size = t->ranks, .local_rank = r, .local_size = t->ranks};
     me->all = t;
     me->gave_up = UINT64_MAX;
     me->parts = calloc((size_t)t->ranks, sizeof(*me->parts));

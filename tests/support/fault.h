@@ -2,7 +2,7 @@
 /*
  * Faults: the n-th time that one rank does something, it goes wrong, once or every
  * time from then on. One struct fault says what and when, and tells what came of
- * it; five backends ask it:
+ * it; six backends ask it:
  *
  *   fault_calls.c  what the program's own code asks of the C library and the kernel,
  *                  and the single operations of either ring. For programs that are
@@ -10,6 +10,7 @@
  *   fault_ring.c   a ring around another: whole requests
  *   fault_comm.c   a communicator around another: collectives
  *   fake_cuda.c    a GPU's runtime
+ *   fake_nccl.c    what moves between GPUs
  *   fault.c        a clock that stands until somebody waits in vain
  *
  * What the program itself does wrong it asks fault_strikes for.
@@ -67,6 +68,11 @@ enum fault_kind {
     FAULT_CUDA_REGISTER, /* cudaHostRegister: cudaErrorNotSupported */
     FAULT_CUDA_CALL,     /* any call that may fail, these and kernels too: cudaErrorUnknown */
     FAULT_CUDA_LOST,     /* an operation, in its stream: its GPU is lost from then on */
+    /* NCCL: tests/support/fake_nccl.h */
+    FAULT_NCCL_CALL,  /* any call that may fail: ncclSystemError */
+    FAULT_NCCL_ASYNC, /* a look at a communicator: ncclRemoteError from then on */
+    FAULT_NCCL_LOST,  /* an operation, in its stream: moves nothing and does not end; the clock
+                         that stands goes on */
     /* the program's own */
     FAULT_FILL,  /* a fill returns -1 */
     FAULT_NAN,   /* a fill writes one */

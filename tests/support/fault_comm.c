@@ -101,6 +101,14 @@ static void fault_abort(struct zero_comm *comm, uint64_t sequence)
     c->inner->ops->abort(c->inner, sequence);
 }
 
+static int fault_listen(struct zero_comm *comm, uint64_t sequence)
+{
+    struct fault_comm *c = (struct fault_comm *)comm;
+    if (c->stopped)
+        fault_tick();
+    return c->stopped ? ZERO_OK : answer(c, c->inner->ops->listen(c->inner, sequence));
+}
+
 static void fault_destroy(struct zero_comm *comm)
 {
     (void)comm;
@@ -113,7 +121,8 @@ struct zero_comm *fault_comm(struct fault_comm *c, struct zero_comm *inner, stru
                                              .test = fault_test,
                                              .missing = fault_missing,
                                              .abort = fault_abort,
-                                             .destroy = fault_destroy};
+                                             .destroy = fault_destroy,
+                                             .listen = fault_listen};
     *c = (struct fault_comm){.comm = *inner, .inner = inner, .fault = fault, .ranks = ranks};
     c->comm.ops = &ops;
     return &c->comm;

@@ -289,6 +289,7 @@ static void rank_main(int rank, struct zero_comm *inner, void *arg)
     fault_calls(&r->fault);
     if (config.device != ZERO_CPU) {
         r->seams.device = toy_apart->device;
+        r->seams.link = toy_apart->link;
         toy_apart->begin(rank);
     }
     if (DO(engine_create(&r->z, params, TOY_TENSORS_ALL, &config, &r->seams)) &&

@@ -308,7 +308,7 @@ static void rank_main(int rank, struct zero_comm *comm, void *arg)
     if (r->toy->seams)
         seams = *r->toy->seams(r->toy->seams_arg, r->rank);
     else if (config.device != ZERO_CPU)
-        seams.device = toy_apart->device;
+        seams = (struct engine_seams){.device = toy_apart->device, .link = toy_apart->link};
     int status = engine_create(&z, params, count, &config, &seams);
     if (!status)
         status = train(r, z);

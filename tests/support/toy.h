@@ -63,7 +63,8 @@ void toy_compute(const struct toy_task *task);
  * in their order, at the latest when wait returns. */
 struct toy_apart {
     int (*device)(struct device **device, const struct device_options *options,
-                  struct error *error); /* for struct engine_seams */
+                  struct error *error);                         /* for struct engine_seams, */
+    int (*link)(struct device_link *link, struct error *error); /* likewise */
     void (*begin)(int rank);
     void (*compute)(struct zero *z, const struct toy_task *task);
     void (*wait)(struct zero *z);

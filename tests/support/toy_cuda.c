@@ -5,10 +5,12 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/runtime.h"
+#include "src/comm/nccl.h"
 
 #define ROOM_BYTES ((size_t)1 << 22) /* of one step's tasks */
 
 static int gpu_count;
+static bool with_nccl;
 
 /* A rank's, which is a thread. */
 static _Thread_local char *room;
@@ -91,11 +93,27 @@ static int make(struct device **device, const struct device_options *options, st
     return device_cuda_create(device, &small, error);
 }
 
-void toy_cuda_start(int gpus)
+/* Whatever the plugin of this build was built with. */
+static int describe(struct device_link *link, struct error *error)
 {
-    static const struct toy_apart apart = {
-        .device = make, .begin = begin, .compute = compute, .wait = wait, .end = end};
+    if (device_cuda_link(link, error))
+        return error->status;
+    link->version = with_nccl ? comm_nccl_version() : 0;
+    link->id = comm_nccl_id;
+    link->comm = comm_nccl_create;
+    return ZERO_OK;
+}
+
+void toy_cuda_start(int gpus, bool nccl)
+{
+    static const struct toy_apart apart = {.device = make,
+                                           .link = describe,
+                                           .begin = begin,
+                                           .compute = compute,
+                                           .wait = wait,
+                                           .end = end};
     gpu_count = gpus;
+    with_nccl = nccl;
     atomic_store(&failed, false);
     toy_apart = &apart;
 }

@@ -7,8 +7,8 @@
 #include "tests/support/toy.h"
 
 /* From here on, with the device of src/device/cuda.c, which registers host memory in
- * pieces of 64 KiB. */
-void toy_cuda_start(int gpus);
+ * pieces of 64 KiB, and with or without NCCL (tests/support/fake_nccl.h). */
+void toy_cuda_start(int gpus, bool nccl);
 
 /* Whether a call of the runtime that was the program's own has failed since. */
 bool toy_cuda_failed(void);

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How ranks that compute on GPUs reach each other, chosen at creation, when each has told
+ * which GPU it has: units go from GPU to GPU where every rank has one of its own and all
+ * plugins can do it (src/comm/nccl.h), over the engine's communicator then as a control
+ * channel; else they go through host memory (src/collective.c), which the plan counts
+ * until then.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/engine.h"
+
+void reach_introduce(struct zero *z, struct reach *me)
+{
+    struct error unheard = {0};
+    struct settings direct = z->set;
+    struct plan plan;
+    int (*describe)(struct device_link *, struct error *) =
+        z->seams && z->seams->link ? z->seams->link : device_plugin_link;
+    if (!z->plan.staged)
+        return;
+    me->asked = 1;
+    me->answers = !describe(&z->link, &unheard);
+    if (!me->answers)
+        return;
+    me->version = z->link.version;
+    memcpy(me->gpu, z->link.gpu, sizeof(me->gpu));
+    direct.staged = false;
+    if (!plan_make(&plan, &z->layout, &direct, &unheard))
+        me->staging = z->plan.host.total - plan.host.total;
+}
+
+static const struct reach *of_rank(const struct reach *first, size_t stride, int r)
+{
+    return (const void *)((const char *)first + (size_t)r * stride);
+}
+
+/* Two ranks that have one GPU, or differ in their versions. false: none do. */
+static bool find_two(const struct zero *z, const struct reach *first, size_t stride, bool gpus,
+                     int two[2])
+{
+    for (int i = 0; i < z->size; i++)
+        for (int j = 0; j < i; j++) {
+            const struct reach *a = of_rank(first, stride, i), *b = of_rank(first, stride, j);
+            if (gpus ? !memcmp(a->gpu, b->gpu, sizeof(a->gpu)) : a->version != b->version) {
+                two[0] = j, two[1] = i;
+                return true;
+            }
+        }
+    return false;
+}
+
+/* Why units do not go from GPU to GPU, or NULL; level: whether it could be otherwise. */
+static const char *against(const struct zero *z, const struct reach *first, size_t stride,
+                           enum zero_log_level *level, char text[200])
+{
+    int two[2];
+    *level = ZERO_LOG_WARNING;
+    for (int r = 0; r < z->size; r++)
+        if (!of_rank(first, stride, r)->answers) { /* if it is not there its device says why */
+            snprintf(text, 200, "rank %d's GPU has not answered", r);
+            return text;
+        }
+    if (find_two(z, first, stride, true, two)) {
+        *level = ZERO_LOG_INFO;
+        snprintf(text, 200, "ranks %d and %d share a GPU", two[0], two[1]);
+        return text;
+    }
+    if (find_two(z, first, stride, false, two)) {
+        snprintf(text, 200, "ranks %d and %d have different versions of NCCL, or one has none",
+                 two[0], two[1]);
+        return text;
+    }
+    return first->version ? NULL : "the CUDA plugin was built without NCCL (libnccl-dev brings it)";
+}
+
+bool reach_choose(const struct zero *z, const struct reach *first, size_t stride)
+{
+    char text[200];
+    enum zero_log_level level;
+    const char *why = against(z, first, stride, &level, text);
+    int version = (int)first->version;
+    if (why)
+        engine_log(z, level, "Units go from rank to rank through host memory: %s.", why);
+    else
+        engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d.", version / 10000,
+                   version % 10000 / 100, version % 100);
+    return !why;
+}
+
+/* What rank 0 tells the others. */
+struct told {
+    int64_t status;
+    char text[496];
+    char id[DEVICE_LINK_ID];
+};
+
+/* All ranks learn of the id; each makes its communicator. A rank where that fails tells the
+ * others through the control channel, for they wait for it. */
+static int connect(struct zero *z, struct told *all)
+{
+    struct error failure = {0};
+    struct zero_comm *comm;
+    if (z->rank == 0 && z->link.id(all->id, &failure)) {
+        all->status = failure.status;
+        memcpy(all->text, failure.text, sizeof(all->text) - 1);
+    }
+    if (engine_exchange(z, "NCCL's id", all, sizeof(*all)))
+        return z->error.status;
+    if (all->status)
+        return error_set(&z->error, (int)all->status, "Rank 0: %s", all->text);
+    if (z->link.comm(&comm, z->comm, all->id, &failure)) {
+        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
+        return error_set(&z->error, failure.status, "%s", failure.text);
+    }
+    z->control = z->comm;
+    z->comm = comm;
+    z->set.staged = false;
+    return engine_plan(z);
+}
+
+int reach_connect(struct zero *z)
+{
+    if (!z->linked)
+        return ZERO_OK;
+    struct told *all = calloc((size_t)z->size, sizeof(*all));
+    if (!all) {
+        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
+        return error_set(&z->error, ZERO_ERR_MEMORY,
+                         "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
+    }
+    connect(z, all);
+    free(all);
+    return z->error.status;
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What launchers other than MPI's leave in the environment: whether a process is one
+ * of several, where rank 0 is, Slurm's lists; and what the library makes of it where
+ * MPI is not started.
+ */
+#include "src/comm/job.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/comm/comm.h"
+#include "tests/support/suite.h"
+
+/* ------------------------------------------------------------ environments */
+
+static const char *const all[] = {"RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE",
+                                  "MASTER_ADDR",
+                                  "MASTER_PORT",
+                                  "TORCHELASTIC_RUN_ID",
+                                  "TORCHELASTIC_USE_AGENT_STORE",
+                                  "SLURM_JOB_ID",
+                                  "SLURM_STEP_ID",
+                                  "SLURM_RESTART_COUNT",
+                                  "SLURM_PROCID",
+                                  "SLURM_NTASKS",
+                                  "SLURM_STEP_NUM_TASKS",
+                                  "SLURM_LOCALID",
+                                  "SLURM_NODEID",
+                                  "SLURM_TASKS_PER_NODE",
+                                  "SLURM_STEP_TASKS_PER_NODE",
+                                  "SLURM_JOB_NODELIST",
+                                  "SLURM_STEP_NODELIST",
+                                  "OMPI_COMM_WORLD_SIZE",
+                                  "PMIX_RANK",
+                                  "PMI_SIZE",
+                                  "PMI_RANK",
+                                  "MV2_COMM_WORLD_SIZE"};
+
+/* Words NAME=value are all that launchers have set. */
+static void environment(const char *words)
+{
+    char copy[1024], *rest = copy, *word;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        unsetenv(all[i]);
+    snprintf(copy, sizeof(copy), "%s", words);
+    while ((word = strsep(&rest, " "))) {
+        char *value = strchr(word, '=');
+        if (!value)
+            continue;
+        *value++ = '\0';
+        setenv(word, value, 1);
+    }
+}
+
+#define SBATCH                                                                                     \
+    "SLURM_JOB_ID=12 SLURM_JOB_NODELIST=n[1-2] SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_LOCALID=0 "     \
+    "SLURM_NODEID=0 SLURM_TASKS_PER_NODE=2(x2) "
+#define SRUN                                                                                       \
+    "SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=3 "        \
+    "SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_TASKS_PER_NODE=9 SLURM_STEP_TASKS_PER_NODE=2(x2) "       \
+    "SLURM_JOB_NODELIST=x[1-9] SLURM_STEP_NODELIST=n[4-5] "
+#define TORCHRUN                                                                                   \
+    "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node-a MASTER_PORT=29500 "    \
+    "TORCHELASTIC_RUN_ID=run "
+
+/* ------------------------------------------------------------- one of several */
+
+START_TEST(alone_is_alone)
+{
+    static const char *const words[] = {
+        "",
+        SBATCH,                                                     /* the body of a batch script */
+        "SLURM_JOB_ID=12 SLURM_NTASKS=4 SLURM_JOB_NODELIST=n[1-2]", /* a shell of salloc */
+        SBATCH "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1", /* srun --pty bash, and from there */
+        "WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=1",      /* what scripts export for others */
+        "RANK=0 WORLD_SIZE=4",
+        "RANK=0 WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=1",
+    };
+    struct zero_comm *comm;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        struct error error = {0};
+        struct job job;
+        environment(words[i]);
+        ck_assert_msg(job_find(&job, &error) == ZERO_OK, "'%s': %s", words[i], error.text);
+        ck_assert_msg(job.size == 1 && job.rank == 0 && job.launcher == JOB_ALONE, "'%s'",
+                      words[i]);
+        ck_assert_int_eq(comm_default_create(ZERO_CUDA, &comm, &error), ZERO_OK);
+        ck_assert_int_eq(comm->size, 1);
+        comm->ops->destroy(comm);
+    }
+}
+END_TEST
+
+struct place {
+    const char *words;
+    struct job job;
+};
+
+static const struct place places[] = {
+    {SRUN, {JOB_SLURM, NULL, 3, 4, 1, 2, "n4", 0, "slurm 12.3."}},
+    {SRUN "SLURM_RESTART_COUNT=1 MASTER_ADDR=10.0.0.1 MASTER_PORT=1234",
+     {JOB_SLURM, NULL, 3, 4, 1, 2, "10.0.0.1", 1234, "slurm 12.3.1"}},
+    {SRUN "SLURM_STEP_TASKS_PER_NODE=4 SLURM_NODEID=0 SLURM_LOCALID=3",
+     {JOB_SLURM, NULL, 3, 4, 3, 4, "127.0.0.1", 0, "slurm 12.3."}},
+    {TORCHRUN, {JOB_TORCHRUN, NULL, 3, 4, 1, 2, "node-a", 29500, "torchrun run:29500"}},
+    {SRUN TORCHRUN "TORCHELASTIC_USE_AGENT_STORE=True", /* the inner launcher counts */
+     {JOB_TORCHRUN, NULL, 3, 4, 1, 2, "node-a", 29501, "torchrun run:29500"}},
+    {TORCHRUN "LOCAL_WORLD_SIZE=4 LOCAL_RANK=3 MASTER_ADDR=unknown",
+     {JOB_TORCHRUN, NULL, 3, 4, 3, 4, "127.0.0.1", 29500, "torchrun run:29500"}},
+};
+
+START_TEST(launchers_tell_where_rank_0_is)
+{
+    const struct place *p = &places[_i];
+    const struct job *is = &p->job;
+    struct error error = {0};
+    struct job job;
+    environment(p->words);
+    ck_assert_msg(!job_find(&job, &error) && !job_locate(&job, &error), "%s", error.text);
+    ck_assert_int_eq(job.launcher, is->launcher);
+    ck_assert_int_eq(job.rank, is->rank);
+    ck_assert_int_eq(job.size, is->size);
+    ck_assert_int_eq(job.local_rank, is->local_rank);
+    ck_assert_int_eq(job.local_size, is->local_size);
+    ck_assert_str_eq(job.host, is->host);
+    ck_assert_str_eq(job.name, is->name);
+    if (is->port)
+        ck_assert_int_eq(job.port, is->port);
+    else
+        ck_assert(job.port >= 20000 && job.port < 32000);
+}
+END_TEST
+
+/* Steps of a job, and jobs, are likely to begin at ports of their own. */
+START_TEST(ports_differ_by_step)
+{
+    int ports[8];
+    for (int i = 0; i < 8; i++) {
+        char words[600];
+        struct error error = {0};
+        struct job job;
+        snprintf(words, sizeof(words), "%sSLURM_JOB_ID=%d SLURM_STEP_ID=%d", SRUN, 100 + i / 4,
+                 i % 4);
+        environment(words);
+        ck_assert(!job_find(&job, &error) && !job_locate(&job, &error));
+        ports[i] = job.port;
+        for (int j = 0; j < i; j++)
+            ck_assert(abs(ports[i] - ports[j]) >= JOB_PORTS);
+    }
+}
+END_TEST
+
+struct wrong {
+    const char *words, *sentence;
+};
+
+static const struct wrong wrongs[] = {
+    {SRUN "SLURM_STEP_NUM_TASKS=four",
+     "SLURM_STEP_NUM_TASKS is 'four', not a number of 1 to 1000000. Start all ranks with srun, "
+     "which sets it, or unset SLURM_STEP_NUM_TASKS for one rank."},
+    {SRUN "SLURM_PROCID=4", "SLURM_PROCID is '4', not a number of 0 to 3. "},
+    {SRUN "SLURM_PROCID=-1", "SLURM_PROCID is '-1', "},
+    {SRUN "SLURM_PROCID=99999999999", "SLURM_PROCID is '99999999999', "},
+    {SRUN "SLURM_NODEID=", "SLURM_NODEID is '', not a number "},
+    {SRUN "SLURM_LOCALID=2", "SLURM_LOCALID is '2', not a number of 0 to 1. "},
+    {SRUN "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_STEP_TASKS_PER_NODE is '2', which does not say "},
+    {SRUN "SLURM_STEP_TASKS_PER_NODE=5(x2)", "SLURM_STEP_TASKS_PER_NODE is '5(x2)', which "},
+    {SRUN "SLURM_STEP_NODELIST=n[4", "SLURM_STEP_NODELIST is 'n[4', not a list of hosts. "},
+    {SRUN "SLURM_PROCID=0 SLURM_LOCALID=0",
+     "Rank 0 runs on node 1 of this step, and the other ranks look for it on the first (n4)."},
+    {SRUN "MASTER_ADDR=", "MASTER_ADDR is a name of 0 characters. "},
+    {SRUN "MASTER_PORT=65536", "MASTER_PORT is '65536', not a number of 1 to 65519. "},
+    {TORCHRUN "WORLD_SIZE=2x", "WORLD_SIZE is '2x', not a number of 1 to 1000000. Start all "
+                               "ranks with torchrun, "},
+    {TORCHRUN "LOCAL_RANK=2", "LOCAL_RANK is '2', not a number of 0 to 1. "},
+    {TORCHRUN "MASTER_PORT=0", "MASTER_PORT is '0', "},
+};
+
+START_TEST(wrong_variables_are_named)
+{
+    struct error error = {0};
+    struct job job;
+    environment(wrongs[_i].words);
+    if (!job_find(&job, &error))
+        job_locate(&job, &error);
+    ck_assert_int_eq(error.status, ZERO_ERR_ARGUMENT);
+    ck_assert_msg(strstr(error.text, wrongs[_i].sentence) == error.text, "%s", error.text);
+}
+END_TEST
+
+START_TEST(a_name_without_end_is_named)
+{
+    static char words[1000] = TORCHRUN "MASTER_ADDR=";
+    struct error error = {0};
+    struct job job;
+    memset(words + strlen(words), 'a', 300);
+    environment(words);
+    ck_assert_int_eq(job_find(&job, &error), ZERO_OK);
+    ck_assert_int_eq(job_locate(&job, &error), ZERO_ERR_ARGUMENT);
+    ck_assert_msg(strstr(error.text, "a name of 300 characters"), "%s", error.text);
+}
+END_TEST
+
+/* --------------------------------------------------------------- selection */
+
+static void expect_refused(const char *words, enum zero_device device, const char *part)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    environment(words);
+    ck_assert_int_eq(comm_default_create(device, &comm, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_ptr_null(comm);
+    ck_assert_msg(strstr(error.text, part), "%s", error.text);
+}
+
+START_TEST(several_ranks_are_told_how_to_start)
+{
+#ifdef HAVE_MPI
+    expect_refused(SRUN, ZERO_CPU,
+                   "This job has 4 ranks (SLURM_STEP_NUM_TASKS is set), and ranks that compute on "
+                   "the CPU reach each other by MPI, which did not start them. Start them with "
+                   "srun --mpi=pmix -n 4, or unset SLURM_STEP_NUM_TASKS for one rank.");
+    expect_refused(TORCHRUN, ZERO_CUDA,
+                   "This job has 4 ranks (WORLD_SIZE is set), and ranks that compute on GPUs reach "
+                   "each other by MPI, which did not start them. Start them with mpirun -n 4, or "
+                   "unset WORLD_SIZE for one rank.");
+#else
+    expect_refused(SRUN, ZERO_CPU,
+                   "This job has 4 ranks (SLURM_STEP_NUM_TASKS is set) and this build has no MPI.");
+    expect_refused(TORCHRUN, ZERO_CUDA,
+                   "This job has 4 ranks (WORLD_SIZE is set) and this build has no MPI.");
+#endif
+}
+END_TEST
+
+START_TEST(a_wrong_variable_is_no_lone_rank)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    environment(SRUN "SLURM_STEP_NUM_TASKS=");
+    ck_assert_int_eq(comm_default_create(ZERO_CPU, &comm, &error), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_null(comm);
+}
+END_TEST
+
+/* ------------------------------------------------------------ Slurm's lists */
+
+START_TEST(first_hosts)
+{
+    static const char *const lists[][2] = {
+        {"n1", "n1"},
+        {"n1,n2", "n1"},
+        {"gpu[003-005,7]-ib", "gpu003-ib"},
+        {"gpu[003-005,7]-ib,other[1-2]", "gpu003-ib"},
+        {"gpu[7]", "gpu7"},
+        {"gpu[10,2,3-4]", "gpu10"},
+        {"rack[2-3]node[08-15]", "rack2node08"},
+        {"[1-2]", "1"},
+        {"a.b-c_d.example.org", "a.b-c_d.example.org"},
+        {"n1,broken[", "n1"},
+    };
+    static const char *const malformed[] = {
+        "",      ",n1",     "n[",    "n[]",  "n[1",    "n[1-",    "n[1-]",
+        "n[-2]", "n[1,]",   "n[,1]", "n[a]", "n[1-b]", "n[1--2]", "n[1-2-3]",
+        "n]1",   "n[1[2]]", "n 1",   "n\n",  "n[1 ]",  "n;rm",    "(null)"};
+    char host[256];
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        ck_assert_msg(job_first_host(lists[i][0], host, sizeof(host)), "%s", lists[i][0]);
+        ck_assert_str_eq(host, lists[i][1]);
+    }
+    for (size_t i = 0; i < sizeof(malformed) / sizeof(malformed[0]); i++)
+        ck_assert_msg(!job_first_host(malformed[i], host, sizeof(host)), "'%s'", malformed[i]);
+    ck_assert(job_first_host("abc[1]", host, 5));
+    ck_assert(!job_first_host("abc[1]", host, 4));
+    ck_assert(!job_first_host("abcd", host, 4));
+}
+END_TEST
+
+START_TEST(tasks_of_nodes)
+{
+    static const struct {
+        const char *list;
+        int node, tasks;
+    } rows[] = {
+        {"2", 0, 2},
+        {"2", 1, 0},
+        {"2(x3),1", 0, 2},
+        {"2(x3),1", 2, 2},
+        {"2(x3),1", 3, 1},
+        {"2(x3),1", 4, 0},
+        {"4,8(x2)", 2, 8},
+        {"", 0, 0},
+        {"x", 0, 0},
+        {"2(x", 0, 0},
+        {"2(x3", 0, 0},
+        {"2(x0),1", 0, 0},
+        {"2(x-1)", 0, 0},
+        {"2,", 1, 0},
+        {"2 3", 1, 0},
+        {"99999999999", 0, 0},
+        {"2(x99999999999)", 0, 0},
+        {"-2", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        ck_assert_msg(job_tasks(rows[i].list, rows[i].node) == rows[i].tasks, "'%s', node %d: %d",
+                      rows[i].list, rows[i].node, job_tasks(rows[i].list, rows[i].node));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("job");
+    TCase *tests = tcase_create("job");
+    tcase_add_test(tests, alone_is_alone);
+    tcase_add_loop_test(tests, launchers_tell_where_rank_0_is, 0,
+                        (int)(sizeof(places) / sizeof(places[0])));
+    tcase_add_test(tests, ports_differ_by_step);
+    tcase_add_loop_test(tests, wrong_variables_are_named, 0,
+                        (int)(sizeof(wrongs) / sizeof(wrongs[0])));
+    tcase_add_test(tests, a_name_without_end_is_named);
+    tcase_add_test(tests, several_ranks_are_told_how_to_start);
+    tcase_add_test(tests, a_wrong_variable_is_no_lone_rank);
+    tcase_add_test(tests, first_hosts);
+    tcase_add_test(tests, tasks_of_nodes);
+    suite_add_tcase(suite, tests);
+    return suite_run_all(suite);
+}

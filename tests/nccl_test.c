@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * NCCL as a communicator, on fake GPUs (tests/support/fake_nccl.h): the contract suite with
+ * ranks that are threads as control channel; what fails in its making, in its work
+ * and at its end; ranks that are lost without a word. That engines over it end in the
+ * CPU's bits is in tests/cuda_test.c.
+ */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/comm/nccl.h"
+#include "src/comm/nccl_api.h"
+#include "tests/support/comm_suite.h"
+#include "tests/support/comm_threads.h"
+#include "tests/support/fake_cuda_parts.h"
+#include "tests/support/fake_nccl.h"
+#include "tests/support/suite.h"
+
+#define RANKS_MAX FAKE_CUDA_GPUS_MAX
+#define PATIENCE  40.0 /* seconds until a test is taken to hang */
+
+static void must(cudaError_t rc)
+{
+    ck_assert_msg(rc == cudaSuccess, "%s", cudaGetErrorName(rc));
+}
+
+/* --------------------------------------------------- memory for the suite */
+
+static void *unit_alloc(int64_t bytes)
+{
+    void *memory = NULL;
+    must(cudaMalloc(&memory, (size_t)bytes));
+    return memory;
+}
+
+static void unit_free(void *memory)
+{
+    must(cudaFree(memory));
+}
+
+struct later {
+    void (*body)(void *arg);
+    long long arg[]; /* aligned for all */
+};
+
+static void later_run(void *arg)
+{
+    struct later *l = arg;
+    l->body(l->arg);
+    free(l);
+}
+
+static void unit_later(void *stream, void (*body)(void *arg), const void *arg, size_t bytes)
+{
+    struct later *l = malloc(sizeof(*l) + bytes);
+    ck_assert_ptr_nonnull(l);
+    l->body = body;
+    memcpy(l->arg, arg, bytes);
+    must(cudaLaunchHostFunc(stream, later_run, l));
+}
+
+static void unit_settle(void *stream)
+{
+    must(cudaStreamSynchronize(stream));
+}
+
+static const struct comm_memory units = {unit_alloc, unit_free, unit_later, unit_settle};
+
+/* -------------------------------------------------------------------- ranks */
+
+struct trial {
+    int ranks;
+    struct comm_threads *control;
+    char id[COMM_NCCL_ID];
+    pthread_barrier_t all;
+    const struct comm_scenario *scenario;
+    void (*body)(struct trial *run, struct zero_comm *comm, void *stream, int rank);
+    uint64_t seed;
+    bool hear; /* whether ranks but the first are patient */
+    struct comm_world world[RANKS_MAX];
+    int status[RANKS_MAX], missing[RANKS_MAX];
+    char text[RANKS_MAX][496];
+};
+
+struct worker {
+    pthread_t thread;
+    struct trial *run;
+    int rank;
+};
+
+static void barrier(void *arg)
+{
+    pthread_barrier_wait(arg);
+}
+
+static void *worker_main(void *arg)
+{
+    const struct worker *w = arg;
+    struct trial *run = w->run;
+    struct zero_comm *control = comm_threads_rank(run->control, w->rank), *comm;
+    struct error error = {0};
+    cudaStream_t stream;
+    must(cudaSetDevice(w->rank));
+    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    if (comm_nccl_create(&comm, control, run->id, &error)) {
+        run->status[w->rank] = error.status;
+        snprintf(run->text[w->rank], sizeof(run->text[0]), "%s", error.text);
+        control->ops->abort(control, 1);
+    } else if (run->scenario) {
+        struct comm_world *world = &run->world[w->rank];
+        *world = (struct comm_world){.comm = comm,
+                                     .barrier = barrier,
+                                     .barrier_arg = &run->all,
+                                     .seed = run->seed,
+                                     .operations = 60,
+                                     .units = &units,
+                                     .stream = stream};
+        run->scenario->run(world);
+        comm = world->comm;
+    } else {
+        run->body(run, comm, stream, w->rank);
+    }
+    if (comm)
+        comm->ops->destroy(comm);
+    must(cudaStreamDestroy(stream));
+    return NULL;
+}
+
+static void run_ranks(struct trial *run, struct fault *fault)
+{
+    const struct fake_cuda_options cuda = {.gpus = RANKS_MAX, .seed = run->seed};
+    const struct fake_nccl_options nccl = {.seed = run->seed, .fault = fault};
+    struct worker workers[RANKS_MAX];
+    struct error error = {0};
+    fake_plain_memory = true;
+    fake_cuda_start(&cuda);
+    fake_nccl_start(&nccl);
+    run->control = comm_threads_create(run->ranks);
+    if (!run->id[0])
+        ck_assert_int_eq(comm_nccl_id(run->id, &error), ZERO_OK);
+    pthread_barrier_init(&run->all, NULL, (unsigned)run->ranks);
+    for (int r = 0; r < run->ranks; r++) {
+        workers[r] = (struct worker){.run = run, .rank = r};
+        ck_assert_int_eq(pthread_create(&workers[r].thread, NULL, worker_main, &workers[r]), 0);
+    }
+    for (int r = 0; r < run->ranks; r++)
+        pthread_join(workers[r].thread, NULL);
+    pthread_barrier_destroy(&run->all);
+    comm_threads_destroy(run->control);
+    fake_cuda_stop();
+    fake_nccl_stop();
+    ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
+    ck_assert_int_eq(fake_nccl_reported(FAKE_NCCL_REPORTS), 0);
+}
+
+/* -------------------------------------------------------------- the contract */
+
+START_TEST(nccl_keeps_the_contract)
+{
+    struct trial run = {.ranks = 1 + _i % RANKS_MAX, .scenario = &comm_scenarios[_i / RANKS_MAX]};
+    for (run.seed = suite_short(); run.seed < (suite_short() ? 2 : 3); run.seed++) {
+        run.id[0] = '\0';
+        run_ranks(&run, NULL);
+        for (int r = 0; r < run.ranks; r++)
+            ck_assert_msg(!run.world[r].text[0], "%s, rank %d of %d: %s", run.scenario->name, r,
+                          run.ranks, run.world[r].text);
+    }
+}
+END_TEST
+
+/* ------------------------------------------------------------ what goes wrong */
+
+#define BYTES ((int64_t)4096)
+#define PIECE ((int64_t)512)
+
+static void no_sum(void *arg, int64_t offset, int64_t bytes, const void *const *parts)
+{
+    (void)arg;
+    (void)offset;
+    (void)bytes;
+    (void)parts;
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* One collective to its end, or to the time; the status. */
+static int finish(struct zero_comm *comm, struct zero_collective *c, double until, bool *done)
+{
+    int status = comm->ops->start(comm, c);
+    for (*done = false; !*done && !status && seconds_now() < until;) {
+        status = comm->ops->test(comm, c, done);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    return status;
+}
+
+/* A unit gathered and reduced, a few times; who fails gives up. */
+static void work(struct trial *run, struct zero_comm *comm, void *stream, int rank)
+{
+    char *data = unit_alloc(RANKS_MAX * BYTES), *scratch = unit_alloc(2 * RANKS_MAX * PIECE);
+    double until = seconds_now() + PATIENCE;
+    int status = ZERO_OK;
+    bool done = true;
+    for (uint64_t n = 1; n <= 6 && !status && done; n++) {
+        struct zero_collective c = {
+            .header = {.sequence = n,
+                       .kind = n % 2 ? ZERO_COLLECTIVE_GATHER : ZERO_COLLECTIVE_REDUCE,
+                       .unit = 1,
+                       .bytes = BYTES},
+            .data = data,
+            .sum = no_sum,
+            .piece_bytes = PIECE,
+            .scratch = scratch,
+            .stream = stream};
+        status = finish(comm, &c, until, &done);
+        comm->sequence = n;
+    }
+    run->status[rank] = done || status ? status : ZERO_ERR_DEADLINE;
+    snprintf(run->text[rank], sizeof(run->text[0]), "%s", status ? comm->error : "");
+    if (run->status[rank])
+        comm->ops->abort(comm, 7);
+    unit_settle(stream);
+    unit_free(data);
+    unit_free(scratch);
+}
+
+/* Each has a status and a sentence of its own, or of what it heard. */
+static int expect_told(const struct trial *run, const char *what, int64_t nth)
+{
+    int failed = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        const char *text = run->text[r];
+        failed += run->status[r] != ZERO_OK;
+        if (!run->status[r])
+            continue;
+        ck_assert_msg(run->status[r] == ZERO_ERR_COMM, "%s %lld: rank %d: %s \"%s\"", what,
+                      (long long)nth, r, zero_status_name(run->status[r]), text);
+        ck_assert_msg(strstr(text, "NCCL failed to ") || strstr(text, " gave up before message "),
+                      "%s %lld: rank %d: \"%s\"", what, (long long)nth, r, text);
+        ck_assert_msg(text[strlen(text) - 1] == '.', "\"%s\"", text);
+    }
+    return failed;
+}
+
+/* Every call of NCCL fails once, and every look finds once that it has failed. */
+START_TEST(every_call_fails)
+{
+    const char *what = _i ? "look" : "call";
+    struct fault fault = {.kind = _i ? FAULT_NCCL_ASYNC : FAULT_NCCL_CALL};
+    struct trial run = {.ranks = 3, .body = work};
+    int failed = 0, replays = 0;
+    run_ranks(&run, &fault);
+    ck_assert_int_eq(expect_told(&run, what, 0), 0);
+    int64_t places = atomic_load(&fault.seen);
+    for (int64_t n = 2; n <= places; n += suite_short() ? 1 + places / 12 : 1 + places / 60) {
+        fault = (struct fault){.kind = fault.kind, .nth = n};
+        run = (struct trial){.ranks = 3, .body = work};
+        run_ranks(&run, &fault);
+        failed += expect_told(&run, what, n) > 0; /* a rank may have come to its end before */
+        replays++;
+    }
+    printf("a %s that fails: %lld places, %d replays, %d failed\n", what, (long long)places,
+           replays, failed);
+    ck_assert_int_gt(failed, replays / 2); /* the others struck at the end */
+}
+END_TEST
+
+/* A gather that never ends: all ranks lose patience; or the first does, and the others hear
+ * of it although only NCCL works for them. */
+static void wait_in_vain(struct trial *run, struct zero_comm *comm, void *stream, int rank)
+{
+    char *data = unit_alloc(RANKS_MAX * BYTES);
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_GATHER, .unit = 1, .bytes = BYTES},
+        .data = data,
+        .stream = stream};
+    bool done = false, hears = run->hear && rank > 0;
+    run->status[rank] = finish(comm, &c, seconds_now() + (hears ? PATIENCE : 0.3), &done);
+    snprintf(run->text[rank], sizeof(run->text[0]), "%s", comm->error);
+    run->missing[rank] = comm->ops->missing(comm, &c);
+    if (!run->hear)
+        pthread_barrier_wait(&run->all);
+    comm->ops->abort(comm, 2);
+    unit_settle(stream);
+    unit_free(data);
+}
+
+START_TEST(peers_do_not_move)
+{
+    struct fault fault = {.kind = FAULT_NCCL_LOST, .nth = 1, .again = true};
+    struct trial run = {.ranks = 2 + _i, .body = wait_in_vain};
+    run_ranks(&run, &fault);
+    for (int r = 0; r < run.ranks; r++) {
+        ck_assert_int_eq(run.status[r], ZERO_OK);
+        ck_assert_int_eq(run.missing[r], run.ranks == 2 ? 1 - r : -1);
+    }
+}
+END_TEST
+
+START_TEST(who_gives_up_is_heard)
+{
+    struct fault fault = {.kind = FAULT_NCCL_LOST, .nth = 1, .again = true};
+    struct trial run = {.ranks = 3, .body = wait_in_vain, .hear = true};
+    run_ranks(&run, &fault);
+    ck_assert_int_eq(run.status[0], ZERO_OK);
+    for (int r = 1; r < run.ranks; r++) {
+        ck_assert_int_eq(run.status[r], ZERO_ERR_COMM);
+        ck_assert_msg(strstr(run.text[r], " gave up before message 1. Look for its own error"),
+                      "%s", run.text[r]);
+    }
+}
+END_TEST
+
+/* A rank that cannot make its communicator: the others wait for it in theirs. */
+START_TEST(making_fails)
+{
+    struct fault fault = {.kind = FAULT_NCCL_CALL, .nth = 2}; /* behind the id's making */
+    struct trial run = {.ranks = 3, .body = work};
+    run_ranks(&run, &fault);
+    int own = 0;
+    ck_assert_int_eq(expect_told(&run, "making", 2), 3);
+    for (int r = 0; r < run.ranks; r++)
+        own += strstr(run.text[r], "NCCL failed to begin on rank ") != NULL;
+    ck_assert_int_eq(own, 1);
+}
+END_TEST
+
+/* The making of one communicator alone, where its n-th call of a kind is refused. */
+static void expect_refused(enum fault_kind kind, int64_t n, int status, const char *says)
+{
+    struct fault fault = {.kind = kind};
+    const struct fake_cuda_options options = {.gpus = 1, .fault = &fault};
+    const struct fake_nccl_options nccl = {0};
+    struct comm_threads *control = comm_threads_create(1);
+    struct zero_comm *comm;
+    struct error error = {0};
+    char id[COMM_NCCL_ID];
+    fake_cuda_start(&options);
+    fake_nccl_start(&nccl);
+    must(cudaSetDevice(0));
+    ck_assert_int_eq(comm_nccl_id(id, &error), ZERO_OK);
+    fault.nth = atomic_load(&fault.seen) + n;
+    fault_calls(&fault);
+    int rc = comm_nccl_create(&comm, comm_threads_rank(control, 0), id, &error);
+    fault_calls(NULL);
+    ck_assert_int_eq(rc, status);
+    ck_assert_ptr_null(comm);
+    ck_assert_msg(strstr(error.text, says), "%s", error.text);
+    fake_cuda_stop();
+    fake_nccl_stop();
+    comm_threads_destroy(control);
+    ck_assert_int_eq(fake_nccl_reported(FAKE_NCCL_REPORTS), 0);
+}
+
+START_TEST(a_gpu_fails)
+{
+    for (int64_t n = 1; n <= 13; n++)
+        expect_refused(FAULT_CUDA_CALL, n, ZERO_ERR_DEVICE, " for messages between ranks: ");
+}
+END_TEST
+
+START_TEST(no_memory)
+{
+    for (int64_t n = 1; n <= 2 + ZERO_COLLECTIVES; n++)
+        expect_refused(FAULT_MEMORY, n, ZERO_ERR_MEMORY,
+                       "No memory for a communicator of 1 ranks.");
+}
+END_TEST
+
+START_TEST(an_id_fails)
+{
+    struct fault fault = {.kind = FAULT_NCCL_CALL, .nth = 1};
+    const struct fake_nccl_options options = {.fault = &fault};
+    struct error error = {0};
+    char id[COMM_NCCL_ID];
+    fake_nccl_start(&options);
+    ck_assert_int_eq(comm_nccl_id(id, &error), ZERO_ERR_COMM);
+    ck_assert_msg(strstr(error.text, "NCCL failed to make an id for the job: "), "%s", error.text);
+    ck_assert_int_gt(comm_nccl_version(), 21400);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("nccl");
+    TCase *tests = tcase_create("contract");
+    tcase_set_timeout(tests, 120);
+    for (int i = 0; i < comm_scenario_count; i++)
+        tcase_add_loop_test(tests, nccl_keeps_the_contract,
+                            i * RANKS_MAX + comm_scenarios[i].ranks_min - 1, (i + 1) * RANKS_MAX);
+    suite_add_tcase(suite, tests);
+    tests = tcase_create("faults");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, every_call_fails, 0, 2);
+    tcase_add_loop_test(tests, peers_do_not_move, 0, 2);
+    tcase_add_test(tests, who_gives_up_is_heard);
+    tcase_add_test(tests, making_fails);
+    tcase_add_test(tests, a_gpu_fails);
+    tcase_add_test(tests, no_memory);
+    tcase_add_test(tests, an_id_fails);
+    suite_add_tcase(suite, tests);
+    return suite_run_all(suite);
+}

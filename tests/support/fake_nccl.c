@@ -1,0 +1,643 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ranks meet in slots: the n-th send from one rank to another and its n-th receive
+ * share one, numbered in the order in which the host's calls enter the streams. The
+ * tables that slots are found in are kept by functions that TSan does not look into,
+ * under locks that it does not know; what a slot's state orders it sees:
+ *
+ *   SLOT_READY   released by the sender's operation, acquired by the receiver's
+ *   SLOT_TAKEN   the other way round
+ */
+#include "tests/support/fake_nccl.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/comm/nccl_api.h"
+#include "tests/support/fake_cuda_parts.h"
+
+#define RANKS_MAX       FAKE_CUDA_GPUS_MAX /* one on each */
+#define MOVES_MAX       (4 * RANKS_MAX)    /* of a group */
+#define SECONDS_DEFAULT 60
+#define LOOKS_MAX       4
+#define CLIQUES_MAX     64
+#define SLOTS_MAX       (1 << 15)
+
+enum slot_state { SLOT_EMPTY, SLOT_READY, SLOT_TAKING, SLOT_TAKEN, SLOT_WITHDRAWN };
+
+struct slot {
+    struct slot *next;
+    const char *call[2]; /* of the sender and the receiver */
+    size_t bytes[2];
+    const void *from;
+    atomic_int state;
+};
+
+struct channel {
+    struct slot *slots; /* the first */
+};
+
+struct clique {
+    ncclUniqueId id;
+    int size;
+    int gpu[RANKS_MAX]; /* plus 1; 0: has not come */
+    atomic_int joined, finalized;
+    struct channel channel[RANKS_MAX][RANKS_MAX]; /* from, to */
+};
+
+/* One end of a slot in a rank's operation. */
+struct move {
+    const char *call;
+    bool send;
+    int peer;
+    const void *from;
+    void *to;
+    size_t bytes;
+    struct slot *slot; /* NULL: from this rank to itself */
+};
+
+/* What enters a stream at once. */
+struct group {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    int count;
+    struct move move[MOVES_MAX];
+};
+
+struct ncclComm {
+    ncclComm_t before;
+    struct clique *clique;
+    int rank, size, gpu;
+    atomic_int state; /* ncclResult_t: of what went wrong */
+    atomic_bool aborted, gone;
+    atomic_int running; /* operations in streams */
+    bool found, finalizes;
+    int looks;           /* that will still find it in progress */
+    struct group *waits; /* to enter the stream */
+    uint64_t random;
+    int sends[RANKS_MAX], receives[RANKS_MAX]; /* so far, per peer */
+};
+
+static struct fake_nccl_options options;
+static ncclComm_t comms;
+static atomic_int counts[FAKE_NCCL_REPORTS + 1];
+static atomic_int ids;
+static atomic_int_least64_t groups;
+
+static _Thread_local int depth;
+static _Thread_local struct group *building;
+
+/* -------------------------------------------------------------------- reports */
+
+static ncclResult_t report(enum fake_nccl_report kind, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static ncclResult_t report(enum fake_nccl_report kind, const char *format, ...)
+{
+    char text[300];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    fprintf(stderr, "fake NCCL: %s\n", text);
+    atomic_fetch_add_explicit(&counts[kind], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&counts[FAKE_NCCL_REPORTS], 1, memory_order_relaxed);
+    return ncclInvalidUsage;
+}
+
+int fake_nccl_reported(enum fake_nccl_report kind)
+{
+    return atomic_load(&counts[kind]);
+}
+
+int64_t fake_nccl_groups(void)
+{
+    return atomic_load(&groups);
+}
+
+static bool strikes(enum fault_kind kind)
+{
+    return fault_strikes(options.fault, kind);
+}
+
+/* ----------------------------------------------------- tables, unseen by TSan */
+
+static volatile int locked;
+
+FAKE_UNSEEN static void lock(void)
+{
+    while (__atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
+        sched_yield();
+}
+
+FAKE_UNSEEN static void unlock(void)
+{
+    __atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
+}
+
+static void *zeroed(size_t bytes)
+{
+    void *p = calloc(1, bytes);
+    if (!p)
+        abort();
+    return p;
+}
+
+FAKE_UNSEEN static bool same_id(const ncclUniqueId *a, const ncclUniqueId *b)
+{
+    for (size_t i = 0; i < sizeof(a->internal); i++)
+        if (a->internal[i] != b->internal[i])
+            return false;
+    return true;
+}
+
+/* What several ranks use is not from malloc, which TSan takes for a write. */
+static struct clique cliques[CLIQUES_MAX];
+static struct slot slots[SLOTS_MAX];
+static int clique_count, slot_count;
+
+/* The clique that a rank comes to; NULL: it cannot be one of its ranks. */
+FAKE_UNSEEN static struct clique *clique_join(const ncclUniqueId *id, int size, int rank, int gpu)
+{
+    lock();
+    struct clique *q = cliques;
+    while (q < cliques + clique_count && !same_id(&q->id, id))
+        q++;
+    if (q == cliques + clique_count) {
+        if (++clique_count > CLIQUES_MAX)
+            abort();
+        q->id = *id;
+        q->size = size;
+    }
+    bool fits = q->size == size && !q->gpu[rank];
+    for (int r = 0; r < q->size; r++)
+        fits = fits && q->gpu[r] != gpu + 1;
+    if (fits)
+        q->gpu[rank] = gpu + 1;
+    unlock();
+    return fits ? q : NULL;
+}
+
+FAKE_UNSEEN static void comm_list(ncclComm_t comm)
+{
+    lock();
+    comm->before = comms;
+    comms = comm;
+    unlock();
+}
+
+/* The slot of number n, and what one side says of it. NULL in return of other: the other
+ * side has not come. */
+FAKE_UNSEEN static struct slot *slot_meet(struct channel *c, int n, const struct move *m,
+                                          const char **other, size_t *bytes)
+{
+    lock();
+    struct slot **link = &c->slots;
+    for (int i = 0; i < n && *link; i++)
+        link = &(*link)->next;
+    if (!*link) {
+        if (slot_count == SLOTS_MAX)
+            abort();
+        *link = &slots[slot_count++];
+    }
+    struct slot *s = *link;
+    s->call[!m->send] = m->call;
+    s->bytes[!m->send] = m->bytes;
+    *other = s->call[m->send];
+    *bytes = s->bytes[m->send];
+    unlock();
+    return s;
+}
+
+/* Nobody uses anything any more. */
+FAKE_UNSEEN static void tables_clear(void)
+{
+    for (int i = 0; i < clique_count; i++)
+        cliques[i] = (struct clique){0};
+    for (int i = 0; i < slot_count; i++)
+        slots[i] = (struct slot){0};
+    clique_count = slot_count = 0;
+}
+
+/* ------------------------------------------------------------ in the stream */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+struct waiting {
+    int round;
+    double until;
+};
+
+static struct waiting waiting_begin(void)
+{
+    return (struct waiting){0,
+                            seconds_now() + (options.seconds ? options.seconds : SECONDS_DEFAULT)};
+}
+
+/* Whether it is worth to look again. */
+static bool goes_on(ncclComm_t comm, struct waiting *p, const struct move *m)
+{
+    if (atomic_load_explicit(&comm->aborted, memory_order_relaxed))
+        return false;
+    if (p->round++ < 50)
+        sched_yield();
+    else
+        usleep(50);
+    if (seconds_now() < p->until)
+        return true;
+    report(FAKE_NCCL_STUCK, "%s of %zu bytes %s rank %d to end in vain on rank %d", m->call,
+           m->bytes, m->send ? "waits for" : "waits for a send of", m->peer, comm->rank);
+    atomic_store_explicit(&comm->state, ncclSystemError, memory_order_relaxed);
+    atomic_store_explicit(&comm->aborted, true, memory_order_relaxed);
+    return false;
+}
+
+static bool slot_take(struct slot *s)
+{
+    int ready = SLOT_READY;
+    return atomic_compare_exchange_strong_explicit(&s->state, &ready, SLOT_TAKING,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+static void receive(ncclComm_t comm, const struct move *m)
+{
+    struct waiting p = waiting_begin();
+    while (!slot_take(m->slot))
+        if (!goes_on(comm, &p, m))
+            return;
+    fake_copy(m->to, m->slot->from, m->bytes);
+    atomic_store_explicit(&m->slot->state, SLOT_TAKEN, memory_order_release);
+}
+
+/* Until the peer has taken it; of a communicator that is aborted, until it does not
+ * read it any more. */
+static void sent(ncclComm_t comm, const struct move *m)
+{
+    struct waiting p = waiting_begin();
+    int state;
+    while ((state = atomic_load_explicit(&m->slot->state, memory_order_acquire)) != SLOT_TAKEN) {
+        if (goes_on(comm, &p, m))
+            continue;
+        if (state == SLOT_READY &&
+            atomic_compare_exchange_strong(&m->slot->state, &state, SLOT_WITHDRAWN))
+            return;
+        sched_yield();
+    }
+}
+
+static void group_run(void *arg)
+{
+    const struct group *g = arg;
+    bool lost = strikes(FAULT_NCCL_LOST);
+    for (int i = 0; i < g->count && !lost; i++) {
+        const struct move *m = &g->move[i];
+        if (!m->send)
+            continue;
+        m->slot->from = m->from;
+        atomic_store_explicit(&m->slot->state, SLOT_READY, memory_order_release);
+    }
+    for (int i = 0; i < g->count && !lost; i++) {
+        const struct move *m = &g->move[i];
+        if (!m->slot && m->from != m->to)
+            fake_copy(m->to, m->from, m->bytes);
+        else if (m->slot && !m->send)
+            receive(g->comm, m);
+    }
+    for (int i = 0; i < g->count && !lost; i++)
+        if (g->move[i].send)
+            sent(g->comm, &g->move[i]);
+    struct waiting p = waiting_begin();
+    while (lost && goes_on(g->comm, &p, &g->move[0]))
+        fault_tick();
+    atomic_fetch_sub_explicit(&g->comm->running, 1, memory_order_relaxed);
+}
+
+/* ------------------------------------------------------- on the way into it */
+
+static void meet(ncclComm_t comm, struct move *m)
+{
+    struct clique *q = comm->clique;
+    struct channel *c =
+        m->send ? &q->channel[comm->rank][m->peer] : &q->channel[m->peer][comm->rank];
+    int n = m->send ? comm->sends[m->peer]++ : comm->receives[m->peer]++;
+    const char *other;
+    size_t bytes;
+    m->slot = slot_meet(c, n, m, &other, &bytes);
+    bool same = !other || (bytes == m->bytes && (strcmp(other, m->call) == 0) ==
+                                                    (strcmp(m->call, "ncclAllGather") == 0));
+    if (!same)
+        report(FAKE_NCCL_DIFFER, "%s of %zu bytes on rank %d meets %s of %zu on rank %d", m->call,
+               m->bytes, comm->rank, other, bytes, m->peer);
+}
+
+/* The group enters its stream. */
+static ncclResult_t launch(ncclComm_t comm)
+{
+    struct group *waits = comm->waits;
+    struct fake_op *op = fake_op_create("NCCL's group", waits->stream, sizeof(*waits));
+    struct group *g = op->arg;
+    *g = *waits;
+    free(waits);
+    comm->waits = NULL;
+    for (int i = 0; i < g->count && op->error == cudaSuccess; i++) {
+        struct move *m = &g->move[i];
+        if (m->from)
+            m->from = fake_reach(op, m->from, (int64_t)m->bytes, FAKE_VISIBLE);
+        if (m->to)
+            m->to = fake_reach(op, m->to, (int64_t)m->bytes, FAKE_VISIBLE);
+    }
+    if (op->error != cudaSuccess) {
+        fake_op_drop(op);
+        return ncclUnhandledCudaError;
+    }
+    for (int i = 0; i < g->count; i++)
+        if (g->move[i].peer != comm->rank)
+            meet(comm, &g->move[i]);
+    atomic_fetch_add_explicit(&comm->running, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&groups, 1, memory_order_relaxed);
+    return fake_op_append(op, group_run) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+static int draw_looks(ncclComm_t comm)
+{
+    comm->random = comm->random * 6364136223846793005u + 1442695040888963407u;
+    return options.seed ? (int)((comm->random >> 40) % LOOKS_MAX) : 1;
+}
+
+/* -------------------------------------------------------------------- calls */
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = 22809;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    return result == ncclSuccess ? "no error" : "an error of the fake NCCL";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    if (strikes(FAULT_NCCL_CALL))
+        return ncclSystemError;
+    memset(id, 0, sizeof(*id));
+    snprintf(id->internal, sizeof(id->internal), "%d", atomic_fetch_add(&ids, 1));
+    return ncclSuccess;
+}
+
+static bool is_gone(const char *call, ncclComm_t comm)
+{
+    if (comm && !atomic_load_explicit(&comm->gone, memory_order_relaxed))
+        return false;
+    report(FAKE_NCCL_GONE, "%s: the communicator has ended", call);
+    return true;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    *out = NULL;
+    if (strikes(FAULT_NCCL_CALL))
+        return ncclSystemError;
+    if (config->blocking != 0 || ranks < 1 || ranks > RANKS_MAX || rank < 0 || rank >= ranks)
+        return report(FAKE_NCCL_WRONG, "rank %d of %d that blocks: %d", rank, ranks,
+                      config->blocking);
+    int gpu = fake_gpu(__func__);
+    struct clique *q = clique_join(&id, ranks, rank, gpu);
+    if (!q)
+        return report(FAKE_NCCL_DIFFER, "rank %d of %d on GPU %d: the clique has no place for it",
+                      rank, ranks, gpu);
+    ncclComm_t comm = *out = zeroed(sizeof(*comm));
+    comm->clique = q;
+    comm->rank = rank;
+    comm->size = ranks;
+    comm->gpu = gpu;
+    comm->random = options.seed + (uint64_t)rank;
+    comm->looks = draw_looks(comm);
+    comm_list(comm);
+    atomic_fetch_add_explicit(&q->joined, 1, memory_order_relaxed);
+    return ncclInProgress;
+}
+
+/* What a look finds. */
+static ncclResult_t look(ncclComm_t comm)
+{
+    struct clique *q = comm->clique;
+    if (strikes(FAULT_NCCL_ASYNC))
+        atomic_store_explicit(&comm->state, ncclRemoteError, memory_order_relaxed);
+    int state = atomic_load_explicit(&comm->state, memory_order_relaxed);
+    if (state != ncclSuccess)
+        return (ncclResult_t)state;
+    if (!comm->found && atomic_load_explicit(&q->joined, memory_order_relaxed) < comm->size)
+        return ncclInProgress;
+    if (comm->finalizes && atomic_load_explicit(&q->finalized, memory_order_relaxed) < comm->size)
+        return ncclInProgress;
+    if ((!comm->found || comm->waits) && comm->looks-- > 0)
+        return ncclInProgress;
+    comm->found = true;
+    ncclResult_t rc = comm->waits ? launch(comm) : ncclSuccess;
+    atomic_store_explicit(&comm->state, rc, memory_order_relaxed);
+    return rc;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
+{
+    if (is_gone(__func__, comm))
+        return ncclInvalidArgument;
+    if (strikes(FAULT_NCCL_CALL))
+        return ncclSystemError;
+    *state = look(comm);
+    return ncclSuccess;
+}
+
+/* What every call that moves something begins with. */
+static ncclResult_t check(const char *call, ncclComm_t comm, int peer, ncclDataType_t type)
+{
+    if (is_gone(call, comm))
+        return ncclInvalidArgument;
+    if (strikes(FAULT_NCCL_CALL))
+        return ncclSystemError;
+    if (!comm->found || comm->waits || comm->finalizes)
+        return report(FAKE_NCCL_PROGRESS, "%s: rank %d is in progress", call, comm->rank);
+    if (fake_gpu(call) != comm->gpu)
+        return report(FAKE_NCCL_DEVICE, "%s: rank %d is GPU %d's, this thread's GPU is %d", call,
+                      comm->rank, comm->gpu, fake_gpu(call));
+    if (peer < 0 || peer >= comm->size || type != ncclUint8)
+        return report(FAKE_NCCL_WRONG, "%s: with rank %d, of type %d", call, peer, (int)type);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    if (strikes(FAULT_NCCL_CALL))
+        return ncclSystemError;
+    depth++;
+    return ncclSuccess;
+}
+
+static ncclResult_t group_end(void)
+{
+    struct group *g = building;
+    bool fails = strikes(FAULT_NCCL_CALL);
+    building = NULL;
+    if (!g || fails) {
+        free(g);
+        return fails ? ncclSystemError : ncclSuccess;
+    }
+    g->comm->waits = g;
+    g->comm->looks = draw_looks(g->comm);
+    return ncclInProgress;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (depth == 0)
+        return report(FAKE_NCCL_WRONG, "ncclGroupEnd without ncclGroupStart");
+    return --depth > 0 ? ncclSuccess : group_end();
+}
+
+/* Adds a move to the thread's group. */
+static ncclResult_t add(ncclComm_t comm, cudaStream_t stream, struct move move)
+{
+    if (!building) {
+        building = zeroed(sizeof(*building));
+        building->comm = comm;
+        building->stream = stream;
+    }
+    if (building->comm != comm || building->stream != stream || building->count == MOVES_MAX)
+        return report(FAKE_NCCL_WRONG,
+                      "%s: a group of several communicators or streams, or of too "
+                      "many calls",
+                      move.call);
+    building->move[building->count++] = move;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    ncclResult_t rc = check(__func__, comm, peer, type);
+    if (rc == ncclSuccess && (depth == 0 || peer == comm->rank))
+        rc = report(FAKE_NCCL_WRONG, "ncclSend to rank %d outside a group", peer);
+    if (rc == ncclSuccess)
+        rc = add(comm, stream,
+                 (struct move){
+                     .call = __func__, .send = true, .peer = peer, .from = from, .bytes = count});
+    return rc;
+}
+
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    ncclResult_t rc = check(__func__, comm, peer, type);
+    if (rc == ncclSuccess && (depth == 0 || peer == comm->rank))
+        rc = report(FAKE_NCCL_WRONG, "ncclRecv from rank %d outside a group", peer);
+    if (rc == ncclSuccess)
+        rc = add(comm, stream,
+                 (struct move){.call = __func__, .peer = peer, .to = to, .bytes = count});
+    return rc;
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    ncclResult_t rc = check(__func__, comm, 0, type);
+    for (int r = 0; rc == ncclSuccess && r < comm->size; r++) {
+        struct move m = {.call = __func__, .peer = r, .bytes = count};
+        m.to = (char *)to + (size_t)r * count;
+        if (r == comm->rank) {
+            m.from = from;
+            rc = add(comm, stream, m);
+            continue;
+        }
+        rc = add(comm, stream, m);
+        m.to = NULL;
+        m.from = from;
+        m.send = true;
+        if (rc == ncclSuccess)
+            rc = add(comm, stream, m);
+    }
+    return rc == ncclSuccess && depth == 0 ? group_end() : rc;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    if (is_gone(__func__, comm))
+        return ncclInvalidArgument;
+    if (strikes(FAULT_NCCL_CALL))
+        return ncclSystemError;
+    if (comm->waits || comm->finalizes)
+        return report(FAKE_NCCL_PROGRESS, "%s: rank %d is in progress", __func__, comm->rank);
+    comm->finalizes = true;
+    atomic_fetch_add_explicit(&comm->clique->finalized, 1, memory_order_relaxed);
+    return ncclInProgress;
+}
+
+/* Nothing of it is used any more. */
+static void end(ncclComm_t comm)
+{
+    if (!comm->finalizes)
+        atomic_fetch_add_explicit(&comm->clique->finalized, 1, memory_order_relaxed);
+    free(comm->waits);
+    comm->waits = NULL;
+    atomic_store_explicit(&comm->gone, true, memory_order_relaxed);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    if (is_gone(__func__, comm))
+        return ncclInvalidArgument;
+    if (strikes(FAULT_NCCL_CALL))
+        return ncclSystemError;
+    if (!comm->finalizes || atomic_load_explicit(&comm->running, memory_order_relaxed) > 0)
+        report(FAKE_NCCL_GONE, "%s: rank %d is not finalized, or has work under way", __func__,
+               comm->rank);
+    end(comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    if (is_gone(__func__, comm))
+        return ncclInvalidArgument;
+    atomic_store_explicit(&comm->aborted, true, memory_order_relaxed);
+    while (atomic_load_explicit(&comm->running, memory_order_relaxed) > 0 &&
+           fake_gpu_error(comm->gpu) == cudaSuccess)
+        usleep(50);
+    end(comm);
+    return ncclSuccess;
+}
+
+/* ------------------------------------------------------------ start and stop */
+
+void fake_nccl_start(const struct fake_nccl_options *given)
+{
+    for (int i = 0; i <= FAKE_NCCL_REPORTS; i++)
+        atomic_store(&counts[i], 0);
+    atomic_store(&groups, 0);
+    options = *given;
+}
+
+void fake_nccl_stop(void)
+{
+    for (ncclComm_t comm = comms, before; comm; comm = before) {
+        before = comm->before;
+        if (!atomic_load(&comm->gone))
+            report(FAKE_NCCL_LEAK, "rank %d's communicator is never destroyed", comm->rank);
+        free(comm->waits);
+        free(comm);
+    }
+    comms = NULL;
+    tables_clear();
+}
