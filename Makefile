@@ -26,7 +26,7 @@
 #
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
 # SAN=address,undefined or SAN=thread, VALGRIND=1 (built in a folder of its own),
-# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 NCCL=0 (build without that package),
+# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 NCCL=0 (build without that package),
 # CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
@@ -59,7 +59,8 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
 EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
-DEFS := $(foreach p,MPI URING DNNL XXHASH CUDA NCCL VALGRIND,$(if $(filter 1,$($p)),-DHAVE_$p))
+PACKAGES := MPI URING DNNL XXHASH CUDA CUBLAS NCCL VALGRIND
+DEFS := $(foreach p,$(PACKAGES),$(if $(filter 1,$($p)),-DHAVE_$p))
 INCS := $(CHECK_CFLAGS) $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
@@ -97,10 +98,12 @@ CORE += kernels/cpu/neon.c
 endif
 COMMON := $(wildcard examples/common/*.c)
 GPT2 := $(wildcard examples/gpt2/*.c)
+GPT2_CUDA := $(wildcard examples/gpt2/cuda/*.c)
 TOOL := $(wildcard examples/zero/*.c)
 MEMSCALE := $(wildcard examples/memscale/*.c)
 SUPPORT := $(wildcard tests/support/*.c)
 SUITES := $(patsubst tests/%.c,%,$(wildcard tests/*_test.c))
+SUITES := $(filter-out gpt2_kernels_test,$(SUITES)) # there is nothing but the kernels to link
 ifneq ($(MPI),1)
 SUITES := $(filter-out mpi% launch_test,$(SUITES))
 endif
@@ -110,20 +113,29 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # No GPU runs under a sanitizer.
 KERNELS := $(if $(SAN)$(VALGRIND),,$(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.cu)))
 KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(KERNELS))
+GPT2_KERNELS := $(if $(KERNELS),$(wildcard examples/gpt2/cuda/*.cu))
+GPT2_KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(GPT2_KERNELS))
 
-# The same kernels by a C++ compiler, for a suite without a GPU; and that suite on one.
+# The same kernels by a C++ compiler, for a suite without a GPU; and that suite on one. A GPU reads
+# nothing that is not aligned.
 HOSTED := $(if $(SAN)$(VALGRIND),,$(if $(shell command -v $(CXX)),$(wildcard kernels/cuda/*.cu)))
 HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(HOSTED))
+GPT2_HOSTED := $(if $(HOSTED),$(wildcard examples/gpt2/cuda/*.cu))
+GPT2_HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(GPT2_HOSTED))
 HOSTED_COMPILE = $(CXX) -std=gnu++17 -D_GNU_SOURCE -x c++ -include tests/support/fake_nvcc.h -I. \
 	-O2 -g -ffp-contract=off -fno-threadsafe-statics -pthread -MMD -MP -Wall -Wextra \
-	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized
-CUDA_TESTS := $(if $(HOSTED),$(BUILD)/tests/cuda_kernels_on_host)
+	-fsanitize=alignment,bounds -fsanitize-undefined-trap-on-error \
+	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized -Wno-pass-failed \
+	-fno-exceptions
+CUDA_TESTS := $(if $(HOSTED),$(patsubst %,$(BUILD)/tests/%_on_host, \
+	cuda_kernels gpt2_kernels gpu_model))
 
 # Programs for a machine with a GPU, and over the runtime for tests.
 GPU_PARTS := bench faults $(if $(filter 1,$(MPI)),ranks)
 ON_FAKES := $(GPU_PARTS:%=$(BUILD)/tests/gpu_%_on_fakes)
 ON_GPU := $(if $(KERNELS),$(patsubst %,$(BUILD)/tests/%_on_gpu,cuda_kernels cuda \
 	$(GPU_PARTS:%=gpu_%)))
+GPT2_ON_GPU := $(if $(GPT2_KERNELS),$(BUILD)/tests/gpt2_kernels_on_gpu)
 
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
@@ -134,9 +146,10 @@ FUZZ_TARGETS := $(call obj,$(wildcard tests/fuzz/*_fuzz.c))
 
 # -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
-all: $(if $(KERNELS),$(BUILD)/libzero_cuda.so)
+all: $(if $(KERNELS),$(BUILD)/libzero_cuda.so) \
+	$(if $(and $(GPT2_KERNELS),$(filter 1,$(CUBLAS))),$(BUILD)/gpt2_cuda.so)
 ifeq ($(CHECK),1)
-tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(ON_FAKES) $(ON_GPU) $(FUZZ_TARGETS) \
+tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(ON_FAKES) $(ON_GPU) $(GPT2_ON_GPU) $(FUZZ_TARGETS) \
 		$(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
 else
 tests: report
@@ -187,7 +200,7 @@ SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
 LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(MEMSCALE) $(SUPPORT) $(KERNELS) \
-	$(CUDA_LIBS) $(NCCL_LIBS)
+	$(CUDA_LIBS) $(NCCL_LIBS) $(GPT2_CUDA) $(GPT2_KERNELS) $(CUBLAS_LIBS)
 
 $(BUILD)/libzero.so.$(VERSION): $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -207,6 +220,12 @@ PLUGIN_SHARED := -shared -Wl,-soname,libzero_cuda.so,--exclude-libs,ALL
 $(BUILD)/libzero_cuda.so: $(PLUGIN) $(KERNELS) $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	$(Q)$(LINK) $(PLUGIN_SHARED) -Wl,-z,defs $(CUDA_LIBS) $(NCCL_LIBS) -o $@
+
+# The model's layers on GPUs, which gpt2 opens for --device cuda. cuBLAS is found where it was.
+$(BUILD)/gpt2_cuda.so: $(call obj,$(GPT2_CUDA)) $(GPT2_KERNELS) $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	$(Q)$(LINK) -shared -Wl,-soname,gpt2_cuda.so,--exclude-libs,ALL -Wl,-z,defs $(CUDA_LIBS) \
+		$(CUBLAS_LIBS) -lm -o $@
 
 # The programs use the public interface alone: examples/gpt2 and examples/common
 # see nothing of src/.
@@ -250,12 +269,30 @@ $(call of,gpu_ranks): $(call obj,tests/gpu/ranks.c)
 $(ON_FAKES): $(call obj,src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c)
 $(ON_GPU): $(PLUGIN) $(call obj,tests/support/toy_cuda.c) $(KERNELS)
 # The runtime and NCCL come before libsupport.a, which has fake ones.
-$(ON_GPU): LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(NCCL_LIBS) $(filter %.a,$^) $(LDFLAGS)
+$(ON_GPU) $(GPT2_ON_GPU): LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(NCCL_LIBS) \
+	$(filter %.a,$^) $(LDFLAGS)
 $(BUILD)/tests/cuda_kernels_on_host $(ON_FAKES) $(ON_GPU): $(BUILD)/libsupport.a \
 		$(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
+
+$(BUILD)/tests/gpt2_kernels_on_host: $(GPT2_HOSTED)
+$(BUILD)/tests/gpt2_kernels_on_gpu: $(GPT2_KERNELS)
+$(BUILD)/tests/gpt2_kernels_on_%: $(BUILD)/obj/tests/gpt2_kernels_test.o \
+		$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON)) \
+		$(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+
+# The model on the kernels by a C++ compiler: what tests/gpu_model_test.c says of others.
+$(BUILD)/tests/gpu_model_on_host: $(call obj,tests/gpu_model_test.c src/device/cuda.c) \
+		$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(GPT2_CUDA) $(COMMON)) $(HOSTED) \
+		$(GPT2_HOSTED) $(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
@@ -263,11 +300,15 @@ $(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16
 $(patsubst %,$(BUILD)/tests/%_test,torture cuda_fault nccl): LINK += $(WRAPPED:%=-Wl,--wrap=%)
 
 # These link the trainer as well, all of it but main.
-$(patsubst %,$(BUILD)/tests/%_test,model numeric options roofline stop text tokens trace): \
+$(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul numeric options roofline stop \
+	text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 # These have what the plugin has in them, over a runtime and an NCCL of tests/support.
 $(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault nccl mpi_cuda): \
 	$(call obj,src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c)
+# These the layers on GPUs, over a cuBLASLt and kernels of tests/support.
+$(BUILD)/tests/gpu_model_test: $(call obj,src/device/cuda.c)
+$(BUILD)/tests/gpu_model_test $(BUILD)/tests/gpu_matmul_test: $(call obj,$(GPT2_CUDA))
 .PRECIOUS: $(BUILD)/obj/%.o
 
 # What a rank of tests/dying.sh is hit by.
@@ -276,16 +317,22 @@ $(BUILD)/tests/hit.so: $(BUILD)/obj/tests/hit.o $(BUILD)/stamp/LINKED
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -shared -ldl -o $@
 
-# Plugins for tests/plugin_test.c: over fake GPUs, and of another version.
-FAKES := $(BUILD)/tests/fake/libzero_cuda.so $(BUILD)/tests/other/libzero_cuda.so
+# Plugins for tests/plugin_test.c: over fake GPUs, and of another version; and one for gpt2 that is
+# its and the library's in one, as both have to see the same fake GPUs.
+FAKES := $(BUILD)/tests/fake/libzero_cuda.so $(BUILD)/tests/other/libzero_cuda.so \
+	$(BUILD)/tests/fake/gpt2_cuda.so $(BUILD)/tests/other/gpt2_cuda.so
 $(BUILD)/tests/plugin_test: $(FAKES)
 $(BUILD)/tests/fake/libzero_cuda.so: $(PLUGIN) $(call obj,tests/fake_plugin.c) \
 		$(BUILD)/libsupport.a $(BUILD)/libzero.a
 $(BUILD)/tests/other/libzero_cuda.so: $(call obj,tests/other_plugin.c)
+$(BUILD)/tests/fake/gpt2_cuda.so: $(PLUGIN) $(call obj,tests/fake_plugin.c $(GPT2_CUDA) \
+		$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON)) \
+		$(BUILD)/libsupport.a $(BUILD)/libzero.a
+$(BUILD)/tests/other/gpt2_cuda.so: $(call obj,tests/other_gpt2_plugin.c)
 $(FAKES): $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(PLUGIN_SHARED) $(LIBS) -o $@
+	$(Q)$(LINK) $(PLUGIN_SHARED) $(DNNL_LIBS) $(LIBS) -o $@
 
 # A program of its own, of check-scale.
 $(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
@@ -374,7 +421,7 @@ bench-runs: all
 	tests/bench/stages.sh $(BUILD)
 
 # On a machine with a GPU, which is no part of check: there may be no other day with it.
-gpu-programs: all $(ON_FAKES) $(ON_GPU) $(BUILD)/tests/plugin_test
+gpu-programs: all $(ON_FAKES) $(ON_GPU) $(GPT2_ON_GPU) $(BUILD)/tests/plugin_test
 check-gpu bench-gpu:
 	@$(AGAIN) $@-now
 check-gpu-now: gpu-programs
@@ -397,14 +444,14 @@ check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILT_$b) && )true
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX) $(call sampled,$(BUILD)) \
-		$(HOSTED_TEST) $(GPU_TEST) $(SAN_SAMPLE) \
+		$(call short,gpu_model_on_host,$(HOSTED_TEST)) $(GPU_TEST) $(SAN_SAMPLE) \
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) $(DYING) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 check-all-now: all tests
 	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		tests $(BUILT_$b) $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@$(VALGRIND_BUILD)
-	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX_SELF) $(PTX) \
+	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX_SELF) $(PTX_ALL) \
 		$(call suites,$(BUILD)) $(HOSTED_TEST) $(GPU_TEST) $(GPU_TEST_ALL) \
 		$(MPI_RUNS) $(GPT2_RUNS) $(DYING) \
 		$(DYING_ALL) "tests/machine.sh more $(BUILD)" "tests/neighbours.sh more $(BUILD)" \

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "tests/support/fake_cuda.h"
+#include "tests/support/fake_nccl.h"
 
 static int64_t number(const char *variable, int64_t otherwise)
 {
@@ -16,9 +17,11 @@ __attribute__((constructor)) static void start(void)
 {
     fake_cuda_start(&(struct fake_cuda_options){.gpus = (int)number("ZERO_FAKE_GPUS", 1),
                                                 .bytes = number("ZERO_FAKE_GPU_BYTES", 0)});
+    fake_nccl_start(&(struct fake_nccl_options){.absent = true});
 }
 
 __attribute__((destructor)) static void stop(void)
 {
     fake_cuda_stop();
+    fake_nccl_stop();
 }

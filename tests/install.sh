@@ -18,6 +18,7 @@ uring|liburing|file I/O by io_uring; without it, by threads|liburing-dev|liburin
 dnnl|oneDNN|fast matrix products in the examples|libdnnl-dev|onednn-devel|onednn
 xxhash|xxHash|checksums of what is read from files|libxxhash-dev|xxhash-devel|xxhash
 cuda|CUDA toolkit|kernels for GPUs|nvidia-cuda-toolkit|cuda-toolkit|cuda
+cublas|cuBLAS|gpt2 on GPUs|nvidia-cuda-toolkit|libcublas-devel|cuda
 nccl|NCCL|units from GPU to GPU; without it, through host memory|libnccl-dev|libnccl-devel|nccl
 cxx|C++ compiler|tests the headers in C++|g++|gcc-c++|gcc
 pkgconfig|pkg-config|tests zero.pc|pkg-config|pkgconf-pkg-config|pkgconf

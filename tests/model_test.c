@@ -18,258 +18,19 @@
 #include "examples/gpt2/model.h"
 #include "examples/gpt2/numeric.h"
 #include "include/zero.h"
-#include "tests/support/gpt_double.h"
+#include "tests/support/gpt_session.h"
 #include "tests/support/suite.h"
 
-/* ------------------------------------------- a model of made-up parameters */
-
-#define TENSORS_MAX 64
-
-/* The tiny model of make_golden.py; and one whose sizes fit no tile, with more
- * rows than a tile, more positions than a block of queries, and a vocabulary
- * of two groups. */
-static const struct gpt_shape tiny = {2, 32, 2, 24, 100};
-static const struct gpt_shape odd = {2, 72, 2, 150, 4200};
-#define BATCH 2
-
-struct session {
-    struct gpt_shape shape;
-    struct zero_param *params;
-    int count;
-    struct zero *z;
-    struct gpt *m;
-    int32_t *tokens, *targets;   /* (BATCH, T) */
-    double *values[TENSORS_MAX]; /* the parameters, as filled */
-    double *grads[TENSORS_MAX];  /* of gpt_double */
-};
-
-static uint64_t mix(uint64_t index) /* splitmix64 */
-{
-    uint64_t z = (index + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-static float value_of(const struct session *s, int tensor, int64_t i)
-{
-    const char *name = s->params[tensor].name;
-    uint64_t hash = mix(((uint64_t)tensor << 32) + (uint64_t)i);
-    if (strstr(name, "ln_") && strstr(name, "weight"))
-        return 1.0f + (float)((int)(hash % 31) - 15) / 128.0f;
-    return (float)((int)(hash % 255) - 127) / 512.0f;
-}
-
-struct filling {
-    const struct session *session;
-    int tensor;
-};
-
-static int fill(void *arg, int64_t first, int64_t count, float *out)
-{
-    const struct filling *f = arg;
-    for (int64_t i = 0; i < count; i++)
-        out[i] = value_of(f->session, f->tensor, first + i);
-    return 0;
-}
-
-static int64_t elements(const struct zero_param *p)
-{
-    int64_t n = 1;
-    for (int d = 0; d < p->ndim; d++)
-        n *= p->shape[d];
-    return n;
-}
-
-static void batch_make(struct session *s, int step)
-{
-    int T = s->shape.seq;
-    for (int b = 0; b < BATCH; b++)
-        for (int t = 0; t < T; t++) {
-            uint64_t at = ((uint64_t)(1000 + step) << 32) + (uint64_t)(b * (T + 1) + t);
-            s->tokens[b * T + t] = (int32_t)(mix(at) % (uint64_t)s->shape.vocab);
-            s->targets[b * T + t] = (int32_t)(mix(at + 1) % (uint64_t)s->shape.vocab);
-        }
-}
-
-static void *zeros(size_t count, size_t size)
-{
-    void *x = calloc(count, size);
-    ck_assert_ptr_nonnull(x);
-    return x;
-}
-
-static void session_open_config(struct session *s, const struct gpt_config *config)
-{
-    const struct gpt_shape *shape = &config->shape;
-    struct filling fillings[TENSORS_MAX];
-    char error[256] = "";
-    *s = (struct session){.shape = *shape};
-    ck_assert_int_eq(gpt_params(shape, 1, &s->params, &s->count), ZERO_OK);
-    ck_assert_int_le(s->count, TENSORS_MAX);
-    for (int i = 0; i < s->count; i++) {
-        int64_t n = elements(&s->params[i]);
-        fillings[i] = (struct filling){s, i};
-        s->params[i].fill = fill;
-        s->params[i].fill_arg = &fillings[i];
-        s->values[i] = zeros((size_t)n, sizeof(double));
-        s->grads[i] = zeros((size_t)n, sizeof(double));
-        for (int64_t j = 0; j < n; j++)
-            s->values[i][j] = (double)value_of(s, i, j);
-    }
-    s->tokens = zeros((size_t)(BATCH * shape->seq), sizeof(int32_t));
-    s->targets = zeros((size_t)(BATCH * shape->seq), sizeof(int32_t));
-    batch_make(s, 0);
-    if (zero_init(&s->z, s->params, s->count, .dtype = config->dtype, .threads = 1))
-        ck_abort_msg("%s", zero_last_error(s->z));
-    s->m = gpt_create(config, error, sizeof(error));
-    ck_assert_msg(s->m != NULL, "%s", error);
-}
-
-static void session_open(struct session *s, const struct gpt_shape *shape, enum zero_dtype dtype,
-                         int threads)
-{
-    session_open_config(s, &(struct gpt_config){*shape, dtype, BATCH, threads, false, NULL, NULL});
-}
-
-static void session_close(struct session *s)
-{
-    for (int i = 0; i < s->count; i++) {
-        free(s->values[i]);
-        free(s->grads[i]);
-    }
-    gpt_destroy(s->m);
-    zero_destroy(s->z);
-    gpt_params_free(s->params, s->count);
-    free(s->tokens);
-    free(s->targets);
-}
-
-#define OK(s, call)                                                                                \
-    do {                                                                                           \
-        int ok_status = (call);                                                                    \
-        ck_assert_msg(ok_status == ZERO_OK, "%s: %s", zero_status_name(ok_status),                 \
-                      zero_last_error((s)->z));                                                    \
-    } while (0)
-
-static double train(struct session *s)
-{
-    double loss = NAN;
-    OK(s, gpt_train(s->m, s->z, s->tokens, s->targets, &loss, NULL));
-    return loss;
-}
-
-static float *gradient(struct session *s, int tensor)
-{
-    int64_t n = elements(&s->params[tensor]);
-    float *grad = zeros((size_t)n, sizeof(float));
-    OK(s, zero_read(s->z, tensor, ZERO_GRAD, 0, n, grad));
-    return grad;
-}
-
-static struct gpt_double oracle(struct session *s)
-{
-    const struct gpt_shape *p = &s->shape;
-    return (struct gpt_double){p->layers, p->channels, p->heads, p->seq, p->vocab,
-                               BATCH,     s->values,   s->grads, NULL};
-}
-
-/* got is as close to expected as share of the largest magnitude expected. */
-static void expect_close(const char *what, int64_t n, const float *got, const double *expected,
-                         double share)
-{
-    double largest = 0, worst = 0;
-    int64_t at = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double error = fabs((double)got[i] - expected[i]);
-        largest = fmax(largest, fabs(expected[i]));
-        if (!(error <= worst)) {
-            worst = error;
-            at = i;
-        }
-    }
-    ck_assert_msg(worst <= share * largest, "%s[%lld] is %.9g, expected %.9g: off by %.3g of %.3g",
-                  what, (long long)at, (double)got[at], expected[at], worst, largest);
-}
-
-static void expect_gradients(struct session *s, double *const *expected, double share)
-{
-    for (int i = 0; i < s->count; i++) {
-        float *grad = gradient(s, i);
-        expect_close(s->params[i].name, elements(&s->params[i]), grad, expected[i], share);
-        free(grad);
-    }
-}
-
-static void expect_near(const char *what, double got, double expected, double tolerance)
-{
-    ck_assert_msg(fabs(got - expected) <= tolerance * fmax(1, fabs(expected)),
-                  "%s is %.9g, expected %.9g", what, got, expected);
-}
-
 /* ------------------------------------------------------------------ PyTorch */
-
-#define GOLDEN       "tests/golden/gpt2_tiny.bin"
-#define GOLDEN_STEPS 10
-
-struct golden {
-    double loss;
-    double *logits;             /* (BATCH, T, V) */
-    double *grads[TENSORS_MAX]; /* wte with its padding, which is 0 */
-    double losses[GOLDEN_STEPS];
-};
-
-static void golden_part(FILE *file, int64_t n, double *out)
-{
-    float *part = zeros((size_t)n, sizeof(float));
-    ck_assert_msg(fread(part, sizeof(float), (size_t)n, file) == (size_t)n,
-                  GOLDEN " is too short: run golden/make_golden.py");
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (double)part[i];
-    free(part);
-}
-
-static void golden_read(struct session *s, struct golden *g)
-{
-    int rows = BATCH * tiny.seq;
-    FILE *file = fopen(GOLDEN, "rb");
-    ck_assert_msg(file != NULL, "No " GOLDEN ": run the tests from the repository's root.");
-    ck_assert_int_eq(fseek(file, 256, SEEK_SET), 0);
-    golden_part(file, 1, &g->loss);
-    g->logits = zeros((size_t)(rows * tiny.vocab), sizeof(double));
-    golden_part(file, rows * tiny.vocab, g->logits);
-    for (int i = 0; i < s->count; i++) {
-        int64_t n = elements(&s->params[i]);
-        g->grads[i] = zeros((size_t)n, sizeof(double));
-        golden_part(file, i == 0 ? (int64_t)tiny.vocab * tiny.channels : n, g->grads[i]);
-    }
-    golden_part(file, GOLDEN_STEPS, g->losses);
-    ck_assert_int_eq(fgetc(file), EOF);
-    fclose(file);
-}
-
-static void golden_free(struct session *s, struct golden *g)
-{
-    for (int i = 0; i < s->count; i++)
-        free(g->grads[i]);
-    free(g->logits);
-}
-
-/* dtype, and how far from double gradients and losses may be */
-static const struct {
-    enum zero_dtype dtype;
-    double gradient, loss;
-} kinds[] = {{ZERO_FP32, 1e-5, 1e-5}, {ZERO_BF16, 2e-2, 1e-2}, {ZERO_FP16, 4e-3, 2e-3}};
-enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 
 START_TEST(golden_gradients)
 {
     struct session s;
     struct golden g;
-    session_open(&s, &tiny, kinds[_i].dtype, 1);
+    session_open(&s, &session_tiny, session_kinds[_i].dtype, 1);
     golden_read(&s, &g);
-    expect_near("loss", train(&s), g.loss, kinds[_i].loss);
-    expect_gradients(&s, g.grads, kinds[_i].gradient);
+    session_expect_near("loss", session_train(&s), g.loss, session_kinds[_i].loss);
+    session_expect_gradients(&s, g.grads, session_kinds[_i].gradient);
     golden_free(&s, &g);
     session_close(&s);
 }
@@ -288,15 +49,15 @@ START_TEST(golden_logits)
     struct session s;
     struct golden g;
     float logits[100];
-    int T = tiny.seq, V = tiny.vocab;
-    session_open(&s, &tiny, ZERO_FP32, 2);
+    int T = session_tiny.seq, V = session_tiny.vocab;
+    session_open(&s, &session_tiny, ZERO_FP32, 2);
     golden_read(&s, &g);
     OK(&s, zero_phase(s.z, ZERO_EVAL));
-    for (int row = BATCH * T - 1; row >= 0; row--) {
+    for (int row = SESSION_BATCH * T - 1; row >= 0; row--) {
         memory_spoil(&s);
         OK(&s, gpt_logits(s.m, s.z, s.tokens + row / T * T, row % T + 1, logits));
         s.tokens[row] = 1 << 30; /* no token: later calls must not read it */
-        expect_close("logits", V, logits, g.logits + row * V, 1e-5);
+        session_expect_close("logits", V, logits, g.logits + row * V, 1e-5);
     }
     golden_free(&s, &g);
     session_close(&s);
@@ -308,15 +69,15 @@ START_TEST(golden_adam)
     static const struct zero_adam adam = {1e-2, 0.9, 0.95, 1e-8, 0.1, false};
     struct session s;
     struct golden g;
-    session_open(&s, &tiny, ZERO_FP32, 1);
+    session_open(&s, &session_tiny, ZERO_FP32, 1);
     golden_read(&s, &g);
     OK(&s, zero_set_adam(s.z, 0, &adam));
     OK(&s, zero_set_clip(s.z, 1.0));
-    for (int step = 0; step < GOLDEN_STEPS; step++) {
+    for (int step = 0; step < SESSION_STEPS; step++) {
         char what[32];
         snprintf(what, sizeof(what), "loss of step %d", step);
-        batch_make(&s, step);
-        expect_near(what, train(&s), g.losses[step], 1e-5);
+        session_batch(&s, step);
+        session_expect_near(what, session_train(&s), g.losses[step], 1e-5);
         OK(&s, zero_step(s.z, NULL));
     }
     golden_free(&s, &g);
@@ -329,14 +90,14 @@ END_TEST
 /* (loss(values + h d) - loss(values - h d)) / 2h */
 static double slope(struct session *s, double *const *d, double h)
 {
-    struct gpt_double g = oracle(s);
+    struct gpt_double g = session_oracle(s);
     double loss[2];
     g.grads = NULL;
     for (int side = 0; side < 2; side++) {
-        double *moved[TENSORS_MAX];
+        double *moved[SESSION_TENSORS];
         for (int i = 0; i < s->count; i++) {
-            int64_t n = elements(&s->params[i]);
-            moved[i] = zeros((size_t)n, sizeof(double));
+            int64_t n = session_elements(&s->params[i]);
+            moved[i] = session_zeros((size_t)n, sizeof(double));
             for (int64_t j = 0; j < n; j++)
                 moved[i][j] = s->values[i][j] + (side ? -h : h) * d[i][j];
         }
@@ -355,11 +116,11 @@ static void direction_make(struct session *s, int only, bool random, double **d,
 {
     *with64 = *with32 = 0;
     for (int i = 0; i < s->count; i++) {
-        int64_t n = elements(&s->params[i]);
-        float *grad = gradient(s, i);
-        d[i] = zeros((size_t)n, sizeof(double));
+        int64_t n = session_elements(&s->params[i]);
+        float *grad = session_gradient(s, i);
+        d[i] = session_zeros((size_t)n, sizeof(double));
         for (int64_t j = 0; j < n && (only < 0 || only == i); j++) {
-            bool minus = mix(((uint64_t)i << 40) + (uint64_t)j) & 1;
+            bool minus = session_mix(((uint64_t)i << 40) + (uint64_t)j) & 1;
             d[i][j] = random ? (minus ? -1 : 1) : s->grads[i][j];
             *with64 += d[i][j] * s->grads[i][j];
             *with32 += d[i][j] * (double)grad[j];
@@ -370,11 +131,11 @@ static void direction_make(struct session *s, int only, bool random, double **d,
 
 static void expect_slope(struct session *s, int only, bool random)
 {
-    double *d[TENSORS_MAX], with64, with32, square = 0;
+    double *d[SESSION_TENSORS], with64, with32, square = 0;
     const char *name = only < 0 ? "all" : s->params[only].name;
     direction_make(s, only, random, d, &with64, &with32);
     for (int i = 0; i < s->count; i++)
-        for (int64_t j = 0; j < elements(&s->params[i]); j++)
+        for (int64_t j = 0; j < session_elements(&s->params[i]); j++)
             square += d[i][j] * d[i][j];
     double expected = slope(s, d, 2e-4 / sqrt(square));
     ck_assert_msg(fabs(with64 - expected) <= 1e-6 * fabs(expected),
@@ -388,9 +149,9 @@ static void expect_slope(struct session *s, int only, bool random)
 START_TEST(finite_differences)
 {
     struct session s;
-    session_open(&s, &tiny, ZERO_FP32, 1);
-    struct gpt_double g = oracle(&s);
-    expect_near("loss", train(&s), gpt_double_loss(&g, s.tokens, s.targets), 1e-6);
+    session_open(&s, &session_tiny, ZERO_FP32, 1);
+    struct gpt_double g = session_oracle(&s);
+    session_expect_near("loss", session_train(&s), gpt_double_loss(&g, s.tokens, s.targets), 1e-6);
     expect_slope(&s, -1, false);
     expect_slope(&s, -1, true);
     for (int i = 0; i < s.count; i++)
@@ -402,11 +163,11 @@ END_TEST
 START_TEST(odd_sizes)
 {
     struct session s;
-    session_open(&s, &odd, kinds[_i].dtype, 3);
-    struct gpt_double g = oracle(&s);
+    session_open(&s, &session_odd, session_kinds[_i].dtype, 3);
+    struct gpt_double g = session_oracle(&s);
     double loss = gpt_double_loss(&g, s.tokens, s.targets);
-    expect_near("loss", train(&s), loss, kinds[_i].loss);
-    expect_gradients(&s, s.grads, kinds[_i].gradient);
+    session_expect_near("loss", session_train(&s), loss, session_kinds[_i].loss);
+    session_expect_gradients(&s, s.grads, session_kinds[_i].gradient);
     session_close(&s);
 }
 END_TEST
@@ -416,19 +177,19 @@ START_TEST(large_scores)
 {
     enum { wte, qkv_weight = 4 };
     struct session s;
-    session_open(&s, &tiny, ZERO_FP32, 1);
+    session_open(&s, &session_tiny, ZERO_FP32, 1);
     for (int tensor = wte; tensor <= qkv_weight; tensor += qkv_weight) {
-        int64_t n = elements(&s.params[tensor]);
-        float *value = zeros((size_t)n, sizeof(float));
+        int64_t n = session_elements(&s.params[tensor]);
+        float *value = session_zeros((size_t)n, sizeof(float));
         for (int64_t j = 0; j < n; j++)
             value[j] = (float)(s.values[tensor][j] *= tensor == wte ? 64 : 8);
         OK(&s, zero_write(s.z, tensor, ZERO_MASTER, 0, n, value));
         free(value);
     }
-    struct gpt_double g = oracle(&s);
+    struct gpt_double g = session_oracle(&s);
     double loss = gpt_double_loss(&g, s.tokens, s.targets);
-    expect_near("loss", train(&s), loss, 1e-4);
-    expect_gradients(&s, s.grads, 1e-3);
+    session_expect_near("loss", session_train(&s), loss, 1e-4);
+    session_expect_gradients(&s, s.grads, 1e-3);
     session_close(&s);
 }
 END_TEST
@@ -454,15 +215,15 @@ static float *all_bits_of(const struct gpt_config *config, bool spoil, int64_t *
     session_open_config(&s, config);
     int64_t total = gpt_param_count(&config->shape), at = 2;
     int before = process_threads();
-    float *bits = zeros((size_t)total + 4, sizeof(float));
+    float *bits = session_zeros((size_t)total + 4, sizeof(float));
     OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){0, 0.9, 0.9, 1e-8, 0, false}));
     if (spoil)
         memory_spoil(&s);
-    double loss = train(&s), again;
+    double loss = session_train(&s), again;
     ck_assert_int_eq(process_threads(), before); /* oneDNN has started none */
     memcpy(bits, &loss, sizeof(loss));
     for (int i = 0; i < s.count; i++) {
-        int64_t n = elements(&s.params[i]);
+        int64_t n = session_elements(&s.params[i]);
         OK(&s, zero_read(s.z, i, ZERO_GRAD, 0, n, bits + at));
         at += n;
     }
@@ -489,7 +250,11 @@ START_TEST(memory_keeps_nothing)
 {
     int64_t count, bytes;
     for (int i = 0; i < 2; i++) {
-        struct gpt_config config = {odd, kinds[_i].dtype, BATCH, 2, i, NULL, NULL};
+        struct gpt_config config = {.shape = session_odd,
+                                    .dtype = session_kinds[_i].dtype,
+                                    .batch = SESSION_BATCH,
+                                    .threads = 2,
+                                    .recompute = i};
         float *before = all_bits(&config, &count, &bytes);
         float *after = all_bits_of(&config, true, &count, &bytes);
         ck_assert_msg(memcmp(before, after, (size_t)count * sizeof(float)) == 0,
@@ -503,7 +268,10 @@ END_TEST
 START_TEST(threads_change_no_bit)
 {
     int64_t count, bytes;
-    struct gpt_config config = {odd, kinds[_i].dtype, BATCH, 1, false, NULL, NULL};
+    struct gpt_config config = {.shape = session_odd,
+                                .dtype = session_kinds[_i].dtype,
+                                .batch = SESSION_BATCH,
+                                .threads = 1};
     float *one = all_bits(&config, &count, &bytes);
     for (config.threads = 2; config.threads <= 3; config.threads++) {
         float *more = all_bits(&config, &count, &bytes);
@@ -520,8 +288,9 @@ END_TEST
 START_TEST(recompute_changes_no_bit)
 {
     static const struct gpt_shape deep = {4, 72, 2, 150, 300};
-    int64_t count, kept, again, rows = BATCH * deep.seq;
-    struct gpt_config config = {deep, kinds[_i].dtype, BATCH, 2, false, NULL, NULL};
+    int64_t count, kept, again, rows = SESSION_BATCH * deep.seq;
+    struct gpt_config config = {
+        .shape = deep, .dtype = session_kinds[_i].dtype, .batch = SESSION_BATCH, .threads = 2};
     float *one = all_bits(&config, &count, &kept);
     config.recompute = true;
     float *two = all_bits(&config, &count, &again);
@@ -538,17 +307,20 @@ END_TEST
 /* The same carving counts and lays out. */
 START_TEST(bytes_as_planned)
 {
-    static const struct gpt_shape *const shapes[] = {&tiny, &odd};
+    static const struct gpt_shape *const shapes[] = {&session_tiny, &session_odd};
     for (int i = 0; i < 8; i++) {
-        struct gpt_config config = {
-            *shapes[i & 1], kinds[_i].dtype, 1 + (i & 2), 1 + i % 3, i & 4, NULL, NULL};
+        struct gpt_config config = {.shape = *shapes[i & 1],
+                                    .dtype = session_kinds[_i].dtype,
+                                    .batch = 1 + (i & 2),
+                                    .threads = 1 + i % 3,
+                                    .recompute = i & 4};
         char error[256] = "";
         struct gpt *m = gpt_create(&config, error, sizeof(error));
         ck_assert_msg(m != NULL, "%s", error);
         ck_assert_int_eq(gpt_plan_bytes(&config), gpt_bytes(m));
         gpt_destroy(m);
     }
-    struct gpt_config none = {tiny, ZERO_FP32, 0, 1, false, NULL, NULL};
+    struct gpt_config none = {.shape = session_tiny, .threads = 1};
     ck_assert_int_eq(gpt_plan_bytes(&none), 0);
 }
 END_TEST
@@ -600,7 +372,7 @@ START_TEST(parameters_are_gpt2s)
     ck_assert_int_eq(count, 148);
     for (int i = 0; i < count; i++) {
         const struct zero_param *p = &params[i];
-        total += elements(p);
+        total += session_elements(p);
         ck_assert_int_eq(p->flags, p->ndim == 1 ? ZERO_NO_DECAY : 0);
         if (p->ndim == 1)
             continue;
@@ -636,20 +408,20 @@ START_TEST(bad_arguments_are_refused)
     float logits[100];
     char error[256] = "";
     ck_assert_int_eq(gpt_params(&uneven, 1, &params, &count), ZERO_ERR_ARGUMENT);
-    ck_assert_ptr_null(gpt_create(&(struct gpt_config){uneven, ZERO_FP32, 1, 1, false, NULL, NULL},
-                                  error, sizeof(error)));
+    struct gpt_config config = {.shape = uneven, .batch = 1, .threads = 1};
+    ck_assert_ptr_null(gpt_create(&config, error, sizeof(error)));
     ck_assert_ptr_nonnull(strstr(error, "33 channels"));
-    session_open(&s, &tiny, ZERO_FP32, 1);
+    session_open(&s, &session_tiny, ZERO_FP32, 1);
     ck_assert_int_gt(gpt_bytes(s.m), 0);
     s.tokens[5] = 100;
-    ck_assert_int_eq(gpt_train(s.m, s.z, s.tokens, s.targets, &loss, NULL), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(gpt_train(s.m, s.z, s.tokens, s.targets, &loss), ZERO_ERR_ARGUMENT);
     s.tokens[5] = 99;
     s.targets[7] = -1;
     ck_assert_int_eq(gpt_eval(s.m, s.z, s.tokens, s.targets, &loss), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(gpt_logits(s.m, s.z, s.tokens, 25, logits), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(gpt_logits(s.m, s.z, s.tokens, 0, logits), ZERO_ERR_ARGUMENT);
     s.targets[7] = 0;
-    ck_assert(train(&s) > 0); /* nothing had been done */
+    ck_assert(session_train(&s) > 0); /* nothing had been done */
     session_close(&s);
 }
 END_TEST
@@ -659,12 +431,12 @@ START_TEST(not_a_number_shows)
     struct session s;
     struct zero_step_info info;
     float large[64]; /* what is multiplied by them is infinite, and differences of that are not */
-    for (int i = 0; i < tiny.channels; i++)
-        large[i] = kinds[_i].dtype == ZERO_FP16 ? 6e4f : 3e38f;
-    session_open(&s, &tiny, kinds[_i].dtype, 2);
-    OK(&s, zero_write(s.z, 2, ZERO_MASTER, 0, tiny.channels, large));
+    for (int i = 0; i < session_tiny.channels; i++)
+        large[i] = session_kinds[_i].dtype == ZERO_FP16 ? 6e4f : 3e38f;
+    session_open(&s, &session_tiny, session_kinds[_i].dtype, 2);
+    OK(&s, zero_write(s.z, 2, ZERO_MASTER, 0, session_tiny.channels, large));
     OK(&s, zero_set_adam(s.z, 0, &(struct zero_adam){1e-3, 0.9, 0.9, 1e-8, 0, false}));
-    ck_assert(isnan(train(&s)));
+    ck_assert(isnan(session_train(&s)));
     OK(&s, zero_step(s.z, &info));
     ck_assert(info.skipped);
     session_close(&s);
@@ -677,20 +449,20 @@ int main(void)
     TCase *t = tcase_create("gpt2");
     printf("products by %s\n", matmul_backend());
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, golden_gradients, 0, KINDS);
+    tcase_add_loop_test(t, golden_gradients, 0, SESSION_KINDS);
     tcase_add_test(t, golden_logits);
     tcase_add_test(t, golden_adam);
     tcase_add_test(t, finite_differences);
-    tcase_add_loop_test(t, odd_sizes, 0, KINDS);
+    tcase_add_loop_test(t, odd_sizes, 0, SESSION_KINDS);
     tcase_add_test(t, large_scores);
-    tcase_add_loop_test(t, memory_keeps_nothing, 0, KINDS);
-    tcase_add_loop_test(t, threads_change_no_bit, 0, KINDS);
-    tcase_add_loop_test(t, recompute_changes_no_bit, 0, KINDS);
-    tcase_add_loop_test(t, bytes_as_planned, 0, KINDS);
+    tcase_add_loop_test(t, memory_keeps_nothing, 0, SESSION_KINDS);
+    tcase_add_loop_test(t, threads_change_no_bit, 0, SESSION_KINDS);
+    tcase_add_loop_test(t, recompute_changes_no_bit, 0, SESSION_KINDS);
+    tcase_add_loop_test(t, bytes_as_planned, 0, SESSION_KINDS);
     tcase_add_loop_test(t, workers_run_each_task_once, 1, 5);
     tcase_add_test(t, parameters_are_gpt2s);
     tcase_add_test(t, bad_arguments_are_refused);
-    tcase_add_loop_test(t, not_a_number_shows, 0, KINDS);
+    tcase_add_loop_test(t, not_a_number_shows, 0, SESSION_KINDS);
     suite_add_tcase(suite, t);
     return suite_run_all(suite);
 }

@@ -223,71 +223,40 @@ static size_t occurrences(const char *text, const char *what)
 #define ABSENT "verify-spill"
 #endif
 
+static const char *const trainer_options[] = {
+    "stage", "offload", "offload-optimizer", "offload-param", "offload-grad", "state",
+    "grad-dtype", "accumulate-in", "loss-scale", "l2", "nvme-path", "host-bytes", "chunk",
+    "slots", "ring", "verify-spill", "data", "tokenizer", "model", "layers", "channels", "heads",
+    "seq", "dtype", "batch", "accumulate", "steps", "lr", "warmup", "decay", "clip",
+    "weight-decay", "beta1", "beta2", "eps", "seed", "recompute",
+#ifdef HAVE_CUBLAS
+    "device", "tf32",
+#endif
+    "threads", "deadline", "eval-every", "log", "trace", "sample", "temperature", "plan",
+    "quiet", "help",
+};
+
 START_TEST(trainer_help)
 {
-    const char *const names[] = {"stage",
-                                 "offload",
-                                 "offload-optimizer",
-                                 "offload-param",
-                                 "offload-grad",
-                                 "state",
-                                 "grad-dtype",
-                                 "accumulate-in",
-                                 "loss-scale",
-                                 "l2",
-                                 "nvme-path",
-                                 "host-bytes",
-                                 "chunk",
-                                 "slots",
-                                 "ring",
-                                 "verify-spill",
-                                 "data",
-                                 "tokenizer",
-                                 "model",
-                                 "layers",
-                                 "channels",
-                                 "heads",
-                                 "seq",
-                                 "dtype",
-                                 "batch",
-                                 "accumulate",
-                                 "steps",
-                                 "lr",
-                                 "warmup",
-                                 "decay",
-                                 "clip",
-                                 "weight-decay",
-                                 "beta1",
-                                 "beta2",
-                                 "eps",
-                                 "seed",
-                                 "recompute",
-                                 "threads",
-                                 "deadline",
-                                 "eval-every",
-                                 "log",
-                                 "trace",
-                                 "sample",
-                                 "temperature",
-                                 "plan",
-                                 "quiet",
-                                 "help"};
-    const char *const flags[] = {"l2", "recompute", "plan", "quiet", "help", "verify-spill"};
-    const size_t count = sizeof(names) / sizeof(*names);
+    const char *const flags[] = {"l2",   "recompute",    "plan", "quiet",
+                                 "help", "verify-spill", "tf32"};
+    const char *const *names = trainer_options;
+    const size_t count = sizeof(trainer_options) / sizeof(*trainer_options);
     char *text = printed(arguments_help), *rest = text;
-    size_t absent = 0;
+    size_t absent = 0, flagged = 0;
     for (size_t i = 0; i < count; i++) {
         char entry[64];
         bool flag = false;
         for (size_t j = 0; j < sizeof(flags) / sizeof(*flags); j++)
             flag = flag || strcmp(names[i], flags[j]) == 0;
         snprintf(entry, sizeof(entry), "\n  --%s%s", names[i], flag ? "  " : " ");
+        flagged += flag;
         bool here = strcmp(names[i], ABSENT) != 0;
         ck_assert_int_eq(strstr(text, entry) != NULL, here);
         absent += !here;
     }
     ck_assert_uint_eq(occurrences(text, "\n  --"), count - absent);
-    ck_assert_uint_eq(occurrences(text, "(default:"), count - sizeof(flags) / sizeof(*flags));
+    ck_assert_uint_eq(occurrences(text, "(default:"), count - flagged);
     for (char *line; (line = strsep(&rest, "\n"));)
         ck_assert_uint_le(strlen(line), 100);
     free(text);
@@ -496,7 +465,11 @@ START_TEST(alike)
     const char *const same[] = {"--threads 3", "--steps 100", "--deadline 7"};
     const char *const other[] = {"--seed 2",   "--steps 99", "--batch 4",   "--lr 2e-3",
                                  "--quiet",    "--layers 3", "--log x.csv", "--accumulate 2",
-                                 "--sample 7", "--l2"};
+                                 "--sample 7", "--l2",
+#ifdef HAVE_CUBLAS
+                                 "--device cuda",
+#endif
+    };
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         ck_assert_int_eq(train(same[i]), 0);
         arguments_alike(&arguments, now);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH, CHECK, CUDA and NCCL are 1 or 0, with
-# the flags of what is there. MISSING names for tests/install.sh what is not,
+# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH, CHECK, CUDA, CUBLAS and NCCL are 1 or
+# 0, with the flags of what is there. MISSING names for tests/install.sh what is not,
 # OPTIONAL what only some tests would use, ABSENT both, and what the caller has
 # switched off (MPI=0). Every package is tried once.
 
@@ -104,6 +104,14 @@ ifneq ($(NCCL),1)
 NCCL_LIBS :=
 endif
 ABSENT += $(if $(filter 10,$(CUDA)$(NCCL)),nccl)
+
+# cuBLAS is of the toolkit, but some sites leave it out.
+CUBLAS_LIBS := $(filter -L%,$(CUDA_LIBS)) $(patsubst -L%,-Wl$(comma)-rpath$(comma)%, \
+	$(filter -L%,$(CUDA_LIBS))) -lcublasLt
+ifndef CUBLAS
+CUBLAS := $(if $(filter 1,$(CUDA)),$(call probe,cublasLt.h,$(CUDA_CFLAGS) $(CUBLAS_LIBS)),0)
+endif
+ABSENT += $(if $(filter 1,$(CUDA)),$(if $(filter 1,$(CUBLAS)),,cublas))
 
 OPTIONAL := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,cxx) \
 	$(if $(shell command -v $(PKG_CONFIG)),,pkgconfig) $(if $(shell command -v strace),,strace)

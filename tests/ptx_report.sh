@@ -1,16 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What nvcc makes of the kernels for GPUs: tests/ptx_report.sh BUILD | --self-test BUILD
-# Compiles kernels/cuda/*.cu as BUILD's objects are compiled, and prints registers,
-# shared memory and spills of each kernel on each architecture. A spill is an error, and
-# so is arithmetic in the PTX that is not rounded to nearest operation by operation:
-# contracted, or free to be, approximate, denormals flushed. --self-test plants each.
+# What nvcc makes of the kernels for GPUs:
+#     tests/ptx_report.sh BUILD [FOLDER...] | --self-test BUILD
+# Compiles the library's and the model's kernels, or those of folders, as BUILD's objects
+# are compiled, and prints registers, static shared memory and spills of each on each
+# architecture. A spill is an error, and in the library so is arithmetic in the PTX that is
+# not rounded to nearest operation by operation: contracted, or free to be, approximate,
+# denormals flushed. --self-test plants each.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh
 mode=report
 [ "${1-}" != --self-test ] || { mode=self_test && shift; }
 stamp=${1:?a build folder}/stamp/NVCC_COMPILE
+shift
+folders=("$@")
+[ $# -gt 0 ] || folders=(kernels/cuda examples/gpt2/cuda)
 read -ra compile <"$stamp"
 command -v "${compile[0]-}" >/dev/null || { echo "There is no nvcc: set NVCC=." >&2 && exit 1; }
 
@@ -50,7 +55,7 @@ inexact() {
 report() {
     local file line spilled count
     printf '%-7s %9s %7s %8s  %s\n' arch registers shared spilled kernel
-    for file in kernels/cuda/*.cu; do
+    for file in $(printf '%s/*.cu ' "${folders[@]}"); do
         translate "$file"
         verdict $? "$file does not compile: $(tail -n 3 "$scratch/log")"
         kernels >"$scratch/kernels"
@@ -62,6 +67,7 @@ report() {
         spilled=$(awk '{ sum += $4 } END { print sum + 0 }' "$scratch/kernels")
         [ "$count" -gt 0 ] && [ "$spilled" = 0 ]
         verdict $? "$file has $count kernels, which spill $spilled bytes"
+        [[ $file == kernels/* ]] || continue # losses and gradients are their kernels' own
         inexact >"$scratch/inexact"
         [ ! -s "$scratch/inexact" ]
         verdict $? "$file: not exact: $(head -n 3 "$scratch/inexact")"

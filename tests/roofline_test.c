@@ -105,6 +105,26 @@ START_TEST(step_judged)
 }
 END_TEST
 
+/* On GPUs the program waits for nothing, and their clock counts what they wait for. */
+START_TEST(gpus_judged)
+{
+    struct roofline r = {.layers = true, .step = 1};
+    char text[320];
+    r.row[ROOFLINE_COMPUTE].seconds = .9;
+    r.row[ROOFLINE_DISK].seconds = .4;
+    roofline_verdict(&r, text, sizeof(text));
+    ck_assert_str_eq(text,
+                     "the step waits for the GPU: 0.9 of its 1 s");
+    r.row[ROOFLINE_DISK].seconds = .8;
+    roofline_verdict(&r, text, sizeof(text));
+    ck_assert_str_eq(text, "the step waits for the disk: 0.8 of its 1 s");
+    r.row[ROOFLINE_DISK].seconds = r.row[ROOFLINE_COMPUTE].seconds = .3;
+    roofline_verdict(&r, text, sizeof(text));
+    ck_assert_str_eq(text, "nothing of these: the program itself works 1 of its 1 s, 0.3 of that "
+                           "on the GPU, and waits 0 s, while the disk had 0.3 s of work");
+}
+END_TEST
+
 START_TEST(table_printed)
 {
     const struct roofline r = {
@@ -144,6 +164,7 @@ int main(void)
     tcase_add_test(tests, update_predicted);
     tcase_add_test(tests, advice_names_folders);
     tcase_add_test(tests, step_judged);
+    tcase_add_test(tests, gpus_judged);
     tcase_add_test(tests, table_printed);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);

@@ -11,12 +11,13 @@ GPU_TEST := $(BUILD)/tests/gpu_faults_on_fakes "tests/gpu/check_test.sh $(BUILD)
 	$(if $(filter 1,$(MPI)),"ZERO_TEST_SHORT=1 2@$(BUILD)/tests/gpu_ranks_on_fakes")
 GPU_TEST_ALL := $(if $(filter 1,$(MPI)),1@$(BUILD)/tests/gpu_ranks_on_fakes \
 	3@$(BUILD)/tests/gpu_ranks_on_fakes)
-PTX := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD)")
+PTX := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD) kernels/cuda")
+PTX_ALL := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD)")
 PTX_SELF := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 short = $(patsubst %/$(1),"ZERO_TEST_SHORT=1 %/$(1)",$(2))
 sampled = $(call short,bootstrap_test,$(call short,soak_test,$(call short,cuda_test, \
-	$(call short,nccl_test,$(call suites,$(1))))))
+	$(call short,gpu_model_test,$(call short,nccl_test,$(call suites,$(1)))))))
 mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
 MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
@@ -33,6 +34,7 @@ GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"tests/machine.sh --self-test" "tests/neighbours.sh --self-test" \
 	"tests/chaos.sh --self-test" \
 	"tests/machine.sh check $(BUILD)" "tests/neighbours.sh check $(BUILD)" \
+	"tests/gpu_model.sh $(BUILD)" \
 	"tests/plan.sh $(BUILD)/gpt2" "tests/trace.sh $(BUILD)/gpt2" "tests/verify.sh $(BUILD)/gpt2" \
 	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero" \
 	"tests/memscale.sh $(BUILD)"
@@ -76,8 +78,8 @@ sanitized = $(patsubst %,"ZERO_TEST_SHORT=1 %", \
 # Under valgrind all suites but those that take very long there (a core is thirty times slower,
 # and threads share it); memory and soak, which watch memory that valgrind takes; and refused,
 # whose malloc valgrind puts its own in place of.
-VALGRIND_OUT := arithmetic async bootstrap comm disk equal features formats frozen kernels memory \
-	model mpi_large refused schedule soak tcp
+VALGRIND_OUT := arithmetic async bootstrap comm disk equal features formats frozen gpu_model \
+	kernels memory model mpi_large refused schedule soak tcp
 memchecked = $(patsubst %,"ZERO_TEST_SHORT=1 tests/valgrind.sh $(BUILD)-valgrind/tests/%", \
 	$(filter-out mpi%,$(1))) \
 	$(patsubst %,"2@tests/valgrind.sh $(BUILD)-valgrind/tests/%",$(filter mpi%,$(1)))

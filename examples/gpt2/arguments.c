@@ -43,6 +43,13 @@ static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING
                                              {.name = "posix", .value = ZERO_RING_POSIX},
                                              {.name = NULL}};
 
+/* The model on GPUs is a plugin that is built where there is cuBLAS; elsewhere nothing is said of
+ * it. */
+#ifdef HAVE_CUBLAS
+static const struct option_choice devices[] = {
+    {.name = "cpu", .value = ZERO_CPU}, {.name = "cuda", .value = ZERO_CUDA}, {.name = NULL}};
+#endif
+
 #define NEARLY_ONE                0x1.fffffffffffffp-1
 #define FIELD(field)              .offset = offsetof(struct arguments, field)
 #define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
@@ -138,6 +145,13 @@ static const struct option table[] = {
     {"recompute", .kind = OPTION_FLAG, FIELD(recompute),
      .help = "compute each block's forward again in backward: less memory, a quarter more time, "
              "the same bits"},
+#ifdef HAVE_CUBLAS
+    {"device", CHOICE(device, devices), .initial = "cpu",
+     .help = "what computes: the CPU, or an NVIDIA GPU for each rank of a node, in turn"},
+    {"tf32", .kind = OPTION_FLAG, FIELD(tf32),
+     .help = "with --device cuda and --dtype fp32: products round their operands to TF32, which is "
+             "faster"},
+#endif
     {"threads", WHOLE(threads, 1, 1024), .value = "K",
      .shown = "the node's CPUs divided by the ranks that share them",
      .help = "of the model and of the engine, each"},
@@ -244,6 +258,16 @@ static int check_engine(const struct arguments *a, struct check *c)
     if (a->accumulate_in == ZERO_LOCAL && a->offload_grad == ZERO_HOST)
         return refuse(c, "--accumulate-in local keeps whole gradient sums on the device, and "
                          "--offload-grad is cpu. Leave one of them out.");
+    if (a->tf32 && (a->device != ZERO_CUDA || a->dtype != ZERO_FP32))
+        return refuse(c,
+                      "--tf32 is for products of fp32 on a GPU, but --device is %s and --dtype %s. "
+                      "Give --device cuda --dtype fp32, or leave --tf32 out.",
+                      a->device == ZERO_CUDA ? "cuda" : "cpu", arguments_dtype(a));
+    if (a->device == ZERO_CUDA && a->shape.channels / a->shape.heads > GPT_GPU_HEAD_MAX)
+        return refuse(c,
+                      "--heads %d have %d channels each, and on a GPU %d are possible. Give more "
+                      "--heads, or --device cpu.",
+                      a->shape.heads, a->shape.channels / a->shape.heads, GPT_GPU_HEAD_MAX);
     if (a->log && a->trace && !strcmp(a->log, a->trace))
         return refuse(c, "--log and --trace are both %s. Give each a file of its own.", a->log);
     if (a->chunk % 64)
@@ -313,7 +337,9 @@ struct gpt_config arguments_model_config(const struct arguments *a, int threads)
                                .dtype = (enum zero_dtype)a->dtype,
                                .batch = a->batch,
                                .threads = threads,
-                               .recompute = a->recompute};
+                               .recompute = a->recompute,
+                               .device = (enum zero_device)a->device,
+                               .tf32 = a->tf32};
 }
 
 struct zero_config arguments_config(const struct arguments *a)
@@ -322,6 +348,7 @@ struct zero_config arguments_config(const struct arguments *a)
         .size = sizeof(struct zero_config),
         .stage = a->stage,
         .dtype = (enum zero_dtype)a->dtype,
+        .device = (enum zero_device)a->device,
         .offload = (enum zero_place)a->offload,
         .offload_optimizer = (enum zero_place)a->offload_optimizer,
         .offload_param = (enum zero_place)a->offload_param,
@@ -381,6 +408,8 @@ int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMEN
         {"--tokenizer", a->tokenizer != NULL},
         {"--trace", a->trace != NULL},
         {"--l2", a->l2},
+        {"--device", a->device},
+        {"--tf32", a->tf32},
     };
     static_assert(sizeof(values) / sizeof(*values) == ARGUMENTS_ALIKE, "all of them");
     memcpy(out, values, sizeof(values));

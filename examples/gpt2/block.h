@@ -7,7 +7,7 @@
 #ifndef EXAMPLES_GPT2_BLOCK_H
 #define EXAMPLES_GPT2_BLOCK_H
 
-#include "examples/gpt2/layers.h"
+#include "examples/gpt2/device.h"
 
 /* A block's tensors, in the order of their declaration. */
 enum block_tensor {

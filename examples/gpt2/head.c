@@ -31,7 +31,6 @@ void head_carve(struct head_room *room, struct carve *carve, enum zero_dtype dty
                 int vocab)
 {
     int64_t n = rows, floats = sizeof(float);
-    room->vocab = vocab;
     room->tiles = carve_take(carve, n * tiles_across(vocab) * 2 * floats);
     room->chosen = carve_take(carve, n * floats);
     room->lse = carve_take(carve, n * floats);
@@ -90,18 +89,22 @@ static void loss_task(void *arg, int64_t index, void *scratch)
     h->room->losses[index] = lse - (double)h->room->chosen[index];
 }
 
-double head_loss(const struct compute *c, const struct head_room *room, const void *x,
-                 const void *wte, const int32_t *targets)
+void head_loss(const struct compute *c, const void *x, const void *wte, const int32_t *targets)
 {
+    const struct head_room *room = c->head;
     struct head_task h = {
-        .c = c, .room = room, .targets = targets, .across = tiles_across(room->vocab)};
+        .c = c, .room = room, .targets = targets, .across = tiles_across(c->vocab)};
     int rows = compute_rows(c);
-    logits_run(c, x, wte, 0, room->vocab, tile_to_sums, &h);
+    logits_run(c, x, wte, 0, c->vocab, tile_to_sums, &h);
     workers_run(c->workers, loss_task, &h, rows);
     for (int step = 1; step < rows; step *= 2)
         for (int i = 0; i + step < rows; i += 2 * step)
             room->losses[i] += room->losses[i + step];
-    return room->losses[0] / rows;
+}
+
+double head_mean(const struct compute *c)
+{
+    return c->head->losses[0] / compute_rows(c);
 }
 
 /* softmax - [target], over the rows: the gradient of the scaled mean loss. */
@@ -120,16 +123,17 @@ static void tile_to_dlogits(void *arg, const struct tile *tile)
     }
 }
 
-void head_backward(const struct compute *c, const struct head_room *room, double loss_scale,
-                   const void *x, const void *wte, const int32_t *targets, float *dx, void *dwte)
+void head_backward(const struct compute *c, double loss_scale, const void *x, const void *wte,
+                   const int32_t *targets, float *dx, void *dwte)
 {
+    const struct head_room *room = c->head;
     int n = c->channels, rows = compute_rows(c);
     struct head_task h = {
         .c = c, .room = room, .targets = targets, .scale = (float)(loss_scale / rows)};
-    for (int first = 0; first < room->vocab; first += HEAD_COLUMNS) {
+    for (int first = 0; first < c->vocab; first += HEAD_COLUMNS) {
         int64_t at = (int64_t)first * n;
         h.first = first;
-        h.width = group_width(room->vocab - first);
+        h.width = group_width(c->vocab - first);
         logits_run(c, x, wte, first, h.width, tile_to_dlogits, &h);
 
         struct tile_target to_dx = {
@@ -149,11 +153,12 @@ void head_backward(const struct compute *c, const struct head_room *room, double
     }
 }
 
-void head_logits(const struct compute *c, int vocab, const void *x, int64_t row, const void *wte,
+void head_logits(const struct compute *c, const void *x, int64_t row, const void *wte,
                  float *logits)
 {
     struct compute one = *c;
-    struct tile_target to = {.dtype = c->dtype, .width = vocab, .to = logits};
+    struct tile_target to = {.dtype = c->dtype, .width = c->vocab, .to = logits};
     one.batch = one.seq = 1;
-    logits_run(&one, operand_at(c->dtype, x, row * c->channels), wte, 0, vocab, tile_to_float, &to);
+    logits_run(&one, operand_at(c->dtype, x, row * c->channels), wte, 0, c->vocab, tile_to_float,
+               &to);
 }

@@ -15,7 +15,6 @@
 
 /* The head's own memory, for up to rows rows. */
 struct head_room {
-    int vocab;
     float *tiles;   /* (rows, tiles of the vocabulary, 2): maximum, sum of exp(logit - maximum) */
     float *chosen;  /* (rows): the target's logit */
     float *lse;     /* (rows): log of the sum of exp(logit) */
@@ -23,22 +22,22 @@ struct head_room {
     void *dlogits;  /* (rows, min(V, HEAD_COLUMNS)) operand */
 };
 
-struct carve;
 void head_carve(struct head_room *room, struct carve *carve, enum zero_dtype dtype, int rows,
                 int vocab);
 
-/* Mean of -log softmax(x wte^T)[target] over the rows; x (rows, C) operand,
- * wte (>= V, C). */
-double head_loss(const struct compute *c, const struct head_room *room, const void *x,
-                 const void *wte, const int32_t *targets /* (rows) */);
+/* Of -log softmax(x wte^T)[target] over the rows; x (rows, C) operand, wte (>= V, C). head_mean
+ * is their mean. */
+void head_loss(const struct compute *c, const void *x, const void *wte,
+               const int32_t *targets /* (rows) */);
+double head_mean(const struct compute *c);
 
 /* After head_loss: the gradient of loss_scale times the mean. dx (rows, C) fp32
  * is set, dwte added to. */
-void head_backward(const struct compute *c, const struct head_room *room, double loss_scale,
-                   const void *x, const void *wte, const int32_t *targets, float *dx, void *dwte);
+void head_backward(const struct compute *c, double loss_scale, const void *x, const void *wte,
+                   const int32_t *targets, float *dx, void *dwte);
 
 /* logits (V) of one row. */
-void head_logits(const struct compute *c, int vocab, const void *x, int64_t row, const void *wte,
+void head_logits(const struct compute *c, const void *x, int64_t row, const void *wte,
                  float *logits);
 
 #endif

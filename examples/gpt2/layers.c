@@ -108,10 +108,11 @@ static void scatter_position_task(void *arg, int64_t index, void *scratch)
     operand_add(c->dtype, s->dwpe, index * n, n, sum);
 }
 
-void embed_backward(const struct compute *c, const int32_t *tokens, int vocab, const float *dx,
-                    int32_t *chain, void *dwte, void *dwpe)
+void embed_backward(const struct compute *c, const int32_t *tokens, const float *dx, void *dwte,
+                    void *dwpe)
 {
-    int32_t *first = chain, *next = chain + vocab;
+    int vocab = c->vocab;
+    int32_t *first = c->chain, *next = c->chain + vocab;
     memset(first, 0xFF, (size_t)vocab * sizeof(*first));
     for (int row = compute_rows(c) - 1; row >= 0; row--) { /* backwards: chains ascend */
         next[row] = first[tokens[row]];
@@ -255,71 +256,4 @@ void bias_backward(const struct compute *c, const void *dout, int width, void *d
     assert(width <= 4 * c->channels);
     workers_run(c->workers, rows_sum_task, &s, block_count(c));
     partial_join(c, block_count(c), width, dbias);
-}
-
-/* ----------------------------------------------------------- linear layers */
-
-void linear_forward(const struct compute *c, const void *x, const void *weight, int in, int out,
-                    tile_finish_fn *finish, void *arg)
-{
-    struct matmul p = {c->dtype, false, false, compute_rows(c), out, in, x, in, weight, out};
-    matmul_tiles(c->workers, &p, finish, arg);
-}
-
-void linear_backward_input(const struct compute *c, const void *dout, const void *weight, int in,
-                           int out, tile_finish_fn *finish, void *arg)
-{
-    struct matmul p = {c->dtype, false, true, compute_rows(c), in, out, dout, out, weight, out};
-    matmul_tiles(c->workers, &p, finish, arg);
-}
-
-void linear_backward_weight(const struct compute *c, const void *x, const void *dout, int in,
-                            int out, void *dweight)
-{
-    struct matmul p = {c->dtype, true, false, in, out, compute_rows(c), x, in, dout, out};
-    struct tile_target target = {.dtype = c->dtype, .width = out, .to = dweight};
-    matmul_tiles(c->workers, &p, tile_to_gradient, &target);
-}
-
-void tile_add_bias(const struct tile_target *target, const struct tile *tile)
-{
-    if (!target->bias)
-        return;
-    const float *bias = operand_view(target->dtype, target->bias, tile->col, tile->cols,
-                                     tile->spare);
-    for (int r = 0; r < tile->rows; r++)
-        row_add(tile->cols, bias, tile_line(tile, r));
-}
-
-/* Where row r of a tile lies in its tensor. */
-static int64_t tile_at(const struct tile_target *target, const struct tile *tile, int r)
-{
-    return (int64_t)(tile->row + r) * target->width + tile->col;
-}
-
-void tile_to_operand(void *arg, const struct tile *tile)
-{
-    const struct tile_target *t = arg;
-    tile_add_bias(t, tile);
-    for (int r = 0; r < tile->rows; r++)
-        operand_store(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
-}
-
-void tile_to_float(void *arg, const struct tile *tile)
-{
-    const struct tile_target *t = arg;
-    tile_add_bias(t, tile);
-    for (int r = 0; r < tile->rows; r++) {
-        float *values = tile_line(tile, r);
-        if (t->residual)
-            row_add(tile->cols, t->residual + tile_at(t, tile, r), values);
-        operand_store(ZERO_FP32, t->to, tile_at(t, tile, r), tile->cols, values);
-    }
-}
-
-void tile_to_gradient(void *arg, const struct tile *tile)
-{
-    const struct tile_target *t = arg;
-    for (int r = 0; r < tile->rows; r++)
-        operand_add(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
 }

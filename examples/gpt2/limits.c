@@ -4,7 +4,7 @@
  * ranks share caches, memory and drives, so only together they have a limit. What is
  * measured in is memory that is there: the model's, whose contents mean nothing
  * between two calls, or the text's, which is not read after the last step. The ranks
- * meet before each measurement.
+ * meet before each measurement. With GPUs it is these that are measured.
  */
 #include "examples/gpt2/limits.h"
 
@@ -15,6 +15,7 @@
 #include "examples/common/predict.h"
 #include "examples/common/stream.h"
 #include "examples/common/workers.h"
+#include "examples/gpt2/device.h"
 
 #define PAGE           4096
 #define STREAM_SECONDS 0.04
@@ -48,6 +49,8 @@ int limits_mark(struct run *r, struct run_mark *mark)
 {
     mark->when = clock_now();
     mark->products = matmul_flops_done();
+    if (r->gpu)
+        mark->products = (struct matmul_done){r->gpu->plugin->flops(r->gpu), r->computed};
     usage_cpu(&mark->program, &mark->library);
     return run_check(r, zero_stats(r->z, &mark->stats));
 }
@@ -77,6 +80,21 @@ static char *room_find(struct run *r, int64_t *bytes)
     int64_t skip = -(int64_t)(uintptr_t)text & (PAGE - 1);
     *bytes = length - skip;
     return text + skip;
+}
+
+/* Updates in GPUs' memory are at most as fast as copies there; those in the host's have no
+ * threads here to be measured with. */
+static int measure_gpu(struct run *r, double *figure)
+{
+    const struct gpu_plugin *on = r->gpu->plugin;
+    int place = r->a->offload_optimizer ? r->a->offload_optimizer : r->a->offload;
+    if (run_agree(r, true))
+        return -1;
+    figure[PRODUCT_PEAK] = on->product_rate(r->gpu, (enum zero_dtype)r->a->dtype);
+    if (run_agree(r, true))
+        return -1;
+    figure[STREAM_RATE] = place == ZERO_DEVICE ? on->copy_rate(r->gpu) : 0;
+    return 0;
 }
 
 static int measure(struct run *r, int threads, double *figure)
@@ -111,7 +129,7 @@ static void own_figures(const struct run *r, double *figure)
     figure[WAITED] = b->wait_seconds - a->wait_seconds;
     figure[PRODUCT_FLOPS] = r->ended.products.flops - r->begun.products.flops;
     figure[PRODUCT_SECONDS] =
-        (r->ended.products.seconds - r->begun.products.seconds) / (double)b->threads;
+        (r->ended.products.seconds - r->begun.products.seconds) / (r->gpu ? 1.0 : b->threads);
     figure[UPDATE_BYTES] = (double)((b->steps - a->steps) * b->plan.update_bytes);
     figure[UPDATE_SECONDS] = b->update_seconds - a->update_seconds;
     if (zero_size(r->z) > 1) {
@@ -147,12 +165,19 @@ static void limit(struct roofline_row *row, double value, const char *of)
 static void limits_set(struct roofline *f, const double *sum, double ranks)
 {
     bool stopped = sum[PRODUCT_PEAK] <= 0, room = sum[STREAM_MISSING] < 1;
-    const char *none = stopped ? "not measured" : "not measured: too little memory";
-    limit(&f->row[ROOFLINE_COMPUTE], sum[PRODUCT_PEAK], stopped ? none : "products in cache");
+    const char *none = stopped || f->layers ? "not measured" : "not measured: too little memory";
+    limit(&f->row[ROOFLINE_COMPUTE], sum[PRODUCT_PEAK],
+          stopped     ? none
+          : f->layers ? "large products alone"
+                      : "products in cache");
     limit(&f->row[ROOFLINE_MEMORY], room ? sum[STREAM_RATE] : 0,
-          room ? "a loop like Adam's" : none);
+          !room       ? none
+          : f->layers ? "copies in GPU memory"
+                      : "a loop like Adam's");
     if (ranks < 2)
         limit(&f->row[ROOFLINE_NETWORK], 0, "one rank");
+    else if (f->layers)
+        limit(&f->row[ROOFLINE_NETWORK], 0, "not known between GPUs");
     else if (sum[ELSEWHERE] > 0)
         limit(&f->row[ROOFLINE_NETWORK], 0, "not known between nodes");
     else
@@ -171,10 +196,10 @@ static void limits_set(struct roofline *f, const double *sum, double ranks)
 }
 
 /* The sums over all ranks become rows. */
-static void rows_make(struct roofline *f, const double *sum, double steps, double ranks)
+static void rows_make(struct roofline *f, const double *sum, double steps, double ranks, bool gpu)
 {
-    *f =
-        (struct roofline){.step = sum[STEP] / ranks / steps, .waited = sum[WAITED] / ranks / steps};
+    *f = (struct roofline){
+        .layers = gpu, .step = sum[STEP] / ranks / steps, .waited = sum[WAITED] / ranks / steps};
     f->row[ROOFLINE_COMPUTE] = row(sum, PRODUCT_FLOPS, PRODUCT_SECONDS, steps, ranks);
     f->row[ROOFLINE_MEMORY] = row(sum, UPDATE_BYTES, UPDATE_SECONDS, steps, ranks);
     f->row[ROOFLINE_NETWORK] = row(sum, SENT_BYTES, SENT_SECONDS, steps, ranks);
@@ -187,14 +212,14 @@ int limits_find(struct run *r, bool measured, struct roofline *roofline)
 {
     double figure[FIGURES] = {0}, sum[FIGURES], ranks = zero_size(r->z);
     own_figures(r, figure);
-    if (measured && measure(r, r->ended.stats.threads, figure))
+    if (measured && (r->gpu ? measure_gpu(r, figure) : measure(r, r->ended.stats.threads, figure)))
         return -1;
-    figure[STREAM_MISSING] = !(figure[STREAM_RATE] > 0 && figure[COPY_RATE] > 0);
+    figure[STREAM_MISSING] = !(figure[STREAM_RATE] > 0 && (r->gpu || figure[COPY_RATE] > 0));
     for (int i = 0; i < FIGURES; i++) {
         if (run_check(r, zero_mean(r->z, &figure[i], 1, &sum[i])))
             return -1;
         sum[i] *= ranks;
     }
-    rows_make(roofline, sum, r->made > 0 ? (double)r->made : 1, ranks);
+    rows_make(roofline, sum, r->made > 0 ? (double)r->made : 1, ranks, r->gpu != NULL);
     return 0;
 }

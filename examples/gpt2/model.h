@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * GPT-2 on the CPU, trained through libzero's public interface alone: the list
+ * GPT-2, trained through libzero's public interface alone: the list
  * of its tensors, and the walk over its units. Unit 0 is the embeddings, units
  * 1 .. layers the blocks, unit layers + 1 the final norm; the head is tied, so
  * unit 0 is acquired once more for it, and its gradient slot is held from the
@@ -8,7 +8,8 @@
  * Hugging Face has them, weights stored (in, out) as there.)
  *
  * The bits of losses and gradients depend on shape, dtype, batch, parameters
- * and tokens, not on the number of threads.
+ * and tokens, not on the number of threads; on a GPU on its type as well, and on
+ * the version of cuBLASLt.
  *
  * No dropout, no cache of keys and values for sampling.
  */
@@ -45,12 +46,14 @@ void gpt_params_free(struct zero_param *params, int count);
 int64_t gpt_param_count(const struct gpt_shape *shape); /* elements, padding of wte included */
 
 struct gpt;
+struct gpu; /* device.h */
 
 /* A piece of work of the model is done: "forward", "backward" of a unit, or with
- * unit -1 of all of them. Seconds of CLOCK_MONOTONIC. */
+ * unit -1 of all of them. Seconds of CLOCK_MONOTONIC. A GPU tells nothing. */
 typedef void gpt_span_fn(void *arg, const char *name, int unit, double begin, double end);
 
-#define GPT_TOKENS_MAX (1 << 24) /* of a micro-batch */
+#define GPT_TOKENS_MAX (1 << 24)  /* of a micro-batch */
+#define GPT_GPU_HEAD_MAX 256 /* channels of a head on a GPU: cuda/launch.h */
 
 struct gpt_config {
     struct gpt_shape shape;
@@ -61,33 +64,48 @@ struct gpt_config {
                        input is kept: the same bits, a quarter more time, less memory */
     gpt_span_fn *span; /* NULL: none */
     void *span_arg;
+    enum zero_device device; /* ZERO_CUDA: threads is not looked at, and */
+    bool tf32;               /* fp32 products may round their operands to TF32 */
+    struct gpu *gpu;         /* borrowed (device.h); for planning NULL */
+    void *stream;            /* zero_stream of the engine */
 };
 
 /* NULL with a sentence in error on failure. */
 struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t error_size);
-void gpt_destroy(struct gpt *m);        /* NULL is fine */
-int64_t gpt_bytes(const struct gpt *m); /* of its memory: activations and scratch */
-int64_t gpt_plan_bytes(const struct gpt_config *config); /* the same, before; 0: no such model */
+void gpt_destroy(struct gpt *m); /* NULL is fine. On a GPU before zero_destroy: its stream */
 
-/* The model's memory but that of its workers, from a huge page's boundary on, and the
- * workers: for others to use between two calls, as nothing is kept in it. */
+/* Of its memory: activations and scratch, on a GPU what it needs there. The same, before;
+ * 0: no such model. */
+int64_t gpt_bytes(const struct gpt *m);
+int64_t gpt_plan_bytes(const struct gpt_config *config);
+/* Of a model on a GPU: registered memory of the host. */
+int64_t gpt_plan_pinned(const struct gpt_config *config);
+
+/* On the CPU: the model's memory but that of its workers, from a huge page's boundary on, and
+ * the workers: for others to use between two calls, as nothing is kept in it. */
 void *gpt_memory(const struct gpt *m, int64_t *bytes);
 struct workers *gpt_workers(const struct gpt *m);
+
+/*
+ * These return a zero_status: what the engine returned, ZERO_ERR_ARGUMENT
+ * when a token, target or length is out of range (nothing was done then), or
+ * ZERO_ERR_DEVICE when the GPU failed, which gpt_last_error tells.
+ * COLLECTIVE as the engine's calls are.
+ */
+
+/* One micro-step: forward, backward, every unit reduced. loss: mean over the
+ * B * T targets, in nats. On a GPU backward may still be under way. */
+int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens /* (B, T) */,
+              const int32_t *targets /* (B, T) */, double *loss);
 
 struct gpt_times {
     double forward, backward; /* seconds, waiting for the engine included */
 };
 
-/*
- * These return a zero_status: what the engine returned, or ZERO_ERR_ARGUMENT
- * when a token, target or length is out of range (nothing was done then).
- * COLLECTIVE as the engine's calls are.
- */
+/* Of all micro-steps since the last call; waits for the last of them to end. */
+struct gpt_times gpt_times_take(struct gpt *m);
 
-/* One micro-step: forward, backward, every unit reduced. loss: mean over the
- * B * T targets, in nats. times (may be NULL) is added to. */
-int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens /* (B, T) */,
-              const int32_t *targets /* (B, T) */, double *loss, struct gpt_times *times);
+const char *gpt_last_error(const struct gpt *m); /* of the GPU; "": none */
 
 /* The loss alone, in phase ZERO_EVAL. */
 int gpt_eval(struct gpt *m, struct zero *z, const int32_t *tokens, const int32_t *targets,

@@ -17,6 +17,11 @@ struct own_bytes own_sum(const struct arguments *a, const struct data *data, int
 {
     int64_t rows = (int64_t)a->batch * a->shape.seq, sample = a->quiet ? 0 : a->sample;
     struct own_bytes own = {.model = model, .data = data->bytes};
+    if (a->device == ZERO_CUDA) {
+        struct gpt_config config = arguments_model_config(a, 1);
+        own.gpu = model;
+        own.model = gpt_plan_pinned(&config);
+    }
     own.buffers = 2 * rows * (int64_t)sizeof(int32_t) + a->accumulate * (int64_t)sizeof(double);
     if (a->trace)
         own.buffers += trace_plan_bytes(TRACE_SPANS);
@@ -72,7 +77,11 @@ void plan_print(const struct zero_plan *p, const struct own_bytes *own)
     if (p->host.checks > 0)
         printf("  of the host's total %s are checksums of the files' pages\n",
                in_bytes(p->host.checks).text);
-    printf("  the program's own: activations and scratch %s, data %s, buffers %s, total %s\n",
+    if (own->gpu > 0)
+        printf("  the program's own on the device: activations, scratch and workspace %s\n",
+               in_bytes(own->gpu).text);
+    printf("  the program's own: %s %s, data %s, buffers %s, total %s\n",
+           own->gpu > 0 ? "registered memory" : "activations and scratch",
            in_bytes(own->model).text, in_bytes(own->data).text, in_bytes(own->buffers).text,
            in_bytes(own->total).text);
     printf("  all ranks of the node: device %s, host %s, nvme %s\n", in_bytes(p->node_device).text,

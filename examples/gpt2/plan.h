@@ -10,12 +10,14 @@
 
 /* Bytes of one rank that are the program's and not the engine's. */
 struct own_bytes {
-    int64_t model;   /* activations, and scratch of the workers */
+    int64_t gpu;     /* of its memory: activations, scratch, workspace; not in the total */
+    int64_t model;   /* activations, and scratch of the workers; with a GPU what it copies from */
     int64_t data;    /* what was read or mapped to train on */
     int64_t buffers; /* of batches, losses, the sample, the trace */
     int64_t total;
 };
 struct own_bytes own_planned(const struct arguments *a, const struct data *data, int threads);
+/* model: of gpt_bytes. */
 struct own_bytes own_sum(const struct arguments *a, const struct data *data, int64_t model);
 
 void plan_print_task(const struct arguments *a, const struct data *data, int ranks);

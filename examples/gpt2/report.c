@@ -12,6 +12,7 @@
 #include "examples/common/clock.h"
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
+#include "examples/gpt2/device.h"
 #include "examples/gpt2/limits.h"
 
 enum {
@@ -40,6 +41,9 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
     printf("gpt2 with libzero %s: %d rank%s, %d thread%s each (%d CPUs allowed), %s kernels\n",
            ZERO_VERSION, zero_size(r->z), zero_size(r->z) > 1 ? "s" : "", s->threads,
            s->threads > 1 ? "s" : "", launch_cpus(), s->isa);
+    if (r->gpu)
+        printf("rank 0 computes on %s; products by %s, TF32 %s\n", r->gpu->plugin->name(r->gpu),
+               r->gpu->plugin->products(r->gpu), r->a->tf32 ? "on" : "off");
     if (s->nvme_path[0])
         printf("files: %s (%s), %s, %s, %s x %d%s%s\n", s->nvme_path, s->nvme_type,
                s->nvme_direct ? "O_DIRECT" : "through the page cache", s->ring,
@@ -179,6 +183,15 @@ static int report_ranks(struct run *r, const char *name, int64_t planned, int64_
     return 0;
 }
 
+/* What all processes use of a GPU, and what they are linked with. */
+static int report_gpu_memory(struct run *r, const struct zero_plan *p)
+{
+    if (!r->gpu)
+        return 0;
+    return report_ranks(r, "its GPU, all processes", p->device.total + r->own.gpu,
+                        r->gpu->plugin->used(r->gpu));
+}
+
 /* On the CPU, device and host memory are the same: a process has one peak, its
  * code and libraries included. */
 static int report_memory(struct run *r, const struct zero_stats *s)
@@ -189,12 +202,14 @@ static int report_memory(struct run *r, const struct zero_stats *s)
         printf("memory of rank 0 as planned: device %s, host %s, the program's own %s; the process "
                "adds code and libraries\n",
                in_bytes(p->device.total).text, in_bytes(p->host.total).text,
-               in_bytes(r->own.total).text);
+               in_bytes(r->own.total + r->own.gpu).text);
         printf("  %-28s %12s %12s\n", "", "planned", "measured");
     }
-    int64_t planned = p->device.total + p->host.total + r->own.total;
+    int64_t planned = (r->gpu ? 0 : p->device.total) + p->host.total + r->own.total;
     if (report_ranks(r, "memory (VmHWM)", planned, usage_peak()) ||
-        report_ranks(r, "the program allocated", r->own.total, own.total))
+        report_ranks(r, "the program allocated", r->own.total + r->own.gpu,
+                     own.total + own.gpu) ||
+        report_gpu_memory(r, p))
         return -1;
     return report_ranks(r, "nvme", p->nvme.total, usage_files(s->nvme_path));
 }
@@ -329,7 +344,13 @@ int report_end(struct run *r)
     if (speaks)
         print_unsharded(r, &s.plan);
     struct roofline roofline;
-    if (report_io(r, &s) || limits_find(r, !r->stopped, &roofline))
+    if (report_io(r, &s))
+        return -1;
+    if (speaks && r->gpu) {
+        printf("products of rank 0, each by the first algorithm that cuBLASLt names\n");
+        r->gpu->plugin->algorithms(r->gpu, stdout);
+    }
+    if (limits_find(r, !r->stopped, &roofline))
         return -1;
     if (speaks)
         roofline_print(&roofline, stdout);

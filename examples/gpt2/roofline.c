@@ -18,6 +18,11 @@ static const struct {
     {"disk: files", "the disk", "byte"},
 };
 
+/* A GPU's clock is read around forward and backward: it counts what is between products too,
+ * and what its stream waits for, which the program does not. */
+static const char *const layers_name = "compute: the GPU";
+static const char *const layers_waits = "the GPU";
+
 /* How short the step could be at best if all else took no time. */
 static double bound(const struct roofline *r, int kind)
 {
@@ -34,17 +39,19 @@ void roofline_verdict(const struct roofline *r, char *text, size_t size)
         if (bound(r, k) > bound(r, most))
             most = k;
     double engine = bound(r, most);
-    if (engine >= program && engine >= r->step / 2)
+    if (engine >= r->step / 2 && (engine >= program || r->layers))
         snprintf(text, size, "the step waits for %s: %.3g of its %.3g s", kinds[most].waits, engine,
                  r->step);
     else if (products >= r->step / 2)
         snprintf(text, size, "the step waits for %s: %.3g of its %.3g s",
-                 kinds[ROOFLINE_COMPUTE].waits, products, r->step);
+                 r->layers ? layers_waits : kinds[ROOFLINE_COMPUTE].waits, products, r->step);
     else
-        snprintf(text, size,
-                 "nothing of these: the program itself works %.3g of its %.3g s, %.3g of that in "
-                 "matrix products, and waits %.3g s, while %s had %.3g s of work",
-                 program, r->step, products, r->waited, kinds[most].waits, engine);
+        snprintf(
+            text, size,
+            "nothing of these: the program itself works %.3g of its %.3g s, %.3g of that %s, and "
+            "waits %.3g s, while %s had %.3g s of work",
+            program, r->step, products, r->layers ? "on the GPU" : "in matrix products", r->waited,
+            kinds[most].waits, engine);
 }
 
 /* Flops in decimal units, bytes as everywhere. */
@@ -77,8 +84,9 @@ void roofline_print(const struct roofline *r, FILE *out)
             limit = in_rate(row->limit, k);
         if (rate > 0 && row->limit > 0)
             snprintf(share.text, sizeof(share.text), "%.0f %%", 100 * rate / row->limit);
-        fprintf(out, "  %-24s %14s %14s %6s %12s  %s\n", kinds[k].name, achieved.text, limit.text,
-                share.text, busy.text, row->of);
+        fprintf(out, "  %-24s %14s %14s %6s %12s  %s\n",
+                r->layers && k == ROOFLINE_COMPUTE ? layers_name : kinds[k].name, achieved.text,
+                limit.text, share.text, busy.text, row->of);
     }
     roofline_verdict(r, text, sizeof(text));
     fprintf(out, "%s\n", text);

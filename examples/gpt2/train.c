@@ -14,7 +14,9 @@
 #include "examples/common/clock.h"
 #include "examples/common/counter.h"
 #include "examples/common/file.h"
+#include "examples/common/launch.h"
 #include "examples/common/stop.h"
+#include "examples/gpt2/device.h"
 #include "examples/gpt2/limits.h"
 #include "examples/gpt2/report.h"
 #include "examples/gpt2/sample.h"
@@ -33,7 +35,9 @@ int run_check(struct run *r, int status)
 {
     if (status == ZERO_OK)
         return 0;
-    const char *sentence = r->z ? zero_last_error(r->z) : "";
+    const char *sentence = r->model ? gpt_last_error(r->model) : "";
+    if (!*sentence && r->z)
+        sentence = zero_last_error(r->z);
     if (!r->error[0])
         snprintf(r->error, sizeof(r->error), "%s", *sentence ? sentence : zero_status_name(status));
     return -1;
@@ -131,6 +135,8 @@ static bool create_local(struct run *r)
     if (run_check(r, zero_stats(r->z, &stats)))
         return false;
     struct gpt_config config = arguments_model_config(r->a, stats.threads);
+    config.gpu = r->gpu;
+    config.stream = zero_stream(r->z);
     tracing_hook_model(r, &config);
     r->own = own_planned(r->a, &r->data, stats.threads);
     r->model = gpt_create(&config, r->error, sizeof(r->error));
@@ -173,6 +179,15 @@ int run_load(struct arguments *a, struct data *data, char *error, size_t error_s
     return -1;
 }
 
+/* The rank's GPU is its own before the engine is made, which takes the thread's current one. */
+static int gpu_open(struct run *r)
+{
+    const struct gpu_plugin *plugin = gpu_plugin_open(r->error, sizeof(r->error));
+    if (plugin)
+        r->gpu = plugin->open(launch_find().local_rank, r->error, sizeof(r->error));
+    return r->gpu ? 0 : -1;
+}
+
 int run_create(struct run *r, struct arguments *a)
 {
     *r = (struct run){.a = a};
@@ -189,6 +204,8 @@ int run_create(struct run *r, struct arguments *a)
         return -1;
     }
     struct zero_config config = arguments_config(a);
+    if (a->device == ZERO_CUDA && gpu_open(r))
+        return -1;
     if (tracing_create(r, &config))
         return -1;
     int status = zero_create(&r->z, r->params, r->count, &config);
@@ -235,6 +252,8 @@ void run_destroy(struct run *r)
     gpt_destroy(r->model);
     stop_watch(NULL);
     zero_destroy(r->z);
+    if (r->gpu)
+        r->gpu->plugin->close(r->gpu);
     trace_destroy(r->trace);
     gpt_params_free(r->params, r->count);
     data_free(&r->data);
@@ -283,7 +302,7 @@ static int evaluate(struct run *r, double *loss)
 }
 
 /* Forward and backward of one step's micro-batches. */
-static int micro_steps(struct run *r, int64_t step, struct gpt_times *times)
+static int micro_steps(struct run *r, int64_t step)
 {
     const struct arguments *a = r->a;
     int status = ZERO_OK;
@@ -292,7 +311,7 @@ static int micro_steps(struct run *r, int64_t step, struct gpt_times *times)
         if (data_batch(&r->data, false, (uint64_t)a->seed, number, a->batch, a->shape.seq,
                        r->tokens, r->targets, r->error, sizeof(r->error)))
             return -1;
-        status = gpt_train(r->model, r->z, r->tokens, r->targets, &r->losses[i], times);
+        status = gpt_train(r->model, r->z, r->tokens, r->targets, &r->losses[i]);
     }
     return run_check(r, status);
 }
@@ -326,13 +345,15 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
                              .eps = a->eps,
                              .weight_decay = a->weight_decay,
                              .l2 = a->l2};
-    if (run_check(r, zero_set_adam(r->z, 0, &adam)) || micro_steps(r, step, &record->times) ||
+    if (run_check(r, zero_set_adam(r->z, 0, &adam)) || micro_steps(r, step) ||
         mean_loss(r, r->losses, a->accumulate, &record->loss) || run_check(r, stop_vote(r->z)) ||
         run_check(r, zero_step(r->z, &info)))
         return -1;
     /* Behind the last step the run ends anyway. */
     r->stopped = record->step < a->steps ? stop_voted(info.votes) : 0;
     record->norm = info.norm;
+    record->times = gpt_times_take(r->model);
+    r->computed += record->times.forward + record->times.backward;
     r->made++;
     record->skipped = info.skipped;
     record->loss_scale = info.loss_scale;

@@ -34,9 +34,9 @@ struct launcher launcher_find(void)
                     "them with mpirun.";
     } else if (several("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm without PMIx";
-        l.meaning = "libzero joins the ranks of the step where each has a GPU, by TCP and NCCL, and "
-                    "refuses others. Start them with srun --mpi=pmix, or with mpirun inside the "
-                    "job.";
+        l.meaning = "libzero joins the ranks of the step where each has a GPU, by TCP and NCCL, "
+                    "and refuses others. Start them with srun --mpi=pmix, or with mpirun inside "
+                    "the job.";
     } else if (getenv("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm, one task in its step";
         l.meaning = ALONE " srun --mpi=pmix -n RANKS starts several.";

@@ -43,6 +43,7 @@
 
 #define CUDA_FLAGS(X)                                                                              \
     X(cudaStreamNonBlocking, 1)                                                                    \
+    X(cudaEventDefault, 0)                                                                         \
     X(cudaEventDisableTiming, 2)                                                                   \
     X(cudaHostAllocDefault, 0)                                                                     \
     X(cudaHostAllocPortable, 1)                                                                    \
@@ -130,6 +131,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 #ifdef __cplusplus
 }

@@ -61,6 +61,7 @@ enum fake_cuda_report {
     FAKE_CUDA_DEFAULT,      /* an operation in the default stream */
     FAKE_CUDA_WITHIN,       /* a call in a function that cudaLaunchHostFunc runs */
     FAKE_CUDA_LEAK,         /* not given back when the fake stops */
+    FAKE_CUDA_PRODUCT,      /* a matrix product that is none: fake_cublas.h */
     FAKE_CUDA_REPORTS,
 };
 

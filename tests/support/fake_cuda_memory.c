@@ -28,6 +28,7 @@ struct fake_block {
 };
 
 bool fake_plain_memory;
+int fake_nvcc_order;
 
 static _Atomic(struct fake_block *) blocks;
 static _Atomic(size_t) used[FAKE_CUDA_GPUS_MAX];

@@ -74,6 +74,9 @@ void fake_fill(void *to, int value, size_t bytes);
  * runs kernels cannot see which arguments are addresses. */
 extern bool fake_plain_memory;
 
+/* In which order a block's threads run, and when copies happen: tests/support/fake_nvcc.h. */
+extern int fake_nvcc_order;
+
 /* Leaks are reported, all blocks are gone. */
 void fake_memory_stop(void);
 
@@ -90,6 +93,7 @@ struct fake_op {
     struct fake_block **blocks;
     int block_count;
     _Atomic(struct fake_op *) next;
+    int64_t ended_ns; /* CLOCK_MONOTONIC, when done */
     atomic_uint done;
 };
 

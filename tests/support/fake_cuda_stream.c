@@ -41,6 +41,7 @@ struct CUstream_st {
 struct CUevent_st {
     struct CUevent_st *before;
     int gpu;
+    bool timed;
     atomic_bool destroyed;
     _Atomic(struct fake_op *) recorded; /* NULL: never */
 };
@@ -120,6 +121,13 @@ static bool op_sound(struct fake_op *op)
     return sound;
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static void *stream_run(void *arg)
 {
     struct CUstream_st *s = arg;
@@ -133,6 +141,7 @@ static void *stream_run(void *arg)
         more = op->run != NULL;
         if (more && op_sound(op))
             op->run(op->arg);
+        op->ended_ns = now_ns();
         atomic_store_explicit(&op->done, 1, memory_order_release);
         wake(&op->done);
     }
@@ -428,12 +437,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     cudaError_t error = fake_enter();
     if (error != cudaSuccess)
         return fake_result(error);
-    (void)flags;
     int gpu = fake_gpu(__func__);
     struct CUevent_st *e = calloc(1, sizeof(*e));
     if (!e)
         return fake_result(cudaErrorMemoryAllocation);
     e->gpu = gpu;
+    e->timed = !(flags & cudaEventDisableTiming);
     event_list(e);
     *event = e;
     return cudaSuccess;
@@ -523,6 +532,21 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
         op_wait(op);
         error = error == cudaSuccess ? fake_gpu_error(event->gpu) : error;
     }
+    return fake_result(error);
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
+{
+    cudaError_t error, second;
+    struct fake_op *from = event_asked(__func__, begin, &error);
+    struct fake_op *to = event_asked(__func__, end, &second);
+    error = error == cudaSuccess ? second : error;
+    if (!from || !to || (error == cudaSuccess && (!begin->timed || !end->timed)))
+        error = cudaErrorInvalidResourceHandle;
+    else if (error == cudaSuccess && (!op_done(from) || !op_done(to)))
+        error = cudaErrorNotReady;
+    if (error == cudaSuccess)
+        *milliseconds = 1e-6f * (float)(to->ended_ns - from->ended_ns);
     return fake_result(error);
 }
 

@@ -12,6 +12,7 @@
 #ifndef TESTS_SUPPORT_FAKE_NCCL_H
 #define TESTS_SUPPORT_FAKE_NCCL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tests/support/fault.h"
@@ -19,6 +20,7 @@
 struct fake_nccl_options {
     uint64_t seed;       /* of how many looks find a communicator in progress; 0: one */
     int seconds;         /* that an operation waits for others until it is stuck; 0: 60 */
+    bool absent;         /* it has no version: ranks are processes, which it cannot join */
     struct fault *fault; /* FAULT_NCCL_*; NULL: none */
 };
 

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A GPU's life with a model: choosing it, the memory, clocks, and what it could do at
+ * best. One thread, which has opened it, makes all calls. The engine is not known here:
+ * the program hands over its stream.
+ */
+#include "examples/gpt2/cuda/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/gpt2/cuda/room.h"
+
+static struct gpu_cuda *cuda_of(struct gpu *gpu)
+{
+    return (struct gpu_cuda *)gpu;
+}
+
+static const struct gpu_cuda *cuda_is(const struct gpu *gpu)
+{
+    return (const struct gpu_cuda *)gpu;
+}
+
+/* ------------------------------------------------------------------- errors */
+
+static void keep(struct gpu_cuda *g, const char *sentence)
+{
+    if (!*g->failure)
+        snprintf(g->failure, sizeof(g->failure), "%s", sentence);
+}
+
+bool gpu_good(struct gpu_cuda *g, cudaError_t rc, const char *what)
+{
+    char text[sizeof(g->failure)];
+    if (rc == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    snprintf(text, sizeof(text),
+             "The model's GPU (%s) failed to %s: %s (%s, %d). Look for the driver's messages "
+             "(dmesg, Xid).",
+             g->name, what, cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc);
+    keep(g, text);
+    return false;
+}
+
+void gpu_product_failed(struct gpu_cuda *g, const struct product *p, cublasStatus_t status)
+{
+    static const char *const names[] = {"fp32", "bf16", "fp16"};
+    char text[sizeof(g->failure)];
+    cudaError_t rc = cudaStreamQuery(g->stream);
+    if (rc != cudaErrorNotReady && !gpu_good(g, rc, "multiply"))
+        return; /* it is not the product's fault */
+    snprintf(text, sizeof(text),
+             "cuBLASLt on %s did not multiply (%d, %d)%s by (%d, %d)%s, %s to %s: %s (%d). Give "
+             "another --dtype, or use another version than %s.",
+             g->name, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->ta ? "^T" : "",
+             p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->tb ? "^T" : "", names[p->dtype],
+             names[p->type], cublasLtGetStatusName(status), (int)status, g->products);
+    keep(g, text);
+}
+
+/* -------------------------------------------------------------- open, close */
+
+static int none(cudaError_t rc, char *error, size_t error_size)
+{
+    int driver = 0, runtime = 0;
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    snprintf(error, error_size,
+             "No GPU can be used: %s (%s, %d). The driver is for CUDA %d.%d, this build for "
+             "%d.%d. Look whether nvidia-smi lists a GPU, or leave --device cuda out.",
+             cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, driver / 1000,
+             driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return -1;
+}
+
+static int choose(struct gpu_cuda *g, int local_rank, char *error, size_t error_size)
+{
+    struct cudaDeviceProp properties;
+    int count = 0;
+    cudaError_t rc = cudaGetDeviceCount(&count);
+    if (rc == cudaSuccess && count == 0)
+        rc = cudaErrorNoDevice;
+    if (rc == cudaSuccess) {
+        g->number = local_rank % count;
+        rc = cudaSetDevice(g->number);
+    }
+    if (rc == cudaSuccess)
+        rc = cudaFree(NULL); /* with it the GPU is the thread's for other copies of the runtime */
+    if (rc == cudaSuccess)
+        rc = cudaGetDeviceProperties(&properties, g->number);
+    if (rc != cudaSuccess)
+        return none(rc, error, error_size);
+    snprintf(g->name, sizeof(g->name), "GPU %d of %d, %.64s", g->number, count, properties.name);
+    return 0;
+}
+
+extern const struct gpu_plugin gpt2_gpu_plugin;
+
+static struct gpu *cuda_open(int local_rank, char *error, size_t error_size)
+{
+    struct gpu_cuda *g = calloc(1, sizeof(*g));
+    if (!g) {
+        snprintf(error, error_size, "No memory is left for a GPU's record.");
+        return NULL;
+    }
+    g->gpu.plugin = &gpt2_gpu_plugin;
+    if (choose(g, local_rank, error, error_size)) {
+        free(g);
+        return NULL;
+    }
+    size_t version = cublasLtGetVersion();
+    snprintf(g->products, sizeof(g->products), "cuBLASLt %zu.%zu.%zu", version / 10000,
+             version % 10000 / 100, version % 100);
+    return &g->gpu;
+}
+
+/* ------------------------------------------------------------- start, stop */
+
+static void cuda_stop(struct gpu *gpu)
+{
+    struct gpu_cuda *g = cuda_of(gpu);
+    if (g->stream)
+        (void)cudaStreamSynchronize(g->stream);
+    for (int turn = 0; turn < GPU_TURNS; turn++)
+        for (int mark = 0; mark < GPU_MARKS; mark++)
+            if (g->marks[turn][mark])
+                (void)cudaEventDestroy(g->marks[turn][mark]);
+    memset(g->marks, 0, sizeof(g->marks));
+    if (g->loss)
+        (void)cudaEventDestroy(g->loss);
+    g->loss = NULL;
+    matmul_plans_destroy(g->plans);
+    g->plans = NULL;
+    (void)cudaFree(g->memory);
+    (void)cudaFreeHost(g->pinned);
+    g->memory = g->pinned = NULL;
+    g->stream = NULL; /* the engine's, which ends next */
+    (void)cudaGetLastError();
+}
+
+static void cuda_close(struct gpu *gpu)
+{
+    if (!gpu)
+        return;
+    cuda_stop(gpu);
+    free(gpu);
+}
+
+static bool make_events(struct gpu_cuda *g)
+{
+    bool ok =
+        gpu_good(g, cudaEventCreateWithFlags(&g->loss, cudaEventDisableTiming), "make an event");
+    for (int i = 0; ok && i < GPU_TURNS * GPU_MARKS; i++)
+        ok = gpu_good(
+            g, cudaEventCreateWithFlags(&g->marks[i / GPU_MARKS][i % GPU_MARKS], cudaEventDefault),
+            "make an event");
+    return ok;
+}
+
+static int no_memory(struct gpu_cuda *g, int64_t bytes, char *error, size_t error_size)
+{
+    size_t available = 0, total = 0;
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&available, &total);
+    snprintf(error, error_size,
+             "The model's activations need %lld bytes of GPU memory, and %zu of %zu are free on "
+             "%s. Give a smaller --batch, --recompute, a higher --stage, or offload more.",
+             (long long)bytes, available, total, g->name);
+    return -1;
+}
+
+static int cuda_start(struct gpu *gpu, const struct gpu_start *start, void **memory, void **pinned,
+                      char *error, size_t error_size)
+{
+    struct gpu_cuda *g = cuda_of(gpu);
+    cublasStatus_t status;
+    g->stream = start->stream;
+    g->bytes = start->bytes;
+    g->marked[0] = g->marked[1] = false;
+    cudaError_t rc = cudaMalloc(&g->memory, (size_t)start->bytes);
+    if (rc == cudaErrorMemoryAllocation)
+        return no_memory(g, start->bytes, error, error_size);
+    if (gpu_good(g, rc, "give memory") &&
+        gpu_good(g, cudaHostAlloc(&g->pinned, (size_t)start->pinned_bytes, cudaHostAllocDefault),
+                 "give registered memory") &&
+        make_events(g)) {
+        g->plans = matmul_plans_create(start->tf32, ROOM_WORKSPACE, &status);
+        if (!g->plans)
+            snprintf(g->failure, sizeof(g->failure),
+                     "%s cannot be used on %s: %s (%d). Install the driver and cuBLAS of the CUDA "
+                     "that this build is of.",
+                     g->products, g->name, cublasLtGetStatusName(status), (int)status);
+    }
+    *memory = g->memory;
+    *pinned = g->pinned;
+    if (!*g->failure)
+        return 0;
+    snprintf(error, error_size, "%s", g->failure);
+    return -1;
+}
+
+/* ------------------------------------------------------------------- clocks */
+
+static void cuda_mark(struct gpu *gpu, enum gpu_mark mark)
+{
+    struct gpu_cuda *g = cuda_of(gpu);
+    int turn = g->turn;
+    if (*g->failure)
+        return;
+    g->marked[turn] =
+        gpu_good(g, cudaEventRecord(g->marks[turn][mark], g->stream), "record an event") &&
+        mark == GPU_END;
+    if (mark == GPU_END)
+        g->turn = (turn + 1) % GPU_TURNS;
+}
+
+static double elapsed(struct gpu_cuda *g, int turn, enum gpu_mark from)
+{
+    float milliseconds = 0;
+    gpu_good(g, cudaEventElapsedTime(&milliseconds, g->marks[turn][from], g->marks[turn][from + 1]),
+             "read its clock");
+    return 1e-3 * (double)milliseconds;
+}
+
+static void cuda_seconds(struct gpu *gpu, bool wait, double seconds[2])
+{
+    struct gpu_cuda *g = cuda_of(gpu);
+    seconds[0] = seconds[1] = 0;
+    for (int turn = 0; turn < GPU_TURNS; turn++) {
+        if (!g->marked[turn] || *g->failure)
+            continue;
+        cudaEvent_t end = g->marks[turn][GPU_END];
+        cudaError_t rc = wait ? cudaEventSynchronize(end) : cudaEventQuery(end);
+        if (rc == cudaErrorNotReady || !gpu_good(g, rc, "end a step"))
+            continue;
+        seconds[0] += elapsed(g, turn, GPU_FORWARD);
+        seconds[1] += elapsed(g, turn, GPU_BACKWARD);
+        g->marked[turn] = false;
+    }
+}
+
+/* ------------------------------------------------------ what it is, could do */
+
+static const char *cuda_name(const struct gpu *gpu)
+{
+    return cuda_is(gpu)->name;
+}
+
+static const char *cuda_products(const struct gpu *gpu)
+{
+    return cuda_is(gpu)->products;
+}
+
+static int64_t cuda_used(struct gpu *gpu)
+{
+    struct gpu_cuda *g = cuda_of(gpu);
+    size_t available = 0, total = 0;
+    gpu_good(g, cudaMemGetInfo(&available, &total), "tell its memory");
+    return (int64_t)(total - available);
+}
+
+static double cuda_flops(const struct gpu *gpu)
+{
+    return matmul_plans_flops(cuda_is(gpu)->plans);
+}
+
+#define MEASURED_MS 20.0f /* is enough for the clock */
+#define TIMES_MAX   64
+
+/* Seconds of one of a number of equal things, of which work appends one; 0: something failed. */
+static double seconds_of(struct gpu_cuda *g, bool (*work)(struct gpu_cuda *g, void *arg), void *arg)
+{
+    cudaEvent_t begin = g->marks[0][GPU_FORWARD], end = g->marks[0][GPU_END];
+    double best = 0;
+    for (int times = 1; times <= TIMES_MAX; times *= 2) {
+        float ms = 0;
+        bool ok = work(g, arg) && gpu_good(g, cudaEventRecord(begin, g->stream), "record an event");
+        for (int i = 0; ok && i < times; i++)
+            ok = work(g, arg);
+        if (!ok || !gpu_good(g, cudaEventRecord(end, g->stream), "record an event") ||
+            !gpu_good(g, cudaEventSynchronize(end), "be measured") ||
+            !gpu_good(g, cudaEventElapsedTime(&ms, begin, end), "read its clock"))
+            return 0;
+        best = 1e-3 * (double)ms / times;
+        if (ms >= MEASURED_MS)
+            break;
+    }
+    return best;
+}
+
+static bool multiply_once(struct gpu_cuda *g, void *arg)
+{
+    const struct product *p = arg;
+    cublasStatus_t status = cuda_matmul(g->plans, g->stream, g->memory, p);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        gpu_product_failed(g, p, status);
+    return status == CUBLAS_STATUS_SUCCESS;
+}
+
+/* The model's memory holds the workspace, and behind it three square matrices of whatever is
+ * there: zeros would take less power, and so less time than any model's numbers. */
+static double cuda_product_rate(struct gpu *gpu, enum zero_dtype dtype)
+{
+    struct gpu_cuda *g = cuda_of(gpu);
+    double best = 0, ms = *g->failure ? MEASURED_MS : 0;
+    char *room = (char *)g->memory + ROOM_WORKSPACE;
+    int64_t bytes = g->bytes - ROOM_WORKSPACE;
+    for (int n = 128; n <= 8192 && 3 * operand_bytes(dtype) * n * n <= bytes && ms < 5; n *= 2) {
+        int64_t one = operand_bytes(dtype) * n * n;
+        struct product p = {.dtype = dtype,
+                            .m = n,
+                            .n = n,
+                            .k = n,
+                            .a = room,
+                            .lda = n,
+                            .b = room + one,
+                            .ldb = n,
+                            .type = dtype,
+                            .c = room + 2 * one,
+                            .ldc = n};
+        double seconds = seconds_of(g, multiply_once, &p);
+        ms = 1e3 * seconds;
+        if (seconds > 0 && 2.0 * n * n * n / seconds > best)
+            best = 2.0 * n * n * n / seconds;
+    }
+    return best;
+}
+
+static bool copy_once(struct gpu_cuda *g, void *arg)
+{
+    const int64_t *bytes = arg;
+    return gpu_good(g,
+                    cudaMemcpyAsync((char *)g->memory + *bytes, g->memory, (size_t)*bytes,
+                                    cudaMemcpyDeviceToDevice, g->stream),
+                    "copy");
+}
+
+#define COPY_LEAST ((int64_t)64 << 20) /* more than what fits the caches */
+#define COPY_MOST  ((int64_t)512 << 20)
+
+static double cuda_copy_rate(struct gpu *gpu)
+{
+    struct gpu_cuda *g = cuda_of(gpu);
+    int64_t half = g->bytes / 2 / 256 * 256;
+    half = half < COPY_MOST ? half : COPY_MOST;
+    if (*g->failure || half < COPY_LEAST)
+        return 0;
+    double seconds = seconds_of(g, copy_once, &half);
+    return seconds > 0 ? 2.0 * (double)half / seconds : 0;
+}
+
+static void cuda_algorithms(const struct gpu *gpu, FILE *out)
+{
+    matmul_plans_print(cuda_is(gpu)->plans, out);
+}
+
+ZERO_API extern const struct gpu_plugin gpt2_gpu_plugin;
+const struct gpu_plugin gpt2_gpu_plugin = {
+    .version = ZERO_VERSION,
+    .layers = sizeof(struct layers),
+    .compute = sizeof(struct compute),
+    .room = sizeof(struct cuda_room),
+    .table = &layers_cuda,
+    .open = cuda_open,
+    .close = cuda_close,
+    .start = cuda_start,
+    .stop = cuda_stop,
+    .mark = cuda_mark,
+    .seconds = cuda_seconds,
+    .name = cuda_name,
+    .products = cuda_products,
+    .used = cuda_used,
+    .flops = cuda_flops,
+    .product_rate = cuda_product_rate,
+    .copy_rate = cuda_copy_rate,
+    .algorithms = cuda_algorithms,
+};

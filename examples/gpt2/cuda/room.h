@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the layers on a GPU need of its memory beside the activations, and of the
+ * host's. The program lays it out, with a plugin or without: so it is planned where
+ * there is no GPU.
+ */
+#ifndef EXAMPLES_GPT2_CUDA_ROOM_H
+#define EXAMPLES_GPT2_CUDA_ROOM_H
+
+#include "examples/gpt2/cuda/launch.h"
+#include "examples/gpt2/device.h"
+
+/* Columns of the vocabulary at once, as head.h has them: whole logits would be gigabytes. */
+#define ROOM_COLUMNS 4096
+
+/* Of every product, one size for all: the algorithm that is chosen depends on it. 32 MiB are
+ * what NVIDIA recommends for GPUs since Hopper. */
+#define ROOM_WORKSPACE ((int64_t)32 << 20)
+
+struct cuda_room {
+    int32_t *tokens[2];          /* (rows): tokens, targets */
+    int32_t *order;              /* (gpt_embed_ints(rows)) */
+    float *partial;              /* (gpt_partial_floats(rows, C)) */
+    float *delta;                /* (B, heads, T) */
+    float *logits;               /* (rows, room_stride(V)) */
+    void *dlogits;               /* (rows, room_stride(V)) operand */
+    struct gpt_softmax *softmax; /* (rows) */
+    float *lse;                  /* (rows) */
+    double *losses;              /* (rows) */
+    double *loss;                /* (1) */
+    void *workspace;
+    /* registered memory of the host */
+    int32_t *tokens_from[2]; /* (rows) */
+    double *loss_to;
+    float *logits_to; /* (V) */
+};
+
+/* wte has rows up to a multiple of 64, so that products of its last columns are as well aligned
+ * as of all others. What comes of the rows past V is not used. */
+static inline int room_padded(int vocab)
+{
+    return (vocab + 63) / 64 * 64;
+}
+
+static inline int room_stride(int vocab)
+{
+    return room_padded(vocab) < ROOM_COLUMNS ? room_padded(vocab) : ROOM_COLUMNS;
+}
+
+static inline void room_carve(struct cuda_room *r, struct carve *carve, struct carve *pinned,
+                              const struct compute *c)
+{
+    int64_t rows = compute_rows(c), columns = rows * room_stride(c->vocab);
+    int64_t four = sizeof(float), eight = sizeof(double);
+    for (int i = 0; i < 2; i++) {
+        r->tokens[i] = carve_take(carve, rows * four);
+        r->tokens_from[i] = carve_take(pinned, rows * four);
+    }
+    r->order = carve_take(carve, gpt_embed_ints((int)rows) * four);
+    r->partial = carve_take(carve, gpt_partial_floats((int)rows, c->channels) * four);
+    r->delta = carve_take(carve, rows * c->heads * four);
+    r->logits = carve_take(carve, columns * four);
+    r->dlogits = carve_take(carve, columns * operand_bytes(c->dtype));
+    r->softmax = carve_take(carve, rows * (int64_t)sizeof(*r->softmax));
+    r->lse = carve_take(carve, rows * four);
+    r->losses = carve_take(carve, rows * eight);
+    r->loss = carve_take(carve, eight);
+    carve->used = (carve->used + 255) / 256 * 256; /* as aligned as the whole */
+    r->workspace = carve_take(carve, ROOM_WORKSPACE);
+    r->loss_to = carve_take(pinned, eight);
+    r->logits_to = carve_take(pinned, c->vocab * four);
+}
+
+#endif

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Linear layers: a product in tiles, and what happens to each finished tile while it
+ * is in cache. Each weight's gradient is one product, rounded to the model's dtype once.
+ */
+#include "examples/gpt2/layers.h"
+#include "examples/gpt2/numeric.h"
+
+/* --------------------------------------------------------------- finishers */
+
+/* Adds the target's bias to the rows of a tile: the start of a finisher. */
+static void tile_add_bias(const struct tile_target *target, const struct tile *tile)
+{
+    if (!target->bias)
+        return;
+    const float *bias =
+        operand_view(target->dtype, target->bias, tile->col, tile->cols, tile->spare);
+    for (int r = 0; r < tile->rows; r++)
+        row_add(tile->cols, bias, tile_line(tile, r));
+}
+
+/* Where row r of a tile lies in its tensor. */
+static int64_t tile_at(const struct tile_target *target, const struct tile *tile, int r)
+{
+    return (int64_t)(tile->row + r) * target->width + tile->col;
+}
+
+void tile_to_operand(void *arg, const struct tile *tile)
+{
+    const struct tile_target *t = arg;
+    tile_add_bias(t, tile);
+    for (int r = 0; r < tile->rows; r++)
+        operand_store(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
+}
+
+void tile_to_float(void *arg, const struct tile *tile)
+{
+    const struct tile_target *t = arg;
+    tile_add_bias(t, tile);
+    for (int r = 0; r < tile->rows; r++) {
+        float *values = tile_line(tile, r);
+        if (t->residual)
+            row_add(tile->cols, t->residual + tile_at(t, tile, r), values);
+        operand_store(ZERO_FP32, t->to, tile_at(t, tile, r), tile->cols, values);
+    }
+}
+
+void tile_to_gradient(void *arg, const struct tile *tile)
+{
+    const struct tile_target *t = arg;
+    for (int r = 0; r < tile->rows; r++)
+        operand_add(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
+}
+
+/* Bias, kept for backward, GELU, kept for the next product. */
+struct gelu_target {
+    struct tile_target wide;
+    void *active;
+};
+
+static void tile_to_gelu(void *arg, const struct tile *tile)
+{
+    const struct gelu_target *g = arg;
+    const struct tile_target *t = &g->wide;
+    tile_add_bias(t, tile);
+    for (int r = 0; r < tile->rows; r++) {
+        int64_t at = (int64_t)(tile->row + r) * t->width + tile->col;
+        float *values = tile_line(tile, r);
+        operand_store(t->dtype, t->to, at, tile->cols, values);
+        row_gelu(tile->cols, values, values);
+        operand_store(t->dtype, g->active, at, tile->cols, values);
+    }
+}
+
+/* Tiles of the gradient after GELU become those before it; their column sums,
+ * for the bias, are a line of partial per row of tiles. */
+struct gelu_backward {
+    const struct compute *c;
+    int width;
+    const void *wide;
+    void *dwide;
+};
+
+static void tile_gelu_backward(void *arg, const struct tile *tile)
+{
+    const struct gelu_backward *g = arg;
+    enum zero_dtype dtype = g->c->dtype;
+    int width = g->width;
+    float *sum = g->c->partial + (int64_t)(tile->row / TILE) * width + tile->col;
+    for (int r = 0; r < tile->rows; r++) {
+        int64_t at = (int64_t)(tile->row + r) * width + tile->col;
+        float *values = tile_line(tile, r);
+        row_gelu_backward(tile->cols, operand_view(dtype, g->wide, at, tile->cols, tile->spare),
+                          values);
+        operand_store(dtype, g->dwide, at, tile->cols, values);
+        if (r > 0)
+            row_add(tile->cols, values, sum);
+        else
+            operand_store(ZERO_FP32, sum, 0, tile->cols, values);
+    }
+}
+
+/* ------------------------------------------------------------------ layers */
+
+/* (rows, out) = x (rows, in) weight */
+static void forward(const struct compute *c, const void *x, const void *weight, int in, int out,
+                    tile_finish_fn *finish, void *arg)
+{
+    struct matmul p = {c->dtype, false, false, compute_rows(c), out, in, x, in, weight, out};
+    matmul_tiles(c->workers, &p, finish, arg);
+}
+
+/* (rows, in) = dout (rows, out) weight^T */
+static void backward(const struct compute *c, const void *dout, const void *weight, int in, int out,
+                     tile_finish_fn *finish, void *arg)
+{
+    struct matmul p = {c->dtype, false, true, compute_rows(c), in, out, dout, out, weight, out};
+    matmul_tiles(c->workers, &p, finish, arg);
+}
+
+void linear_forward(const struct compute *c, const void *x, const void *weight, const void *bias,
+                    int in, int out, void *y)
+{
+    struct tile_target to = {c->dtype, out, bias, NULL, y};
+    forward(c, x, weight, in, out, tile_to_operand, &to);
+}
+
+void linear_residual(const struct compute *c, const void *x, const void *weight, const void *bias,
+                     int in, int out, const float *residual, float *y)
+{
+    struct tile_target to = {c->dtype, out, bias, residual, y};
+    forward(c, x, weight, in, out, tile_to_float, &to);
+}
+
+void linear_gelu(const struct compute *c, const void *x, const void *weight, const void *bias,
+                 int in, int out, void *wide, void *active)
+{
+    struct gelu_target to = {{c->dtype, out, bias, NULL, wide}, active};
+    forward(c, x, weight, in, out, tile_to_gelu, &to);
+}
+
+void linear_backward_weight(const struct compute *c, const void *x, const void *dout, int in,
+                            int out, void *dweight)
+{
+    struct matmul p = {c->dtype, true, false, in, out, compute_rows(c), x, in, dout, out};
+    struct tile_target target = {.dtype = c->dtype, .width = out, .to = dweight};
+    matmul_tiles(c->workers, &p, tile_to_gradient, &target);
+}
+
+void linear_backward(const struct compute *c, const void *dout, const void *weight, int in, int out,
+                     void *dx)
+{
+    struct tile_target to = {.dtype = c->dtype, .width = in, .to = dx};
+    backward(c, dout, weight, in, out, tile_to_operand, &to);
+}
+
+void linear_backward_float(const struct compute *c, const void *dout, const void *weight, int in,
+                           int out, float *dx)
+{
+    struct tile_target to = {.dtype = c->dtype, .width = in, .to = dx};
+    backward(c, dout, weight, in, out, tile_to_float, &to);
+}
+
+void linear_backward_gelu(const struct compute *c, const void *dout, const void *weight, int in,
+                          int out, const void *wide, void *dwide, void *dbias)
+{
+    struct gelu_backward to = {c, in, wide, dwide};
+    backward(c, dout, weight, in, out, tile_gelu_backward, &to);
+    partial_join(c, (compute_rows(c) + TILE - 1) / TILE, in, dbias);
+}
