@@ -135,7 +135,8 @@ GPU_PARTS := bench faults $(if $(filter 1,$(MPI)),ranks)
 ON_FAKES := $(GPU_PARTS:%=$(BUILD)/tests/gpu_%_on_fakes)
 ON_GPU := $(if $(KERNELS),$(patsubst %,$(BUILD)/tests/%_on_gpu,cuda_kernels cuda \
 	$(GPU_PARTS:%=gpu_%)))
-GPT2_ON_GPU := $(if $(GPT2_KERNELS),$(BUILD)/tests/gpt2_kernels_on_gpu)
+GPT2_ON_GPU := $(if $(GPT2_KERNELS),$(BUILD)/tests/gpt2_kernels_on_gpu \
+	$(if $(filter 1,$(CUBLAS)),$(BUILD)/tests/gpu_model_on_gpu))
 
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
@@ -286,10 +287,14 @@ $(BUILD)/tests/gpt2_kernels_on_%: $(BUILD)/obj/tests/gpt2_kernels_test.o \
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
-# The model on the kernels by a C++ compiler: what tests/gpu_model_test.c says of others.
-$(BUILD)/tests/gpu_model_on_host: $(call obj,tests/gpu_model_test.c src/device/cuda.c) \
-		$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(GPT2_CUDA) $(COMMON)) $(HOSTED) \
-		$(GPT2_HOSTED) $(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+# The model on the kernels by a C++ compiler, and on a GPU.
+$(BUILD)/tests/gpu_model_on_host: $(call obj,src/device/cuda.c) $(HOSTED) $(GPT2_HOSTED)
+$(BUILD)/tests/gpu_model_on_gpu: $(PLUGIN) $(KERNELS) $(GPT2_KERNELS)
+$(BUILD)/tests/gpu_model_on_gpu: LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(CUBLAS_LIBS) \
+	$(NCCL_LIBS) $(filter %.a,$^) $(LDFLAGS)
+$(BUILD)/tests/gpu_model_on_%: $(BUILD)/obj/tests/gpu_model_test.o \
+		$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(GPT2_CUDA) $(COMMON)) \
+		$(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
@@ -14,12 +15,15 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
     sigdelset(&blocked, SIGBUS);
     sigdelset(&blocked, SIGFPE);
     sigdelset(&blocked, SIGILL);
-    /* The thread inherits the mask, so there is no moment without it. */
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    /* The thread inherits mask and name, so there is no moment without them, and no file of
+     * /proc is opened for it. */
+    prctl(PR_SET_NAME, THREAD_NAME);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
     int rc = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
-        pthread_setname_np(*thread, THREAD_NAME);
+    prctl(PR_SET_NAME, name);
     return rc;
 }
 
