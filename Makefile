@@ -217,6 +217,8 @@ $(BUILD)/zero.pc: src/zero.pc.in $(BUILD)/stamp/LINKED
 PLUGIN := src/device/cuda.c src/device/cuda_plugin.c src/error.c src/thread.c
 PLUGIN += $(if $(filter 1,$(NCCL)),src/comm/nccl.c src/comm/header.c)
 PLUGIN := $(call obj,$(PLUGIN))
+# What of it runs over a runtime and an NCCL of tests/support.
+OVER_FAKES := src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c
 PLUGIN_SHARED := -shared -Wl,-soname,libzero_cuda.so,--exclude-libs,ALL
 $(BUILD)/libzero_cuda.so: $(PLUGIN) $(KERNELS) $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -267,7 +269,7 @@ $(call of,cuda): $(call obj,tests/cuda_test.c)
 $(call of,gpu_bench): $(call obj,$(wildcard tests/gpu/bench*.c))
 $(call of,gpu_faults): $(call obj,tests/gpu/faults.c)
 $(call of,gpu_ranks): $(call obj,tests/gpu/ranks.c)
-$(ON_FAKES): $(call obj,src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c)
+$(ON_FAKES): $(call obj,$(OVER_FAKES))
 $(ON_GPU): $(PLUGIN) $(call obj,tests/support/toy_cuda.c) $(KERNELS)
 # The runtime and NCCL come before libsupport.a, which has fake ones.
 $(ON_GPU) $(GPT2_ON_GPU): LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(NCCL_LIBS) \
@@ -288,7 +290,7 @@ $(BUILD)/tests/gpt2_kernels_on_%: $(BUILD)/obj/tests/gpt2_kernels_test.o \
 	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
 
 # The model on the kernels by a C++ compiler, and on a GPU.
-$(BUILD)/tests/gpu_model_on_host: $(call obj,src/device/cuda.c) $(HOSTED) $(GPT2_HOSTED)
+$(BUILD)/tests/gpu_model_on_host: $(call obj,$(OVER_FAKES)) $(HOSTED) $(GPT2_HOSTED)
 $(BUILD)/tests/gpu_model_on_gpu: $(PLUGIN) $(KERNELS) $(GPT2_KERNELS)
 $(BUILD)/tests/gpu_model_on_gpu: LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(CUBLAS_LIBS) \
 	$(NCCL_LIBS) $(filter %.a,$^) $(LDFLAGS)
@@ -308,11 +310,10 @@ $(patsubst %,$(BUILD)/tests/%_test,torture cuda_fault nccl): LINK += $(WRAPPED:%
 $(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul numeric options roofline stop \
 	text tokens trace): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
-# These have what the plugin has in them, over a runtime and an NCCL of tests/support.
-$(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault nccl mpi_cuda): \
-	$(call obj,src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c)
+# These have what the plugin has in them.
+$(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault nccl mpi_cuda): $(call obj,$(OVER_FAKES))
 # These the layers on GPUs, over a cuBLASLt and kernels of tests/support.
-$(BUILD)/tests/gpu_model_test: $(call obj,src/device/cuda.c)
+$(BUILD)/tests/gpu_model_test: $(call obj,$(OVER_FAKES))
 $(BUILD)/tests/gpu_model_test $(BUILD)/tests/gpu_matmul_test: $(call obj,$(GPT2_CUDA))
 .PRECIOUS: $(BUILD)/obj/%.o
 

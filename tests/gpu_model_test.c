@@ -16,6 +16,7 @@
 #include "tests/support/fake_cublas.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_cuda_parts.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/gpt_session.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
@@ -26,12 +27,15 @@
 #pragma weak fake_cuda_reported
 #pragma weak fake_plain_memory
 #pragma weak fake_cublas_alive
+#pragma weak fake_nccl_start
+#pragma weak fake_nccl_stop
+#pragma weak fake_nccl_reported
 #pragma weak fake_cublas_asked
 #pragma weak fake_cublas_refuse
 
 extern const struct gpu_plugin gpt2_gpu_plugin;
 
-static const struct session_gpu gpus = {&gpt2_gpu_plugin, device_cuda_create};
+static const struct session_gpu gpus = {&gpt2_gpu_plugin, device_cuda_create, device_cuda_link};
 static struct fault fault; /* none unless a test sets it */
 
 static void start(int count, uint64_t seed)
@@ -43,6 +47,7 @@ static void start(int count, uint64_t seed)
     }
     fake_cuda_start(&(struct fake_cuda_options){
         .gpus = count, .bytes = (int64_t)1 << 28, .seed = seed, .fault = &fault});
+    fake_nccl_start(&(struct fake_nccl_options){.seed = seed});
 }
 
 static void stop(void)
@@ -50,7 +55,9 @@ static void stop(void)
     if (!fake_cuda_start)
         return;
     fake_cuda_stop();
+    fake_nccl_stop();
     ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
+    ck_assert_int_eq(fake_nccl_reported(FAKE_NCCL_REPORTS), 0);
     ck_assert_int_eq(fake_cublas_alive(), 0);
 }
 

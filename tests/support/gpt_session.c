@@ -104,6 +104,7 @@ void session_open_on(struct session *s, const struct gpt_config *config,
     if (gpu) {
         s->seams = session_zeros(1, sizeof(*s->seams));
         s->seams->device = gpu->device;
+        s->seams->link = gpu->link;
         s->gpu = gpu->plugin->open(rank, error, sizeof(error));
         ck_assert_msg(s->gpu != NULL, "%s", error);
     }

@@ -47,11 +47,13 @@ struct session {
 /* The model's GPUs and the engine's, for suites that are linked with both. */
 struct device;
 struct device_options;
+struct device_link;
 struct error;
 struct session_gpu {
     const struct gpu_plugin *plugin;
     int (*device)(struct device **device, const struct device_options *options,
                   struct error *error);
+    int (*link)(struct device_link *, struct error *);
 };
 
 void session_open(struct session *s, const struct gpt_shape *shape, enum zero_dtype dtype,
