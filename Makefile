@@ -308,7 +308,7 @@ $(patsubst %,$(BUILD)/tests/%_test,torture cuda_fault nccl): LINK += $(WRAPPED:%
 
 # These link the trainer as well, all of it but main.
 $(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul numeric options roofline stop \
-	text tokens trace): \
+	text tokens trace usage): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 # These have what the plugin has in them.
 $(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault nccl mpi_cuda): $(call obj,$(OVER_FAKES))

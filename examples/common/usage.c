@@ -85,7 +85,7 @@ void usage_cpu(struct usage_cpu *program, struct usage_cpu *library)
     for (struct dirent *e; d && (e = readdir(d));) {
         char name[64], times[128];
         double ran, ready;
-        if (!thread_line(e->d_name, "comm", name, sizeof(name)) ||
+        if (e->d_name[0] == '.' || !thread_line(e->d_name, "comm", name, sizeof(name)) ||
             !thread_line(e->d_name, "schedstat", times, sizeof(times)) ||
             sscanf(times, "%lf %lf", &ran, &ready) != 2)
             continue;
