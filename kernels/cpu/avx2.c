@@ -83,6 +83,12 @@ static inline VECTOR bf16_widen(const uint16_t *in)
     return _mm256_castsi256_ps(_mm256_shuffle_epi8(twice, order));
 }
 
+static inline void bf16_widen2(const uint16_t *in, VECTOR out[2])
+{
+    out[0] = bf16_widen(in);
+    out[1] = bf16_widen(in + LANES);
+}
+
 /* The remainder is the lower half; the weight the upper, and one where that is
  * negative as a signed number. */
 static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)

@@ -10,8 +10,9 @@
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
 
-#define VECTOR __m512
-#define LANES  16
+#define VECTOR       __m512
+#define LANES        16
+#define VECTOR_PAIRS /* of two registers' 16-bit halves one shuffle makes one */
 
 static inline VECTOR vector_load(const float *in)
 {
@@ -38,16 +39,37 @@ static inline __mmask16 vector_nans(VECTOR x)
     return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
 }
 
-static inline void store16(void *out, __m512i x)
+/* The lower (0) or upper (1) halves of two registers' lanes. */
+static inline __m512i vector_halves(__m512i a, __m512i b, short half)
 {
-    _mm256_storeu_si256(out, _mm512_cvtepi32_epi16(x));
+    const __m512i lower =
+        _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26,
+                         24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutex2var_epi16(a, _mm512_or_si512(lower, _mm512_set1_epi16(half)), b);
 }
 
-static inline void bf16_store(uint16_t *out, VECTOR x)
+/* The other way: sixteen lanes, from element first on, of lower halves and of upper ones. */
+static inline __m512i vector_lanes(__m512i lower, __m512i upper, short first)
 {
-    __m512i bits = _mm512_castps_si512(x);
-    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x8000)), 16);
-    store16(out, _mm512_mask_mov_epi32(rounded, vector_nans(x), _mm512_set1_epi32(BF16_NAN)));
+    const __m512i both =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    return _mm512_permutex2var_epi16(lower, _mm512_add_epi16(both, _mm512_set1_epi16(first)),
+                                     upper);
+}
+
+static inline __mmask32 vector_numbers2(VECTOR a, VECTOR b)
+{
+    return _mm512_kunpackw(_mm512_cmp_ps_mask(b, b, _CMP_ORD_Q),
+                           _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q));
+}
+
+static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
+{
+    const __m512i half = _mm512_set1_epi32(0x8000), nan = _mm512_set1_epi16(BF16_NAN);
+    __m512i rounded = vector_halves(_mm512_add_epi32(_mm512_castps_si512(a), half),
+                                    _mm512_add_epi32(_mm512_castps_si512(b), half), 1);
+    _mm512_storeu_si512(out, _mm512_mask_mov_epi16(nan, vector_numbers2(a, b), rounded));
 }
 
 static inline VECTOR bf16_widen(const uint16_t *in)
@@ -56,18 +78,29 @@ static inline VECTOR bf16_widen(const uint16_t *in)
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-static inline void split_store(uint16_t *weight, int16_t *remainder, VECTOR x)
+static inline void bf16_widen2(const uint16_t *in, VECTOR out[2])
 {
-    __m512i bits = _mm512_castps_si512(x);
-    bf16_store(weight, x);
-    store16(remainder, _mm512_mask_mov_epi32(bits, vector_nans(x), _mm512_setzero_si512()));
+    __m512i zero = _mm512_setzero_si512(), upper = _mm512_loadu_si512(in);
+    out[0] = _mm512_castsi512_ps(vector_lanes(zero, upper, 0));
+    out[1] = _mm512_castsi512_ps(vector_lanes(zero, upper, 16));
 }
 
-static inline VECTOR split_load(const uint16_t *weight, const int16_t *remainder)
+static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)
 {
-    __m512i upper = _mm512_castps_si512(bf16_widen(weight));
-    __m512i lower = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)remainder));
-    return _mm512_castsi512_ps(_mm512_add_epi32(upper, lower));
+    __m512i lower = vector_halves(_mm512_castps_si512(a), _mm512_castps_si512(b), 0);
+    bf16_store2(weight, a, b);
+    _mm512_storeu_si512(remainder, _mm512_maskz_mov_epi16(vector_numbers2(a, b), lower));
+}
+
+/* A remainder and 0x8000 is not negative, and is taken from a lane with it. */
+static inline void split_load2(const uint16_t *weight, const int16_t *remainder, VECTOR out[2])
+{
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    __m512i upper = _mm512_loadu_si512(weight);
+    __m512i lower =
+        _mm512_add_epi16(_mm512_loadu_si512(remainder), _mm512_set1_epi16((short)0x8000));
+    out[0] = _mm512_castsi512_ps(_mm512_sub_epi32(vector_lanes(lower, upper, 0), half));
+    out[1] = _mm512_castsi512_ps(_mm512_sub_epi32(vector_lanes(lower, upper, 16), half));
 }
 
 /* Unlike the CPU's bf16 conversion these keep denormals. */

@@ -10,8 +10,8 @@
  *   split_store, split_load         LANES masters as weight and remainder
  *   block_square                    the squares of a block's registers, as kernels.h adds them
  *
- * With VECTOR_PAIRS defined bf16_store2, split_store2 and split_load2, of two registers,
- * are its own in place of bf16_store, split_store and split_load.
+ * With VECTOR_PAIRS defined bf16_store2, bf16_widen2, split_store2 and split_load2, of two
+ * registers, are its own, and of those of one register bf16_widen alone.
  *
  * No fused multiply-add, no approximate reciprocals; tails go through the
  * scalar element.
@@ -34,6 +34,12 @@ static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
 {
     bf16_store(out, a);
     bf16_store(out + LANES, b);
+}
+
+static inline void bf16_widen2(const uint16_t *in, VECTOR out[2])
+{
+    out[0] = bf16_widen(in);
+    out[1] = bf16_widen(in + LANES);
 }
 
 static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)
@@ -63,8 +69,12 @@ static void vector_to_bf16(int64_t n, const float *restrict in, uint16_t *restri
 static void vector_from_bf16(int64_t n, const uint16_t *restrict in, float *restrict out)
 {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        vector_store(out + i, bf16_widen(in + i));
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        VECTOR wide[2];
+        bf16_widen2(in + i, wide);
+        vector_store(out + i, wide[0]);
+        vector_store(out + i + LANES, wide[1]);
+    }
     for (; i < n; i++)
         out[i] = bf16_to_float(in[i]);
 }
@@ -152,80 +162,118 @@ INLINE VECTOR adam_vector(const struct constants *k, bool l2, VECTOR grad, VECTO
     return p - k->step_size * (m1 / (vector_sqrt(v1) * k->root_scale + k->eps));
 }
 
-/* A step of n elements whose new masters go to out. The old ones are there, or are
- * weight and remainder. Inlined for each l2 and kind of gradients, so that the loop
- * asks for neither. */
-INLINE void adam_loop(int64_t n, const struct adam *constants, bool l2, struct grads grads,
-                      const uint16_t *weight, const int16_t *remainder, float *out, float *m,
-                      float *v)
+/* Where masters are: whole, with copies in bf16 or without (bf16: NULL); or, whole being
+ * NULL, as weights and remainders. */
+struct masters {
+    float *whole;
+    uint16_t *bf16;
+    int16_t *remainder;
+};
+
+INLINE void masters_load2(const struct masters *at, int64_t i, VECTOR out[2])
 {
-    const struct constants k = constants_load(constants);
-    int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        VECTOR p[2];
-        if (weight)
-            split_load2(weight + i, remainder + i, p);
-        else
-            p[0] = vector_load(out + i), p[1] = vector_load(out + i + LANES);
-        for (int j = 0; j < 2; j++) {
-            int64_t at = i + j * LANES;
-            VECTOR g = grads.f32 ? vector_load(grads.f32 + at) : bf16_widen(grads.bf16 + at);
-            vector_store(out + at, adam_vector(&k, l2, g, p[j], m + at, v + at));
-        }
-    }
-    for (; i < n; i++) {
-        float grad = grads.f32 ? grads.f32[i] : bf16_to_float(grads.bf16[i]);
-        if (weight)
-            out[i] = join_element(weight[i], remainder[i]);
-        adam_element(constants, l2, grad, &out[i], &m[i], &v[i]);
+    if (at->whole) {
+        out[0] = vector_load(at->whole + i);
+        out[1] = vector_load(at->whole + i + LANES);
+    } else {
+        split_load2(at->bf16 + i, at->remainder + i, out);
     }
 }
 
-INLINE void adam_block(int64_t n, const struct adam *k, struct grads grads, const uint16_t *weight,
-                       const int16_t *remainder, float *out, float *m, float *v)
+INLINE void masters_store2(const struct masters *at, int64_t i, const VECTOR p[2])
+{
+    if (at->whole) {
+        vector_store(at->whole + i, p[0]);
+        vector_store(at->whole + i + LANES, p[1]);
+    }
+}
+
+/* What of them is 16 bits wide. */
+INLINE void masters_narrow2(const struct masters *at, int64_t i, const VECTOR p[2])
+{
+    if (!at->whole)
+        split_store2(at->bf16 + i, at->remainder + i, p[0], p[1]);
+    else if (at->bf16)
+        bf16_store2(at->bf16 + i, p[0], p[1]);
+}
+
+INLINE void grads_load2(const struct grads *grads, int64_t i, VECTOR out[2])
+{
+    if (grads->f32) {
+        out[0] = vector_load(grads->f32 + i);
+        out[1] = vector_load(grads->f32 + i + LANES);
+    } else {
+        bf16_widen2(grads->bf16 + i, out);
+    }
+}
+
+INLINE void masters_element(const struct masters *at, int64_t i, const struct adam *k, bool l2,
+                            const struct grads *grads, float *m, float *v)
+{
+    float grad = grads->f32 ? grads->f32[i] : bf16_to_float(grads->bf16[i]);
+    float p = at->whole ? at->whole[i] : join_element(at->bf16[i], at->remainder[i]);
+    adam_element(k, l2, grad, &p, &m[i], &v[i]);
+    if (at->whole)
+        at->whole[i] = p;
+    if (!at->whole)
+        split_element(p, &at->bf16[i], &at->remainder[i]);
+    else if (at->bf16)
+        at->bf16[i] = bf16_from_float(p);
+}
+
+/* A step of n elements. Masters are made 16 bits wide an iteration later: what waits for a
+ * root and a division would keep the next ones from being begun. Inlined for each l2, kind of
+ * gradients and of masters, so that the loop asks for none. */
+INLINE void adam_loop(int64_t n, const struct adam *constants, bool l2, struct grads grads,
+                      struct masters masters, float *m, float *v)
+{
+    const struct constants k = constants_load(constants);
+    VECTOR g[2], p[2], last[2] = {vector_set(0), vector_set(0)};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        grads_load2(&grads, i, g);
+        masters_load2(&masters, i, p);
+        for (int j = 0; j < 2; j++)
+            p[j] = adam_vector(&k, l2, g[j], p[j], m + i + j * LANES, v + i + j * LANES);
+        masters_store2(&masters, i, p);
+        if (i > 0)
+            masters_narrow2(&masters, i - 2 * LANES, last);
+        last[0] = p[0];
+        last[1] = p[1];
+    }
+    if (i > 0)
+        masters_narrow2(&masters, i - 2 * LANES, last);
+    for (; i < n; i++)
+        masters_element(&masters, i, constants, l2, &grads, m, v);
+}
+
+INLINE void adam_each(int64_t n, const struct adam *k, struct grads grads, struct masters masters,
+                      float *m, float *v)
 {
     const struct grads f32 = {.f32 = grads.f32}, bf16 = {.bf16 = grads.bf16};
     if (k->l2 != 0 && grads.f32)
-        adam_loop(n, k, true, f32, weight, remainder, out, m, v);
+        adam_loop(n, k, true, f32, masters, m, v);
     else if (k->l2 != 0)
-        adam_loop(n, k, true, bf16, weight, remainder, out, m, v);
+        adam_loop(n, k, true, bf16, masters, m, v);
     else if (grads.f32)
-        adam_loop(n, k, false, f32, weight, remainder, out, m, v);
+        adam_loop(n, k, false, f32, masters, m, v);
     else
-        adam_loop(n, k, false, bf16, weight, remainder, out, m, v);
-}
-
-/* Masters are made 16 bits wide a block later: what waits for a root and a division
- * would keep the next ones from being begun. */
-#define ADAM_BLOCK 512
-
-static inline struct grads grads_at(struct grads grads, int64_t i)
-{
-    return (struct grads){.f32 = grads.f32 ? grads.f32 + i : NULL,
-                          .bf16 = grads.bf16 ? grads.bf16 + i : NULL};
+        adam_loop(n, k, false, bf16, masters, m, v);
 }
 
 static void vector_adam(int64_t n, const struct adam *k, struct grads grads, float *master,
                         float *m, float *v, uint16_t *bf16)
 {
-    for (int64_t at = 0; at < n; at += ADAM_BLOCK) {
-        int64_t count = n - at < ADAM_BLOCK ? n - at : ADAM_BLOCK;
-        adam_block(count, k, grads_at(grads, at), NULL, NULL, master + at, m + at, v + at);
-        if (bf16)
-            vector_to_bf16(count, master + at, bf16 + at);
-    }
+    if (bf16)
+        adam_each(n, k, grads, (struct masters){.whole = master, .bf16 = bf16}, m, v);
+    else
+        adam_each(n, k, grads, (struct masters){.whole = master}, m, v);
 }
 
 static void vector_adam_split(int64_t n, const struct adam *k, struct grads grads, uint16_t *weight,
                               int16_t *remainder, float *m, float *v)
 {
-    float master[ADAM_BLOCK];
-    for (int64_t at = 0; at < n; at += ADAM_BLOCK) {
-        int64_t count = n - at < ADAM_BLOCK ? n - at : ADAM_BLOCK;
-        adam_block(count, k, grads_at(grads, at), weight + at, remainder + at, master, m + at,
-                   v + at);
-        vector_split(count, master, weight + at, remainder + at);
-    }
+    adam_each(n, k, grads, (struct masters){.bf16 = weight, .remainder = remainder}, m, v);
 }
 
 /* ---- sums over ranks */
