@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# libzero beside fio, PyTorch and DeepSpeed: tests/bench/peers.sh BUILD [adam|io|train]...
+# libzero beside fio, PyTorch and DeepSpeed: tests/bench/peers.sh BUILD [adam|io|train|update]...
 # Run by make bench-peers and by nothing else. What is missing is installed: Python
 # packages in $PEERS (build-peers), fio and libaio-dev by apt-get as root. What is
 # measured and what came out: tests/bench/README.md.
@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 build=${1:?the build folder}
 shift
-[ $# -gt 0 ] || set -- adam io train
+[ $# -gt 0 ] || set -- adam io train update
 peers=${PEERS:-$PWD/build-peers}
 python=$peers/bin/python
 
@@ -56,6 +56,7 @@ for what in "$@"; do
     adam) install_python && adam ;;
     io) install_fio && tests/bench/io.sh "$build" ;;
     train) install_python && tests/bench/train.sh "$build" "$python" d6 d12 ;;
-    *) echo "There is no comparison '$what'. Give adam, io or train." >&2 && exit 2 ;;
+    update) install_python && MODES=zero3update tests/bench/train.sh "$build" "$python" 12x768 40x2048 ;;
+    *) echo "There is no comparison '$what'. Give adam, io, train or update." >&2 && exit 2 ;;
     esac
 done

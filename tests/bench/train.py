@@ -4,9 +4,10 @@
     torchrun --nproc-per-node 2 tests/bench/train.py MODE LAYERS CHANNELS [STEPS]
 
 MODE: ddp, fsdp2, zero0 to zero3; zero3nvme has optimizer state and parameters in files in
-TMPDIR, zero3pipe reads and writes them behind the update besides. DTYPE=bf16 or fp32; sequences
-of 256 bytes, 8 a rank, the head tied to the embedding, AdamW, clipping to 1. Rank 0 prints a
-line: seconds per step (median, least, most; of the slower rank), the most memory of a rank in
+TMPDIR, zero3pipe reads and writes them behind the update besides, zero3update has optimizer
+state alone there and one sequence of 8 bytes a rank: what is left is the update. DTYPE=bf16 or
+fp32; else sequences of 256 bytes, 8 a rank; the head tied to the embedding, AdamW, clipping
+to 1. Rank 0 prints a line: seconds per step (median, least, most; of the slower rank), the most memory of a rank in
 MiB, the first and last loss, the parameters, the seconds of DeepSpeed's update alone.
 """
 import os
@@ -26,7 +27,9 @@ MODE, LAYERS, CHANNELS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 STEPS = int(sys.argv[4]) if len(sys.argv) > 4 else 7
 DTYPE = {"bf16": torch.bfloat16, "fp32": torch.float32}[os.environ.get("DTYPE", "bf16")]
 FILES = MODE in ("zero3nvme", "zero3pipe")
-WARM, BATCH, SEQ, VOCABULARY, HEAD = 2, 8, 256, 256, 64
+UPDATE = MODE == "zero3update"
+BATCH, SEQ = (1, 8) if UPDATE else (8, 256)
+WARM, VOCABULARY, HEAD = 2, 256, 64
 ADAM = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
@@ -108,17 +111,19 @@ def with_torch(make):
 
 def deepspeed_config():
     zero = {"stage": int(MODE[4])}
-    if FILES:
+    if FILES or UPDATE:
         folder = os.path.join(os.environ.get("TMPDIR", "/var/tmp"), f"zero-peer.{os.getppid()}")
         os.makedirs(folder, exist_ok=True)
         place = {"device": "nvme", "nvme_path": folder, "pin_memory": True}
         pipe = MODE == "zero3pipe"
         # Fewer buffers, or groups as large as the default's, fail or do not fit in memory. Its
         # prefetch of parameters in files fails in the second step.
-        zero |= {"sub_group_size": 4000000, "stage3_prefetch_bucket_size": 0,
+        zero |= {"sub_group_size": 24000000 if UPDATE else 4000000,
+                 "stage3_prefetch_bucket_size": 0,
                  "offload_optimizer": place | {"buffer_count": 12 if pipe else 5,
-                                               "pipeline_read": pipe, "pipeline_write": pipe},
-                 "offload_param": place | {"buffer_count": 4 * LAYERS + 16, "max_in_cpu": 0,
+                                               "pipeline_read": pipe, "pipeline_write": pipe}}
+    if FILES:
+        zero |= {"offload_param": place | {"buffer_count": 4 * LAYERS + 16, "max_in_cpu": 0,
                                            "buffer_size": 2 * CHANNELS**2 + 1024}}
     return {"train_micro_batch_size_per_gpu": BATCH, "gradient_accumulation_steps": 1,
             "gradient_clipping": 1.0, "bf16": {"enabled": DTYPE == torch.bfloat16},
@@ -134,7 +139,7 @@ updates = []
 def with_deepspeed(make):
     import deepspeed
     config = deepspeed_config()
-    if FILES:
+    if FILES or UPDATE:
         with deepspeed.zero.Init(config_dict_or_path=config):
             model = make()
     else:

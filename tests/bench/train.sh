@@ -4,7 +4,9 @@
 # thread each, in turn: tests/bench/train.sh BUILD PYTHON [MODEL... (d6)]
 # ROUNDS=3 STEPS=7 of each round and side, MODES='ddp zero3': some peers, DTYPE=bf16 or fp32.
 # zero3nvme and zero3pipe have everything in files in TMPDIR, as --offload nvme beside them; of
-# those the update alone is compared with `zero bench step` of as many parameters too. Prints
+# those the update alone is compared with `zero bench step` of as many parameters too. Of
+# zero3update, whose parameters are in memory, it is all that is compared: also of models that
+# are named LAYERSxCHANNELS. Prints
 # NAME_peer, NAME_ours (medians of the rounds' medians, seconds, with the range),
 # NAME_ratio = peer / ours, and the most memory of a rank.
 set -u
@@ -102,11 +104,16 @@ for model in "$@"; do
     d4) shape="4 256" ;;
     d6) shape="6 384" ;;
     d12) shape="12 768" ;;
-    *) echo "The shape of model $model is not known here. Give d4, d6 or d12." >&2 && exit 2 ;;
+    [1-9]*x[1-9]*) shape=${model/x/ } ;;
+    *)
+        echo "The shape of model $model is not known here. Give d4, d6, d12 or, for" \
+            "MODES=zero3update, LAYERSxCHANNELS." >&2
+        exit 2
+        ;;
     esac
     read -r layers channels <<<"$shape"
     for ((round = 0; round < rounds; round++)); do
-        for stage in 0 1 2 3 files; do
+        [ "${modes[*]}" = zero3update ] || for stage in 0 1 2 3 files; do
             run_ours "$stage" "$model" "$scratch/$model.stage$stage" || status=1
         done
         for mode in "${modes[@]}"; do
@@ -114,8 +121,10 @@ for model in "$@"; do
         done
     done
     for mode in "${modes[@]}"; do
-        compare "$mode" "$model" || status=1
-        case $mode in zero3nvme | zero3pipe) compare_update "$mode" "$model" || status=1 ;; esac
+        [ "$mode" = zero3update ] || compare "$mode" "$model" || status=1
+        case $mode in
+        zero3nvme | zero3pipe | zero3update) compare_update "$mode" "$model" || status=1 ;;
+        esac
     done
 done
 exit $status
