@@ -6,7 +6,7 @@
 # beside the driver's own memory, what a step costs beside arithmetic, planned and measured
 # memory, and whole runs of gpt2 where it computes on GPUs. Each part checks its results before
 # it measures, and takes minutes at most; ONLY='kernels copies units memory largest gpt2' takes
-# some. PEAK=989: the GPU's bf16 Tflop/s, of which gpt2's share is told.
+# some.
 # --fakes, --quick: that it runs; the numbers mean nothing. Status 77: there is no GPU.
 set -u
 export LC_ALL=C
@@ -70,18 +70,23 @@ memory() { # part, title, options of memscale
                  $15 ? ($16 ? "the largest: one layer more, " why : "") : why }' "$rows"
 }
 
-# Tokens a second and the share of the peak: 6 operations a parameter and token.
+# Tokens a second; arithmetic, 6 operations a parameter and token, and its share of the rate of
+# large products that gpt2 has measured on this GPU; and what share forward and backward reach.
 train() { # parameters in millions, options
-    local log=$scratch/train millions=$1 row=${*:2} rate options=(--device cuda --data LICENSE)
+    local log=$scratch/train millions=$1 row=${*:2} options=(--device cuda --data LICENSE)
     if ! timeout 300 "$build/gpt2" "${options[@]}" --sample 0 "${@:2}" >"$log" 2>&1; then
-        echo "| $row | | | $(tail -n 1 "$log" | cut -c 1-120) |"
+        echo "| $row | | | | $(tail -n 1 "$log" | cut -c 1-120) |"
         return
     fi
-    rate=$(sed -nE 's/.* steps in .*\(([0-9.]+) ktok\/s\).*/\1/p' "$log")
-    awk -v row="$row" -v rate="$rate" -v millions="$millions" -v peak="${PEAK:-0}" 'BEGIN {
-        flops = 6 * millions * 1e6 * rate * 1e3 / 1e12
-        printf "| %s | %s ktok/s | %.1f Tflop/s%s | |\n", row, rate, flops,
-            peak ? sprintf(", %.0f %%", 100 * flops / peak) : "" }'
+    awk -v row="$row" -v millions="$millions" '
+        function tera(rate, unit) { return unit == "Gflop/s" ? rate / 1000 : rate }
+        match($0, / steps in .*\([0-9.]+ ktok\/s\)/) {
+            rate = substr($0, RSTART, RLENGTH); sub(/.*\(/, "", rate); sub(/ .*/, "", rate) }
+        /^  compute: the GPU / && $7 ~ /flop/ { limit = tera($6, $7); layers = $8 " %" }
+        END { flops = 6 * millions * 1e6 * rate * 1e3 / 1e12
+              printf "| %s | %s ktok/s | %.1f Tflop/s%s | %s | |\n", row, rate, flops,
+                  limit ? sprintf(", %.0f %% of %.4g", 100 * flops / limit, limit) : "", layers }
+    ' "$log"
 }
 
 trainer() {
@@ -93,7 +98,7 @@ trainer() {
         return
     fi
     printf '\nWhole runs of gpt2 on one GPU, 1024 tokens a sequence, bf16:\n\n'
-    printf '| options | tokens | arithmetic | |\n|---|---|---|---|\n'
+    printf '| options | tokens | arithmetic | forward and backward | |\n|---|---|---|---|---|\n'
     for stage in 0 3; do
         for place in none cpu nvme; do
             if [ -n "$quick" ]; then
