@@ -34,7 +34,7 @@ struct check_suite {
     TCase *cases[CHECK_MOST];
 };
 
-enum { CK_FORK, CK_ENV };
+enum { CK_FORK, CK_NOFORK, CK_ENV };
 
 #define START_TEST(name) static void name(int _i __attribute__((unused)))
 #define END_TEST
