@@ -19,7 +19,7 @@
 #include "offload/memory.h"
 #include "offload/spill.h"
 
-enum { CHECKED = 1 << 18, UNITS = 16, WARM_SECONDS = 15 };
+enum { CHECKED = 1 << 18, UNITS = 16, WARM_SECONDS = 15, USUAL = 64 << 20 };
 
 struct model {
     struct zero *z;
@@ -185,16 +185,32 @@ struct disks {
     const struct io_engine *best[STRIPES_FILES];
 };
 
-static int disks_open(struct disks *d, const struct bench *b)
+/* Large files take longer a byte than small ones, so the limit's is as large as the rank's
+ * state, or as a part of what is left beside that. */
+static int64_t file_bytes(const struct bench *b, int ranks, int files, const char *folder)
+{
+    const int64_t piece = (int64_t)48 << 20;
+    int64_t state = b->params / ranks * 12 / files, least = b->quick ? 1 : 8;
+    struct disk disk;
+    disk_look(&disk, folder);
+    if (state > disk.free / (4 * ranks))
+        state = disk.free / (4 * ranks);
+    return (state / piece > least ? state / piece : least) * piece;
+}
+
+static int disks_open(struct disks *d, const struct bench *b, int ranks)
 {
     struct error error = {0};
-    *d = (struct disks){0};
+    for (int i = 0; i < STRIPES_FILES; i++)
+        d->file[i].fd = -1;
     if (spill_paths_split(&d->paths, b->nvme_path, &error))
         return tool_fail("%s", error.text);
-    for (int i = 0; i < d->paths.count; i++)
-        if (io_file_open(&d->file[i], d->paths.path[i], (int64_t)(b->quick ? 48 : 384) << 20,
-                         !b->full))
+    for (int i = 0; i < d->paths.count; i++) {
+        const char *folder = d->paths.path[i];
+        if (io_file_open(&d->file[i], folder, file_bytes(b, ranks, d->paths.count, folder),
+                         !b->full && b->params <= USUAL))
             return tool_fail("%s", d->file[i].error);
+    }
     return 0;
 }
 
@@ -204,11 +220,17 @@ static void disks_close(struct disks *d)
         io_file_close(&d->file[i]);
 }
 
+/* Looked for in the beginnings of the files. */
 static int disks_find(struct disks *d, int rounds)
 {
-    for (int i = 0; i < d->paths.count; i++)
-        if (io_limit_find(&d->file[i], IO_MIXED, rounds, &d->best[i]))
-            return tool_fail("%s", d->file[i].error);
+    for (int i = 0; i < d->paths.count; i++) {
+        struct io_file *file = &d->file[i];
+        int64_t bytes = file->bytes, some = (int64_t)384 << 20;
+        file->bytes = bytes < some ? bytes : some;
+        if (io_limit_find(file, IO_MIXED, rounds, &d->best[i]))
+            return tool_fail("%s", file->error);
+        file->bytes = bytes;
+    }
     return 0;
 }
 
@@ -366,19 +388,19 @@ static int measure(const struct bench *b, struct model *m, struct model *other, 
 int bench_step(const struct bench *b)
 {
     struct model m = {0}, other = {0};
-    struct disks disks;
+    struct disks disks = {0};
     struct zero_config plain = config_of(b, false, b->params);
     struct zero_config beside = config_of(b, true, b->params);
     int status = check(b);
     if (status)
         return status;
-    status = disks_open(&disks, b);
     model_describe(&m, b->params);
-    if (!status)
-        status = engine_create(&m, &plain);
     model_describe(&other, b->params);
+    status = engine_create(&m, &plain);
     if (!status && has_other(b))
         status = engine_create(&other, &beside);
+    if (!status)
+        status = disks_open(&disks, b, zero_size(m.z));
     if (!status)
         status = measure(b, &m, other.z ? &other : NULL, &disks);
     zero_destroy(m.z);
