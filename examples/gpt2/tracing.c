@@ -164,6 +164,15 @@ static int lead_agree(struct run *r, double *lead)
     return 0;
 }
 
+/* What there is of a file that cannot become whole only takes space. */
+static int give_up(const struct run *r)
+{
+    char name[PATH_ROOM];
+    if (zero_rank(r->z) == 0 && strcmp(part_name(r, name), r->a->trace))
+        unlink(name);
+    return -1;
+}
+
 int tracing_write(struct run *r)
 {
     double lead = 0;
@@ -175,7 +184,7 @@ int tracing_write(struct run *r)
     for (int i = 0; i < zero_size(r->z); i++) {
         bool well = i != zero_rank(r->z) || write_part(r, r->trace_zero - lead);
         if (run_agree(r, well))
-            return -1;
+            return give_up(r);
     }
     if (run_agree(r, publish(r)))
         return -1;
