@@ -294,6 +294,12 @@ fitting() {
     has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB there$' "plan"
     tool plan --params 16384G --unit-size 1G --csv
     has '^3,nvme,.*,0,"memory: ' "plan of a model beyond any memory"
+    have_ranks plan && {
+        timeout "$limit" "${launcher[@]}" -q -n 2 "$zero" plan --csv >"$scratch/out" 2>&1 </dev/null
+        verdict $? "plan on two ranks failed"
+        [ "$(grep -c ^stage, "$scratch/out")" = 1 ]
+        verdict $? "plan on two ranks: $(grep -c ^stage, "$scratch/out") of them spoke"
+    }
     tool plan --params 1M --nvme-path "$scratch/nothing"
     has '^ *3 nvme .*✗ files: .*nothing: No such file' "plan with a folder that is not there"
     has '^ *3 cpu .*✓$' "plan with a folder that is not there"
@@ -422,6 +428,7 @@ help() {
     has '^  --quick' "bench --help"
     tool --help
     has '^  plan ' "--help"
+    has '^  bench    adam, io, comm, step or fixed ' "--help"
 }
 
 # ------------------------------------------------------------------- self-test
