@@ -97,6 +97,8 @@ START_TEST(every_kind)
         ck_assert(given[i] == (i != options_index(table, COUNT, "list")));
     ck_assert_int_eq(parse("--colour rot --size 1G --whole 9 --whole 2"), 0);
     ck_assert(values.choice == 7 && values.size == 1 << 30 && values.whole == 2);
+    ck_assert_int_eq(parse("--size 1T"), 0);
+    ck_assert_int_eq(values.size, (int64_t)1 << 40);
     ck_assert_int_eq(parse("--size 4096"), 0);
     ck_assert_int_eq(values.size, 4096);
 }
