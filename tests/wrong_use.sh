@@ -242,7 +242,7 @@ run_all() {
     run_full_disk
     run_full_output
     run_signal KILL 137 ""
-    run_signal STOP 1 "did not arrive at|gave up before"
+    run_signal STOP 1 "did not arrive at.*[(]--deadline, |gave up before"
 }
 
 # What stands in for gpt2 where a case asks for status 1 and "what, and why".
