@@ -8,23 +8,13 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-read -ra launcher <<<"${MPIRUN-mpirun}"
-checks=0 failures=0
+. tests/support/verdicts.sh
 limit=60 # seconds for a command: a hang is longer
 # What tells how a job was launched would tell it of this script, too.
 unset SLURM_TMPDIR TMPDIR ZERO_DEVICE_MEMORY ZERO_ISA ZERO_PROBE
 for name in $(compgen -e | grep -E '^(SLURM_|PMI|OMPI_COMM_|MV2_COMM)'); do
     unset "$name"
 done
-
-verdict() { # 0: passed, what
-    checks=$((checks + 1))
-    [ "$1" = 0 ] && return
-    failures=$((failures + 1))
-    echo "WRONG: $2"
-}
 
 tool() { # environment or nothing, arguments; standard output and error are kept
     local environment=()
@@ -37,7 +27,7 @@ tool() { # environment or nothing, arguments; standard output and error are kept
 }
 
 have_ranks() { # what is left out without them
-    command -v "${launcher[0]-}" >/dev/null && nm -D "$zero" | grep -q MPI_Init && return
+    [ ${#launcher[@]} != 0 ] && nm -D "$zero" | grep -q MPI_Init && return
     echo "skipped: $1 on two ranks, for want of MPI"
     return 1
 }
@@ -502,5 +492,4 @@ else
     bench
     help
 fi
-echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-[ "$failures" = 0 ]
+closing

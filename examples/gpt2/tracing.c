@@ -86,10 +86,7 @@ bool tracing_open(struct run *r)
     char name[PATH_ROOM];
     if (!r->trace || zero_rank(r->z) != 0)
         return true;
-    struct stat log, trace;
-    if (r->log && fstat(fileno(r->log), &log) == 0 && S_ISREG(log.st_mode) &&
-        stat(r->a->trace, &trace) == 0 && log.st_dev == trace.st_dev &&
-        log.st_ino == trace.st_ino) {
+    if (file_same(r->a->log, r->a->trace)) {
         snprintf(r->error, sizeof(r->error),
                  "'%s' is the file of --log, '%s', too. Give --trace another one.", r->a->trace,
                  r->a->log);
