@@ -15,8 +15,10 @@ what=gpu
 [ "${1-}" != --fakes ] || { what=fakes && shift; }
 build=$(realpath "${1:?"give the build folder: tests/gpu/bench.sh BUILD"}") || exit 1
 quick=(${2:+--quick})
-export ZERO_CUDA_PLUGIN=$build/libzero_cuda.so
-[ "$what" = gpu ] || export ZERO_CUDA_PLUGIN=$build/tests/fake/libzero_cuda.so
+export ZERO_CUDA_PLUGIN=$build/libzero_cuda.so GPT2_CUDA_PLUGIN=$build/gpt2_cuda.so
+if [ "$what" = fakes ]; then # one file is both, since both must see the same GPUs
+    ZERO_CUDA_PLUGIN=$build/tests/fake/gpt2_cuda.so GPT2_CUDA_PLUGIN=$ZERO_CUDA_PLUGIN
+fi
 bench=$build/tests/gpu_bench_on_$what
 only=${ONLY:-kernels copies units memory largest gpt2}
 scratch=$(mktemp -d) || exit 1
@@ -97,7 +99,7 @@ trainer() {
     for stage in 0 3; do
         for place in none cpu nvme; do
             if [ -n "${quick[*]}" ]; then
-                train 3 --model d4 --steps 2 --stage $stage --offload $place
+                train 3 --model d4 --batch 1 --steps 2 --stage $stage --offload $place
                 continue
             fi
             train 124 --model gpt2 --batch 16 --steps 12 --stage $stage --offload $place
