@@ -414,6 +414,13 @@ help() {
         has "^usage: zero ${command%% *}" "$command --help"
         has "^  --help" "$command --help"
     done
+    for name in $(grep -rhoE '(getenv\(|_VARIABLE +)"(ZERO|GPT2)_[A-Z]+(_[A-Z]+)*"' src examples |
+        grep -oE '[A-Z0-9_]+"' | tr -d '"' | sort -u); do
+        tool help environment
+        has "^  $name " "help environment"
+        tool "$name=" info
+        has "^  $name( |\$)" "info with $name"
+    done
     tool bench --help
     has '^  --quick' "bench --help"
     tool --help
