@@ -152,8 +152,10 @@ all: $(if $(KERNELS),$(BUILD)/libzero_cuda.so) \
 ifeq ($(CHECK),1)
 tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(ON_FAKES) $(ON_GPU) $(GPT2_ON_GPU) $(FUZZ_TARGETS) \
 		$(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
+# On a machine with a GPU, which is no part of check: there may be no other day with it.
+gpu-programs: all $(ON_FAKES) $(ON_GPU) $(GPT2_ON_GPU) $(BUILD)/tests/plugin_test
 else
-tests: report
+tests gpu-programs: report
 	@echo "The tests need Check: make deps installs it." >&2; exit 1
 endif
 
@@ -426,8 +428,6 @@ bench-runs: all
 	tests/bench/overlap.sh $(BUILD)
 	tests/bench/stages.sh $(BUILD)
 
-# On a machine with a GPU, which is no part of check: there may be no other day with it.
-gpu-programs: all $(ON_FAKES) $(ON_GPU) $(GPT2_ON_GPU) $(BUILD)/tests/plugin_test
 check-gpu bench-gpu:
 	@$(AGAIN) $@-now
 check-gpu-now: gpu-programs

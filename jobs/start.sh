@@ -5,6 +5,11 @@
 # shellcheck source=jobs/site.env
 . jobs/site.env
 
+if [ -z "${SLURM_JOB_ID-}" ]; then
+    echo "$0 is a job for Slurm, and SLURM_JOB_ID is not set. Submit it: sbatch $0" >&2
+    exit 2
+fi
+
 # One rank for each GPU, or ZERO_RANKS_PER_GPU. All ranks of a node see all of the job's GPUs
 # there, as those that exchange data must: none is bound to one, whatever sbatch was told (srun
 # --gpu-bind=none would not do: it hides which GPUs are the job's). The CPUs are shared among the

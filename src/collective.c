@@ -192,7 +192,8 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                      "%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
                      "stopped it, or %s.",
                      who, c->name, unit, engine_deadline(z), z->rank,
-                     set ? "give zero_set_deadline more" : "raise .deadline_seconds");
+                     set ? "give zero_set_deadline more"
+                         : "raise the deadline (--deadline, .deadline_seconds)");
 }
 
 void patience_look(struct patience *p, double now, double most, bool counts)

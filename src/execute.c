@@ -69,7 +69,7 @@ static int disk_overdue(struct zero *z, const struct command *c, const char *wha
         return ZERO_OK;
     return error_set(error, ZERO_ERR_IO,
                      "%s %lld: the disk has not answered for %d s. File in %s (%s). Look for what "
-                     "holds it up (dmesg), or raise .deadline_seconds.",
+                     "holds it up (dmesg), or raise the deadline (--deadline, .deadline_seconds).",
                      what, (long long)c->chunk, limit, z->spill.path, z->spill.type);
 }
 

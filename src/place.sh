@@ -79,7 +79,7 @@ check_free() {
 folder() {
     [ ! -d "$DESTDIR$1" ] || return 0
     [ "$1" = / ] || folder "$(dirname "$1")" || return 1
-    install -d -m 755 "$DESTDIR$1" || return 1
+    mkdir -m 755 "$DESTDIR$1" || return 1
     [ "$1" = / ] || echo "$1/" >>"$scratch/installed"
 }
 

@@ -230,7 +230,7 @@ START_TEST(no_gpu)
     const struct fake_cuda_options none = {.gpus = 0};
     expect_creation(&none, ZERO_ERR_UNSUPPORTED,
                     "No GPU can be used: an error of the fake CUDA runtime "
-                    "(cudaErrorInsufficientDriver, 35). The driver is for CUDA 0.0, this build for "
+                    "(cudaErrorInsufficientDriver, 35). There is no driver, this build is for CUDA "
                     "13.0. Install an NVIDIA driver",
                     0);
 }

@@ -341,7 +341,8 @@ START_TEST(no_gpu)
     start(0, 0);
     ck_assert_ptr_null(gpt2_gpu_plugin.open(0, error, sizeof(error)));
     ck_assert_msg(strstr(error, "No GPU can be used: ") &&
-                      strstr(error, "cudaErrorInsufficientDriver, 35"),
+                      strstr(error, "cudaErrorInsufficientDriver, 35). There is no driver, this "
+                                    "build is for CUDA 13.0. "),
                   "%s", error);
     stop();
 }

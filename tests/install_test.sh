@@ -182,6 +182,9 @@ echo "a.o: include/zero.h" >"$scratch/old/obj/src/a.d"
 touch -d 2001-01-01 "$scratch/old/libzero.so.$version"
 refused "a build older than its sources" "include/zero.h is newer" \
     env "${usr[@]}" src/place.sh install "$scratch/old"
+[ "$(stat -f -c %T /sys)" != sysfs ] || # where nobody may write, root neither
+    refused "a folder that cannot be made" "mkdir: cannot create .*/sys/zero.*: [OPR]" \
+        "${install[@]}" PREFIX=/sys/zero
 mkdir -p "$prefix/bin" "$prefix/include"
 echo "another's" >"$prefix/include/zero.h"
 refused "another's file" "not from an earlier" "${install[@]}" PREFIX="$prefix"

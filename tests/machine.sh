@@ -557,6 +557,8 @@ full_log() { # option, file's name, steps
     mount -t tmpfs -o size=16k tmpfs "$scratch/space" && mounts+=("$scratch/space")
     run 2 "$3" "--$1" "$scratch/space/$2"
     failed "--$1 onto a disk that fills" 1 "/space/$2' could not be written to its end"
+    [ "$1" = log ] || [ -z "$(ls -A "$scratch/space")" ]
+    verdict $? "--$1 onto a disk that fills leaves $(ls -A "$scratch/space")"
     detach
 }
 

@@ -73,8 +73,7 @@ START_TEST(step_judged)
     } rows[] = {
         {"compute alone", 1, 0, .9, 0, 0, 0, "the step waits for matrix products: 0.9 of its 1 s"},
         {"disk alone", 1.1, .9, .1, .05, 0, .9, "the step waits for the disk: 0.9 of its 1.1 s"},
-        {"updates", 1, .8, .1, .7, 0, .3,
-         "the step waits for the memory, in updates: 0.7 of its 1 s"},
+        {"updates", 1, .8, .1, .7, 0, .3, "the step waits for updates in memory: 0.7 of its 1 s"},
         {"collectives", 1, .8, .1, .2, .75, .3,
          "the step waits for the other ranks and the network: 0.75 of its 1 s"},
         {"a busy disk that nobody waits for", 1, .02, .6, .1, 0, .9,
@@ -88,7 +87,7 @@ START_TEST(step_judged)
          "products, and waits 0.7 s, while the disk had 0.45 s of work"},
         {"other work", 2, .1, .5, .3, .05, .2,
          "nothing of these: the program itself works 1.9 of its 2 s, 0.5 of that in matrix "
-         "products, and waits 0.1 s, while the memory, in updates had 0.3 s of work"},
+         "products, and waits 0.1 s, while updates in memory had 0.3 s of work"},
         {"half of it is enough", 1, .5, .1, 0, 0, .5,
          "the step waits for the disk: 0.5 of its 1 s"},
     };

@@ -127,6 +127,20 @@ settings() {
     site 's/elsewhere/test/; s/^\(export SBATCH_GRES=\).*/\1gpu:2/'
 }
 
+# Without Slurm, and from another folder, each job file says what it is for.
+misused() {
+    local name
+    for name in gpt2 memscale mps; do
+        (cd "$tree" && bash "jobs/$name.sbatch") >"$scratch/out" 2>&1
+        [ $? = 2 ] && [ "$(cat "$scratch/out")" = "jobs/$name.sbatch is a job for Slurm, and \
+SLURM_JOB_ID is not set. Submit it: sbatch jobs/$name.sbatch" ]
+        verdict $? "$name.sbatch by itself: $(cat "$scratch/out")"
+        SLURM_JOB_ID=1 SLURM_SUBMIT_DIR=$scratch bash "jobs/$name.sbatch" >"$scratch/out" 2>&1
+        [ $? = 2 ] && [ "$(tail -n 1 "$scratch/out")" = "Submit it from the tree's root." ]
+        verdict $? "$name.sbatch from another folder: $(cat "$scratch/out")"
+    done
+}
+
 # Ranks that srun starts without PMIx find each other, and are told how to start with MPI; what
 # is not a step of several is alone.
 without_pmix() {
@@ -189,12 +203,11 @@ cancelled() { # state, exit code, words of scancel
     verdict $? "scancel ${*:3}: no summary: $(tail -n 5 "$log")"
 }
 
+misused
 if [ ${#launcher[@]} = 0 ] || ! nm -D "$build/gpt2" | grep -q MPI_Init; then
     echo "skipped: the job files: needs a build with MPI"
-    verdict 0
 elif ! slurm_up "$scratch/slurm"; then
     echo "skipped: the job files: $slurm_reason"
-    verdict 0
 else
     site "s|^ZERO_NVME_PATH=.*|ZERO_NVME_PATH=$scratch/nvme|"
     digests

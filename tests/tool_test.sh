@@ -8,23 +8,13 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-read -ra launcher <<<"${MPIRUN-mpirun}"
-checks=0 failures=0
+. tests/support/verdicts.sh
 limit=60 # seconds for a command: a hang is longer
 # What tells how a job was launched would tell it of this script, too.
 unset SLURM_TMPDIR TMPDIR ZERO_DEVICE_MEMORY ZERO_ISA ZERO_PROBE
 for name in $(compgen -e | grep -E '^(SLURM_|PMI|OMPI_COMM_|MV2_COMM)'); do
     unset "$name"
 done
-
-verdict() { # 0: passed, what
-    checks=$((checks + 1))
-    [ "$1" = 0 ] && return
-    failures=$((failures + 1))
-    echo "WRONG: $2"
-}
 
 tool() { # environment or nothing, arguments; standard output and error are kept
     local environment=()
@@ -37,7 +27,7 @@ tool() { # environment or nothing, arguments; standard output and error are kept
 }
 
 have_ranks() { # what is left out without them
-    command -v "${launcher[0]-}" >/dev/null && nm -D "$zero" | grep -q MPI_Init && return
+    [ ${#launcher[@]} != 0 ] && nm -D "$zero" | grep -q MPI_Init && return
     echo "skipped: $1 on two ranks, for want of MPI"
     return 1
 }
@@ -294,6 +284,12 @@ fitting() {
     has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB there$' "plan"
     tool plan --params 16384G --unit-size 1G --csv
     has '^3,nvme,.*,0,"memory: ' "plan of a model beyond any memory"
+    have_ranks plan && {
+        timeout "$limit" "${launcher[@]}" -q -n 2 "$zero" plan --csv >"$scratch/out" 2>&1 </dev/null
+        verdict $? "plan on two ranks failed"
+        [ "$(grep -c ^stage, "$scratch/out")" = 1 ]
+        verdict $? "plan on two ranks: $(grep -c ^stage, "$scratch/out") of them spoke"
+    }
     tool plan --params 1M --nvme-path "$scratch/nothing"
     has '^ *3 nvme .*✗ files: .*nothing: No such file' "plan with a folder that is not there"
     has '^ *3 cpu .*✓$' "plan with a folder that is not there"
@@ -418,10 +414,18 @@ help() {
         has "^usage: zero ${command%% *}" "$command --help"
         has "^  --help" "$command --help"
     done
+    for name in $(grep -rhoE '(getenv\(|_VARIABLE +)"(ZERO|GPT2)_[A-Z]+(_[A-Z]+)*"' src examples |
+        grep -oE '[A-Z0-9_]+"' | tr -d '"' | sort -u); do
+        tool help environment
+        has "^  $name " "help environment"
+        tool "$name=" info
+        has "^  $name( |\$)" "info with $name"
+    done
     tool bench --help
     has '^  --quick' "bench --help"
     tool --help
     has '^  plan ' "--help"
+    has '^  bench    adam, io, comm, step or fixed ' "--help"
 }
 
 # ------------------------------------------------------------------- self-test
@@ -495,5 +499,4 @@ else
     bench
     help
 fi
-echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-[ "$failures" = 0 ]
+closing

@@ -90,7 +90,7 @@ report_case() { # ranks, pattern, options
 
 # Chunks so small that files take all of the time, or their updates' threads where others have
 # the cores.
-report_case 1 "^the step waits for (the disk|the memory, in updates): " \
+report_case 1 "^the step waits for (the disk|updates in memory): " \
     "--stage 3 --offload nvme --chunk 64"
 report_case 2 "^(the step waits for|nothing of these:) " "--stage 1 --offload nvme --chunk 1024"
 report_case 1 "^(the step waits for matrix products|nothing of these): " ""

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 FILE *file_create(const char *path)
@@ -16,6 +17,13 @@ FILE *file_create(const char *path)
     if (!file)
         close(fd);
     return file;
+}
+
+bool file_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return a && b && stat(a, &x) == 0 && S_ISREG(x.st_mode) && stat(b, &y) == 0 &&
+           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 const char *file_reason(void)

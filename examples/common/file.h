@@ -3,11 +3,15 @@
 #ifndef EXAMPLES_COMMON_FILE_H
 #define EXAMPLES_COMMON_FILE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* An empty file, or what is there emptied; a device or a pipe as it is. NULL with errno
  * where it cannot be opened: a pipe that nobody reads is not waited for. */
 FILE *file_create(const char *path);
+
+/* Whether both name one regular file that is there; NULL names none. */
+bool file_same(const char *a, const char *b);
 
 /* errno as a clause, for a sentence about a file that could not be opened or written. */
 const char *file_reason(void);

@@ -119,6 +119,7 @@ static int64_t factor(char suffix)
     case 'K': return (int64_t)1 << 10;
     case 'M': return (int64_t)1 << 20;
     case 'G': return (int64_t)1 << 30;
+    case 'T': return (int64_t)1 << 40;
     default: return 0;
     }
 }

@@ -47,11 +47,16 @@ struct option {
     const char *help;  /* NULL: this build cannot do it, and --help does not show it */
 };
 
-/* The help of what the library refuses in a build without it. */
+/* The help of what a build without it refuses. */
 #ifdef HAVE_CUDA
 #define WITH_CUDA(text) text
 #else
 #define WITH_CUDA(text) NULL
+#endif
+#ifdef HAVE_CUBLAS
+#define WITH_CUBLAS(text) text
+#else
+#define WITH_CUBLAS(text) NULL
 #endif
 #ifdef HAVE_XXHASH
 #define WITH_XXHASH(text) text

@@ -42,13 +42,8 @@ static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING
                                              {.name = "uring", .value = ZERO_RING_URING},
                                              {.name = "posix", .value = ZERO_RING_POSIX},
                                              {.name = NULL}};
-
-/* The model on GPUs is a plugin that is built where there is cuBLAS; elsewhere nothing is said of
- * it. */
-#ifdef HAVE_CUBLAS
 static const struct option_choice devices[] = {
     {.name = "cpu", .value = ZERO_CPU}, {.name = "cuda", .value = ZERO_CUDA}, {.name = NULL}};
-#endif
 
 #define NEARLY_ONE                0x1.fffffffffffffp-1
 #define FIELD(field)              .offset = offsetof(struct arguments, field)
@@ -145,13 +140,12 @@ static const struct option table[] = {
     {"recompute", .kind = OPTION_FLAG, FIELD(recompute),
      .help = "compute each block's forward again in backward: less memory, a quarter more time, "
              "the same bits"},
-#ifdef HAVE_CUBLAS
     {"device", CHOICE(device, devices), .initial = "cpu",
-     .help = "what computes: the CPU, or an NVIDIA GPU for each rank of a node, in turn"},
+     .help = WITH_CUBLAS("what computes: the CPU, or an NVIDIA GPU for each rank of a node, in "
+                         "turn")},
     {"tf32", .kind = OPTION_FLAG, FIELD(tf32),
-     .help = "with --device cuda and --dtype fp32: products round their operands to TF32, which is "
-             "faster"},
-#endif
+     .help = WITH_CUBLAS("with --device cuda and --dtype fp32: products round their operands to "
+                         "TF32, which is faster")},
     {"threads", WHOLE(threads, 1, 1024), .value = "K",
      .shown = "the node's CPUs divided by the ranks that share them",
      .help = "of the model and of the engine, each"},

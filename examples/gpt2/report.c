@@ -152,7 +152,7 @@ void report_step(struct run *r, const struct step_record *s)
 
 static void print_row(const char *name, int64_t planned, int64_t measured)
 {
-    printf("  %-28s %12s %12s\n", name, in_bytes(planned).text, in_bytes(measured).text);
+    printf("  %-34s %12s %12s\n", name, in_bytes(planned).text, in_bytes(measured).text);
 }
 
 /* One quantity of every rank; of many ranks the least and the most. */
@@ -203,7 +203,7 @@ static int report_memory(struct run *r, const struct zero_stats *s)
                "adds code and libraries\n",
                in_bytes(p->device.total).text, in_bytes(p->host.total).text,
                in_bytes(r->own.total + r->own.gpu).text);
-        printf("  %-28s %12s %12s\n", "", "planned", "measured");
+        printf("  %-34s %12s %12s\n", "", "planned", "measured");
     }
     int64_t planned = (r->gpu ? 0 : p->device.total) + p->host.total + r->own.total;
     if (report_ranks(r, "memory (VmHWM)", planned, usage_peak()) ||
@@ -236,7 +236,7 @@ static int report_traffic(struct run *r, const char *name, int64_t mine, int64_t
     if (run_sum(r, mine, &sum) || (planned >= 0 && run_sum(r, planned, &plan)))
         return -1;
     if (zero_rank(r->z) == 0 && (sum || plan > 0))
-        printf("  %-28s %12s %12s %10s/s\n", name, plan >= 0 ? in_bytes(plan).text : "",
+        printf("  %-34s %12s %12s %10s/s\n", name, plan >= 0 ? in_bytes(plan).text : "",
                in_bytes(sum).text, in_bytes((int64_t)((double)sum / r->seconds)).text);
     return 0;
 }
@@ -244,13 +244,13 @@ static int report_traffic(struct run *r, const char *name, int64_t mine, int64_t
 /* How long each line of rank 0's engine was busy, and how fast it was then. */
 static void print_lanes(const struct zero_stats *s)
 {
-    printf("%-30s %12s %12s %12s\n", "rank 0's lines of work", "bytes", "busy", "rate");
+    printf("%-36s %12s %12s %12s\n", "rank 0's lines of work", "bytes", "busy", "rate");
     for (int i = 0; i < ZERO_LANES; i++) {
         const struct zero_lane_stats *lane = &s->lanes[i];
         if (lane->bytes == 0 || lane->busy_seconds <= 0)
             continue;
         double rate = (double)lane->bytes / lane->busy_seconds;
-        printf("  %-28s %12s %10.2f s %10s/s\n", zero_lane_name(i), in_bytes(lane->bytes).text,
+        printf("  %-34s %12s %10.2f s %10s/s\n", zero_lane_name(i), in_bytes(lane->bytes).text,
                lane->busy_seconds, in_bytes((int64_t)rate).text);
     }
 }
@@ -287,7 +287,7 @@ static int report_io(struct run *r, const struct zero_stats *s)
 {
     int64_t writes = s->steps + 1, reads = r->stopped ? s->steps : writes;
     if (zero_rank(r->z) == 0)
-        printf("%-30s %12s %12s %12s\n", "traffic of all ranks", "planned", "measured", "rate");
+        printf("%-36s %12s %12s %12s\n", "traffic of all ranks", "planned", "measured", "rate");
     const struct {
         const char *name;
         int64_t bytes, planned;

@@ -13,7 +13,7 @@ static const struct {
     const char *name, *waits, *unit;
 } kinds[ROOFLINE_ROWS] = {
     {"compute: matrix products", "matrix products", "flop"},
-    {"memory: updates", "the memory, in updates", "byte"},
+    {"memory: updates", "updates in memory", "byte"},
     {"network: collectives", "the other ranks and the network", "byte"},
     {"disk: files", "the disk", "byte"},
 };

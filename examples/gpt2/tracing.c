@@ -86,10 +86,7 @@ bool tracing_open(struct run *r)
     char name[PATH_ROOM];
     if (!r->trace || zero_rank(r->z) != 0)
         return true;
-    struct stat log, trace;
-    if (r->log && fstat(fileno(r->log), &log) == 0 && S_ISREG(log.st_mode) &&
-        stat(r->a->trace, &trace) == 0 && log.st_dev == trace.st_dev &&
-        log.st_ino == trace.st_ino) {
+    if (file_same(r->a->log, r->a->trace)) {
         snprintf(r->error, sizeof(r->error),
                  "'%s' is the file of --log, '%s', too. Give --trace another one.", r->a->trace,
                  r->a->log);
@@ -164,6 +161,15 @@ static int lead_agree(struct run *r, double *lead)
     return 0;
 }
 
+/* What there is of a file that cannot become whole only takes space. */
+static int give_up(const struct run *r)
+{
+    char name[PATH_ROOM];
+    if (zero_rank(r->z) == 0 && strcmp(part_name(r, name), r->a->trace))
+        unlink(name);
+    return -1;
+}
+
 int tracing_write(struct run *r)
 {
     double lead = 0;
@@ -175,7 +181,7 @@ int tracing_write(struct run *r)
     for (int i = 0; i < zero_size(r->z); i++) {
         bool well = i != zero_rank(r->z) || write_part(r, r->trace_zero - lead);
         if (run_agree(r, well))
-            return -1;
+            return give_up(r);
     }
     if (run_agree(r, publish(r)))
         return -1;

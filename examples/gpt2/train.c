@@ -155,9 +155,27 @@ static bool create_local(struct run *r)
     return log_open(r) && tracing_open(r);
 }
 
+/* What is read is not written over: --log and --trace empty their files. */
+static int spare_input(const struct arguments *a, char *error, size_t error_size)
+{
+    const char *const written[][2] = {{"--log", a->log}, {"--trace", a->trace}};
+    for (int w = 0; w < 2; w++)
+        for (int i = 0; i <= a->data.count; i++) {
+            const char *input = i < a->data.count ? a->data.items[i] : a->tokenizer;
+            if (!file_same(written[w][1], input))
+                continue;
+            snprintf(error, error_size, "'%s' is the file of %s, '%s', too. Give %s another one.",
+                     written[w][1], i < a->data.count ? "--data" : "--tokenizer", input,
+                     written[w][0]);
+            return -1;
+        }
+    return 0;
+}
+
 int run_load(struct arguments *a, struct data *data, char *error, size_t error_size)
 {
-    if (data_load(data, a->data.items, a->data.count, a->shape.seq, error, error_size))
+    if (spare_input(a, error, error_size) ||
+        data_load(data, a->data.items, a->data.count, a->shape.seq, error, error_size))
         return -1;
     if (a->shape.vocab < data->vocab)
         a->shape.vocab = data->vocab;

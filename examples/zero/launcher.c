@@ -88,6 +88,8 @@ static const char *const variables[] = {
     "ZERO_ISA",
     "ZERO_DEVICE_MEMORY",
     "ZERO_PROBE",
+    "ZERO_CUDA_PLUGIN",
+    "GPT2_CUDA_PLUGIN",
 };
 
 void launcher_variables(void (*found)(const char *name, const char *value))

@@ -308,7 +308,7 @@ static int door_find(struct visit *v, const struct addrinfo *found, int seconds,
                     error_set(error, ZERO_ERR_DEADLINE,
                               "Rank 0 did not answer rank %d at %.200s, ports %d to %d, within "
                               "%d s (%s). Look for what stopped it or keeps connections from it, "
-                              "or raise .deadline_seconds.",
+                              "or raise the deadline (--deadline, .deadline_seconds).",
                               v->job->rank, v->job->host, v->job->port,
                               v->job->port + JOB_PORTS - 1, seconds, v->why);
                     return -1;

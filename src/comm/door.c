@@ -220,7 +220,7 @@ static void door_overdue(struct door *d, int seconds)
                  d->turned_away);
     error_set(d->error, ZERO_ERR_DEADLINE,
               "Of %d ranks these did not connect to rank 0 at %.200s, port %d, within %d s: %s%s. "
-              "Look for what stopped them, or raise .deadline_seconds.",
+              "Look for what stopped them, or raise the deadline (--deadline, .deadline_seconds).",
               d->job->size, d->job->host, d->port, seconds, absent, others);
 }
 

@@ -495,7 +495,7 @@ static int not_started(int seconds, struct error *error)
 {
     return error_set(error, ZERO_ERR_DEADLINE,
                      "MPI did not start within %d s: a rank of this job has not come. Look for "
-                     "what stopped it, or raise .deadline_seconds.",
+                     "what stopped it, or raise the deadline (--deadline, .deadline_seconds).",
                      seconds);
 }
 

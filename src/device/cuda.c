@@ -569,15 +569,17 @@ static const struct device_ops cuda_ops = {
 static int no_gpu(cudaError_t rc, struct error *error)
 {
     int driver = 0, runtime = 0;
+    char found[64] = "There is no driver";
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
     (void)cudaGetLastError();
-    return error_set(
-        error, ZERO_ERR_UNSUPPORTED,
-        "No GPU can be used: %s (%s, %d). The driver is for CUDA %d.%d, this build for "
-        "%d.%d. %s.",
-        cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, driver / 1000, driver % 1000 / 10,
-        runtime / 1000, runtime % 1000 / 10, remedy(rc));
+    if (driver)
+        snprintf(found, sizeof(found), "The driver is for CUDA %d.%d", driver / 1000,
+                 driver % 1000 / 10);
+    return error_set(error, ZERO_ERR_UNSUPPORTED,
+                     "No GPU can be used: %s (%s, %d). %s, this build is for CUDA %d.%d. %s.",
+                     cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, found, runtime / 1000,
+                     runtime % 1000 / 10, remedy(rc));
 }
 
 static cudaError_t count_gpus(int *count)

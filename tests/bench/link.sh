@@ -28,15 +28,13 @@ limited() { # a command, in a namespace whose loopback is the link
         latency 50ms && exec "$@"' "$rate" "$@"
 }
 
-run() { # name, then what runs gpt2: its steps but two to NAME.csv, digest and bytes
+run() { # name, then what runs gpt2: rows of its steps to NAME.csv, digest and bytes
     local name=$1 TIMEFORMAT='%U %S'
     shift
     { time "$@" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" >"$scratch/out" \
-        2>"$scratch/err" || touch "$scratch/failed"; } 2>>"$scratch/$name.cpu"
-    [ ! -e "$scratch/failed" ] || { cat "$scratch/err" >&2 && exit 1; }
+        2>"$scratch/err"; } 2>>"$scratch/$name.cpu" || { cat "$scratch/err" >&2 && exit 1; }
     tail -n 1 "$scratch/out" >>"$scratch/digests"
-    [ -e "$scratch/$name.csv" ] || head -1 "$scratch/log" >"$scratch/$name.csv"
-    tail -n +4 "$scratch/log" >>"$scratch/$name.csv"
+    keep_rows "$name"
 }
 
 for ((r = 0; r < rounds; r++)); do

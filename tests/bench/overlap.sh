@@ -24,13 +24,12 @@ slots=${SLOTS:-8} rounds=${ROUNDS:-3} folder=${TMPDIR:-/var/tmp}
 options=(--stage 3 --model d12 --seq 256 --batch 1 --steps 8 --sample 0 --slots "$slots" "$@")
 . tests/bench/rows.sh
 
-run() { # name, further options: rows of its steps but two to NAME.csv, digest to digests
+run() { # name, further options: rows of its steps to NAME.csv, digest to digests
     local name=$1
     shift
     timeout 600 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" "$@" --quiet \
         --log "$scratch/log" >>"$scratch/digests" || exit 1
-    [ -e "$scratch/$name.csv" ] || head -1 "$scratch/log" >"$scratch/$name.csv"
-    tail -n +4 "$scratch/log" >>"$scratch/$name.csv"
+    keep_rows "$name"
 }
 
 value() { # name of the runs, column: its median

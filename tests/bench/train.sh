@@ -19,8 +19,6 @@ rounds=${ROUNDS:-3} steps=${STEPS:-7} warm=2
 export DTYPE=${DTYPE:-bf16} TMPDIR=${TMPDIR:-/var/tmp}
 export OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 MASTER_ADDR=127.0.0.1
 export GLOO_SOCKET_IFNAME=lo PATH=${python%/*}:$PATH
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-[ "$(id -u)" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # Which of ours stands beside a peer: what is sharded is the same.
 ours_of() {

@@ -14,9 +14,11 @@ cd "$(dirname "$0")/../.." || exit 1
 what=gpu
 [ "${1-}" != --fakes ] || { what=fakes && shift; }
 build=$(realpath "${1:?"give the build folder: tests/gpu/bench.sh BUILD"}") || exit 1
-quick=${2:+--quick} quickly=(${2:+--quick})
-export ZERO_CUDA_PLUGIN=$build/libzero_cuda.so
-[ "$what" = gpu ] || export ZERO_CUDA_PLUGIN=$build/tests/fake/libzero_cuda.so
+quick=(${2:+--quick})
+export ZERO_CUDA_PLUGIN=$build/libzero_cuda.so GPT2_CUDA_PLUGIN=$build/gpt2_cuda.so
+if [ "$what" = fakes ]; then # one file is both, since both must see the same GPUs
+    ZERO_CUDA_PLUGIN=$build/tests/fake/gpt2_cuda.so GPT2_CUDA_PLUGIN=$ZERO_CUDA_PLUGIN
+fi
 bench=$build/tests/gpu_bench_on_$what
 only=${ONLY:-kernels copies units memory largest gpt2}
 scratch=$(mktemp -d) || exit 1
@@ -35,7 +37,7 @@ broken() { # what has failed, its words
 shares() { # title, part of the bench
     local log=$scratch/$2
     wants "$2" || return
-    "$bench" "${quickly[@]}" "$2" >"$log" 2>&1 || { broken "$1" "$log" && return; }
+    "$bench" "${quick[@]}" "$2" >"$log" 2>&1 || { broken "$1" "$log" && return; }
     printf '\n%s:\n\n| | limit | ours | share |\n|---|---|---|---|\n' "$1"
     awk '/_limit / { limit = $2 " " $3 } /_ours / { ours = $2 " " $3 }
          /_share / { name = $1; sub(/_share$/, "", name); gsub(/_/, " ", name)
@@ -45,7 +47,7 @@ shares() { # title, part of the bench
 units() {
     local log=$scratch/units
     wants units || return
-    "$bench" "${quickly[@]}" units >"$log" 2>&1 ||
+    "$bench" "${quick[@]}" units >"$log" 2>&1 ||
         { broken "Steps of tiny units" "$log" && return; }
     printf '\nWhat a step costs beside arithmetic and bytes, on one rank:\n\n'
     printf '| | a step | and each unit |\n|---|---|---|\n'
@@ -101,8 +103,8 @@ trainer() {
     printf '| options | tokens | arithmetic | forward and backward | |\n|---|---|---|---|---|\n'
     for stage in 0 3; do
         for place in none cpu nvme; do
-            if [ -n "$quick" ]; then
-                train 3 --model d4 --steps 2 --stage $stage --offload $place
+            if [ -n "${quick[*]}" ]; then
+                train 3 --model d4 --batch 1 --steps 2 --stage $stage --offload $place
                 continue
             fi
             train 124 --model gpt2 --batch 16 --steps 12 --stage $stage --offload $place
@@ -117,19 +119,20 @@ version() {
 
 everything() {
     local sizes=(--model gpt2) driver
-    [ -z "$quick" ] || sizes=(--model d4)
+    [ -z "${quick[*]}" ] || sizes=(--model d4)
     echo "## $gpu, $(date -u +%F)"
     echo
     driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
     echo "Driver ${driver:-unknown}, $("$bench" --quick units 2>&1 | sed -n 's/^# //p')."
-    echo "libzero at $(version), $(nproc) CPUs; \`make bench-gpu${quick:+ QUICK=1}\`. A kernel's" \
-        "bytes are those that it must read and write; the limit is a copy within the GPU's memory."
+    echo "libzero at $(version), $(nproc) CPUs; \`make bench-gpu${quick[*]:+ QUICK=1}\`. A" \
+        "kernel's bytes are those that it must read and write; the limit is a copy within the" \
+        "GPU's memory."
     shares "Kernels" kernels
     shares "Copies between host and device, a chunk at a time, against one of all from memory of \
 the driver's" copies
     units
     memory memory "Memory of the GPU" "${sizes[@]}" --stage 0 1 3 --offload none cpu
-    [ -n "$quick" ] || memory largest "The largest model of a width of 1600 on one GPU" \
+    [ -n "${quick[*]}" ] || memory largest "The largest model of a width of 1600 on one GPU" \
         --find-largest --channels 1600 --stage 0 3 --offload none
     trainer
 }
@@ -144,5 +147,4 @@ gpu=${gpu# }
 mkdir -p "$build/gpu"
 everything >"$build/gpu/results.md"
 cat "$build/gpu/results.md"
-grep -q ' failed:$' "$build/gpu/results.md" && status=1
 exit $status

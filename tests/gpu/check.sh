@@ -17,9 +17,10 @@ case ${1-} in
 esac
 build=$(realpath "${1:?"give the build folder: tests/gpu/check.sh BUILD"}") || exit 1
 limit=${LIMIT:-360} only=${ONLY-}
-plugin=$build/libzero_cuda.so
-[ "$what" = gpu ] || plugin=$build/tests/fake/libzero_cuda.so
-export ZERO_CUDA_PLUGIN=$plugin
+export ZERO_CUDA_PLUGIN=$build/libzero_cuda.so GPT2_CUDA_PLUGIN=$build/gpt2_cuda.so
+if [ "$what" = fakes ]; then # one file is both, since both must see the same GPUs
+    ZERO_CUDA_PLUGIN=$build/tests/fake/gpt2_cuda.so GPT2_CUDA_PLUGIN=$ZERO_CUDA_PLUGIN
+fi
 
 # ------------------------------------------------- suites that are not one program
 # Planned and measured memory of a GPU: they differ by what CUDA rounds to. Fakes are each
@@ -47,8 +48,9 @@ scale() {
 
 # The trainer, where it computes on GPUs: one digest, wherever what rests.
 trainer() {
-    local options=(--device cuda --model d4 --steps 4 --batch 2 --sample 0 --data LICENSE --quiet
+    local options=(--device cuda --steps 4 --batch 2 --sample 0 --data LICENSE --quiet
         --nvme-path "$scratch") one row ranks stage place
+    [ "$what" = gpu ] || options+=(--layers 2 --channels 64 --seq 32)
     one=$("$build/gpt2" "${options[@]}" --accumulate 2 2>"$scratch/err")
     [[ $one == digest* ]]
     verdict $? "gpt2 --device cuda: $one $(cat "$scratch/err")"
@@ -98,7 +100,7 @@ suites() {
         *) echo "$name|$program|$program" ;;
         esac
     done
-    echo "plugin|$build/tests/plugin_test|$plugin"
+    echo "plugin|$build/tests/plugin_test|$ZERO_CUDA_PLUGIN"
     echo "bench|tests/gpu/check.sh --suite benched $what $build|$build/tests/gpu_bench_on_$what"
     echo "memscale|tests/gpu/check.sh --suite scale $what $build|$build/memscale"
     if "$build/gpt2" --help | grep -q '^ *--device .*cuda'; then

@@ -13,6 +13,8 @@ unset ONLY
 # A machine that has none, though its driver may be there.
 without() {
     local script status
+    make -n CHECK=0 BUILD="$build" gpu-programs 2>&1 | grep -q 'The tests need Check: '
+    verdict $? "without Check nothing says so"
     [ -e "$build/libzero_cuda.so" ] || { echo "skipped: no CUDA toolkit" && return; }
     for script in check bench; do
         CUDA_VISIBLE_DEVICES='' "tests/gpu/$script.sh" "$build" >"$scratch/out" 2>&1
@@ -85,6 +87,12 @@ measured() {
     [[ $only != *memory* ]] ||
         [ "$(grep -cE '^\| [013] \| (none|cpu) \| d4 \| 3.* MiB \| .* s \|  \|$' "$table")" = 6 ]
     verdict $? "bench.sh has other rows of memory: $(cat "$table")"
+    "$build/gpt2" --help | grep -q '^ *--device .*cuda' || return
+    [ "$(grep -cE '^\| --model d4 .* \| [0-9.]+ ktok/s \| [0-9.]+ Tflop/s \| \|$' \
+        "$table")" = 6 ]
+    verdict $? "bench.sh has other rows of gpt2: $(cat "$table")"
+    tests/gpu/check.sh --suite trainer fakes "$build" >"$scratch/out" 2>&1
+    verdict $? "gpt2 on fakes: $(cat "$scratch/out")"
 }
 
 # A gpt2 that computes on GPUs, and has no disk: what is asked of it, and its rows.
@@ -92,7 +100,7 @@ trained() {
     local b=$scratch/trained
     mkdir -p "$b/tests/fake"
     ln -s "$build"/tests/{plugin_test,gpu_bench_on_fakes} "$b/tests"
-    ln -s "$build/tests/fake/libzero_cuda.so" "$b/tests/fake"
+    ln -s "$build/tests/fake/gpt2_cuda.so" "$b/tests/fake"
     cat >"$b/gpt2" <<'GPT2'
 #!/bin/sh
 case "$*" in

@@ -64,14 +64,18 @@ void gpu_product_failed(struct gpu_cuda *g, const struct product *p, cublasStatu
 static int none(cudaError_t rc, char *error, size_t error_size)
 {
     int driver = 0, runtime = 0;
+    char found[64] = "There is no driver";
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
+    if (driver)
+        snprintf(found, sizeof(found), "The driver is for CUDA %d.%d", driver / 1000,
+                 driver % 1000 / 10);
     snprintf(error, error_size,
-             "No GPU can be used: %s (%s, %d). The driver is for CUDA %d.%d, this build for "
-             "%d.%d. Look whether nvidia-smi lists a GPU, or leave --device cuda out.",
-             cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, driver / 1000,
-             driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+             "No GPU can be used: %s (%s, %d). %s, this build is for CUDA %d.%d. Look whether "
+             "nvidia-smi lists a GPU, or leave --device cuda out.",
+             cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, found, runtime / 1000,
+             runtime % 1000 / 10);
     return -1;
 }
 
