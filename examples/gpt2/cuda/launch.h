@@ -72,33 +72,20 @@ cudaError_t gpt_launch_norm_backward(cudaStream_t stream, enum zero_dtype dtype,
                                      float *dx, float *partial, void *dweight, void *dbias);
 
 /* ------------------------------------------------ what surrounds the products
- * product (rows, width): what a matrix product left, in dtype or fp32: product_type
- * says which, anything else is cudaErrorInvalidValue. With fp32 the result is rounded
- * once, as on the CPU; with a 16-bit one it was rounded before the bias as well.
- * bias (width) in dtype; NULL: none. Outputs may be the product itself where the
- * types are the same. */
+ * y and dwide hold what a matrix product left. */
 
-/* out operand = product + bias */
-cudaError_t gpt_launch_bias(cudaStream_t stream, enum zero_dtype dtype,
-                            enum zero_dtype product_type, int rows, int width, const void *product,
-                            const void *bias, void *out);
-/* y fp32 = residual + (product + bias); y may be residual. */
-cudaError_t gpt_launch_residual(cudaStream_t stream, enum zero_dtype dtype,
-                                enum zero_dtype product_type, int rows, int width,
-                                const void *product, const void *bias, const float *residual,
-                                float *y);
-/* wide operand = product + bias, kept for backward; active operand = GELU of it before it
- * was rounded. */
-cudaError_t gpt_launch_gelu(cudaStream_t stream, enum zero_dtype dtype,
-                            enum zero_dtype product_type, int rows, int width, const void *product,
-                            const void *bias, void *wide, void *active);
+/* y (rows, width) fp32 = residual + (y + bias); bias (width) operand */
+cudaError_t gpt_launch_residual(cudaStream_t stream, enum zero_dtype dtype, int rows, int width,
+                                const void *bias, const float *residual, float *y);
+/* active (n) operand = GELU of wide (n) operand */
+cudaError_t gpt_launch_gelu(cudaStream_t stream, enum zero_dtype dtype, int64_t n, const void *wide,
+                            void *active);
 
-/* dwide operand = product (the gradient of active) times GELU's slope at wide; dbias (width) +=
- * its sum over rows, taken before it was rounded. */
-cudaError_t gpt_launch_gelu_backward(cudaStream_t stream, enum zero_dtype dtype,
-                                     enum zero_dtype product_type, int rows, int width,
-                                     const void *wide, const void *product, void *dwide,
-                                     float *partial, void *dbias);
+/* dwide (rows, width) operand *= GELU's slope at wide; dbias (width) += its sum over rows, taken
+ * before it was rounded. */
+cudaError_t gpt_launch_gelu_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
+                                     int width, const void *wide, void *dwide, float *partial,
+                                     void *dbias);
 /* out (rows, width) operand = dx; dbias (width) += sum of dx over rows. In fp32 out may be dx. */
 cudaError_t gpt_launch_residual_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
                                          int width, const float *dx, void *out, float *partial,
@@ -106,12 +93,6 @@ cudaError_t gpt_launch_residual_backward(cudaStream_t stream, enum zero_dtype dt
 /* dbias (width) += sum of dout (rows, width) operand over rows. */
 cudaError_t gpt_launch_bias_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
                                      int width, const void *dout, float *partial, void *dbias);
-
-/* n elements: out operand = in; grad (in dtype) += in, rounded once. */
-cudaError_t gpt_launch_cast(cudaStream_t stream, enum zero_dtype dtype, int64_t n, const float *in,
-                            void *out);
-cudaError_t gpt_launch_add(cudaStream_t stream, enum zero_dtype dtype, int64_t n, const float *in,
-                           void *grad);
 
 /* --------------------------------------------------------------- attention
  * Causal, softmax of scores / sqrt(size), size = channels of a head. Of the T x T
