@@ -229,9 +229,7 @@ struct part {
 
 static struct part part_at(const struct compute *c, int first)
 {
-    int stride = room_padded(c->vocab) - first;
-    stride = stride < ROOM_COLUMNS ? stride : ROOM_COLUMNS;
-    int left = c->vocab - first;
+    int stride = room_stride(c->vocab, first), left = c->vocab - first;
     return (struct part){first, left < stride ? left : stride, stride};
 }
 
