@@ -519,7 +519,7 @@ static cudaError_t loss_launch(const struct loss_case *l)
     cudaError_t error = cudaSuccess;
     for (int i = 0; i < l->chunks && error == cudaSuccess; i++)
         error = gpt_launch_softmax(stream, l->rows, i * l->width, count_of(l, i), l->stride,
-                                   l->logits[i]->gpu, l->targets->gpu, i == 0, l->softmax->gpu);
+                                   l->logits[i]->gpu, l->targets->gpu, l->softmax->gpu);
     return error == cudaSuccess ? gpt_launch_loss(stream, l->rows, l->softmax->gpu, l->lse->gpu,
                                                   l->losses->gpu, l->loss->gpu)
                                 : error;
@@ -659,8 +659,8 @@ START_TEST(refusals)
     ck_assert_int_eq(gpt_launch_attention(stream, bf16, 1, -1, 1, 64, f, f, f), wrong);
     ck_assert_int_eq(gpt_launch_attention(stream, ZERO_FP32, 1 << 12, 1, 1 << 20, 8, f, f, f),
                      wrong); /* more blocks than there are */
-    ck_assert_int_eq(gpt_launch_softmax(stream, 1, 0, 8, 7, in, o, true, NULL), wrong);
-    ck_assert_int_eq(gpt_launch_softmax(stream, 1, 0, 0, 7, in, o, true, NULL), wrong);
+    ck_assert_int_eq(gpt_launch_softmax(stream, 1, 0, 8, 7, in, o, NULL), wrong);
+    ck_assert_int_eq(gpt_launch_softmax(stream, 1, 0, 0, 7, in, o, NULL), wrong);
     ck_assert_int_eq(gpt_launch_loss(stream, 0, NULL, f, NULL, NULL), wrong);
     ck_assert_int_eq(gpt_launch_dlogits(stream, bf16, 1, -1, 8, 8, in, in, o, 1, f), wrong);
 
@@ -670,7 +670,7 @@ START_TEST(refusals)
     ck_assert_int_eq(gpt_launch_bias_backward(stream, bf16, 0, 8, f, f, f), cudaSuccess);
     ck_assert_int_eq(gpt_launch_gelu(stream, bf16, 0, f, f), cudaSuccess);
     ck_assert_int_eq(gpt_launch_attention(stream, bf16, 1, 0, 1, 64, f, f, f), cudaSuccess);
-    ck_assert_int_eq(gpt_launch_softmax(stream, 0, 0, 8, 8, in, o, true, NULL), cudaSuccess);
+    ck_assert_int_eq(gpt_launch_softmax(stream, 0, 0, 8, 8, in, o, NULL), cudaSuccess);
     twins_end();
 }
 END_TEST

@@ -20,7 +20,6 @@
 #ifndef EXAMPLES_GPT2_CUDA_LAUNCH_H
 #define EXAMPLES_GPT2_CUDA_LAUNCH_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "include/zero.h"
@@ -86,7 +85,7 @@ cudaError_t gpt_launch_gelu(cudaStream_t stream, enum zero_dtype dtype, int64_t 
 cudaError_t gpt_launch_gelu_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
                                      int width, const void *wide, void *dwide, float *partial,
                                      void *dbias);
-/* out (rows, width) operand = dx; dbias (width) += sum of dx over rows. In fp32 out may be dx. */
+/* out (rows, width) operand = dx; dbias (width) += sum of dx over rows. */
 cudaError_t gpt_launch_residual_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
                                          int width, const float *dx, void *out, float *partial,
                                          void *dbias);
@@ -120,18 +119,18 @@ struct gpt_softmax {
     float chosen; /* the target's logit */
 };
 
-/* Takes a chunk into softmax (rows). fresh: the first one. */
-cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int count, int64_t stride,
-                               const float *logits, const int32_t *targets /* (rows) */, bool fresh,
+/* Takes a chunk into softmax (rows); the one with first = 0 comes before all others. */
+cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int count, int stride,
+                               const float *logits, const int32_t *targets /* (rows) */,
                                struct gpt_softmax *softmax);
 /* After all chunks: lse (rows) = log of the sum of exp(logit), *loss = mean over the rows of lse
  * less the target's logit; losses (rows) is for its own use. rows >= 1. */
 cudaError_t gpt_launch_loss(cudaStream_t stream, int rows, const struct gpt_softmax *softmax,
                             float *lse, double *losses, double *loss);
 /* dlogits (rows, stride) operand = (exp(logit - lse) - [token is target]) * scale for a chunk, and
- * 0 in the columns from count to stride. In fp32 dlogits may be logits. */
+ * 0 in the columns from count to stride. */
 cudaError_t gpt_launch_dlogits(cudaStream_t stream, enum zero_dtype dtype, int rows, int first,
-                               int count, int64_t stride, const float *logits, const float *lse,
+                               int count, int stride, const float *logits, const float *lse,
                                const int32_t *targets, float scale, void *dlogits);
 
 #ifdef __cplusplus

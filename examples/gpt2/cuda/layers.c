@@ -261,7 +261,7 @@ static void head_loss(const struct compute *c, const void *x, const void *wte,
         logits_compute(c, rows, x, wte, part);
         LAUNCH(c, "sum a softmax",
                gpt_launch_softmax(stream_of(c), rows, first, part.count, part.stride, r->logits,
-                                  targets, first == 0, r->softmax));
+                                  targets, r->softmax));
     }
     LAUNCH(c, "sum losses",
            gpt_launch_loss(stream_of(c), rows, r->softmax, r->lse, r->losses, r->loss));
