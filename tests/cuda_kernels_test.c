@@ -17,13 +17,9 @@
 #include "kernels/cuda/launch.h"
 #include "src/norm.h"
 #include "src/random.h"
-#include "tests/support/fake_cuda.h"
+#include "tests/support/gpus.h"
 #include "tests/support/kernels.h"
 #include "tests/support/suite.h"
-
-/* Not there beside the real runtime. */
-#pragma weak fake_cuda_stop
-#pragma weak fake_cuda_reported
 
 #define MARGIN 16 /* elements */
 
@@ -42,15 +38,13 @@ static void ok(cudaError_t error)
     ck_assert_msg(error == cudaSuccess, "%s", cudaGetErrorName(error));
 }
 
-/* False, and the reason printed: there is no GPU. Each test has a process of its own,
+/* False: there is no GPU. Each test has a process of its own,
  * and no GPU is touched before. */
 static bool begin(void)
 {
     struct error error = {0};
-    int count = 0;
-    cudaError_t none = cudaGetDeviceCount(&count);
-    if (none != cudaSuccess || count == 0) {
-        printf("skipped: no GPU: %s\n", cudaGetErrorName(none));
+    if (gpus_begin(NULL) == 0) {
+        printf("skipped: there is no GPU\n");
         return false;
     }
     ok(cudaSetDevice(0));
@@ -64,10 +58,7 @@ static void end(void)
 {
     ok(cudaStreamSynchronize(stream));
     ok(cudaStreamDestroy(stream));
-    if (!fake_cuda_stop)
-        return;
-    fake_cuda_stop();
-    ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
+    ck_assert_int_eq(gpus_end(), 0);
 }
 
 /* --------------------------------------------------------------------- buffers */

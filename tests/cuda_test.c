@@ -20,16 +20,11 @@
 #include "tests/support/equal.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
+#include "tests/support/gpus.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy_cuda.h"
 
-/* Not there beside the real runtime. */
-#pragma weak fake_cuda_start
-#pragma weak fake_cuda_stop
-#pragma weak fake_cuda_reported
-#pragma weak fake_nccl_start
-#pragma weak fake_nccl_stop
-#pragma weak fake_nccl_reported
+/* Not there beside the real NCCL. */
 #pragma weak fake_nccl_groups
 
 #define BATCH EQUAL_BATCH
@@ -55,25 +50,14 @@ static void listen_to(void *arg, enum zero_log_level level, const char *line)
 static int begin(int wanted, uint64_t seed)
 {
     const struct fake_cuda_options options = {.gpus = wanted, .bytes = 1 << 24, .seed = seed};
-    const struct fake_nccl_options nccl = {.seed = seed};
-    int count = 0;
-    if (fake_cuda_start)
-        fake_cuda_start(&options);
-    if (fake_nccl_start)
-        fake_nccl_start(&nccl);
-    cudaError_t none = cudaGetDeviceCount(&count);
-    ck_assert_msg(none == cudaSuccess && count > 0, "no GPU: %s", cudaGetErrorName(none));
+    int count = gpus_begin(&options);
+    ck_assert_int_gt(count, 0);
     return wanted < count ? wanted : count;
 }
 
 static void end(void)
 {
-    if (!fake_cuda_stop)
-        return;
-    fake_cuda_stop();
-    fake_nccl_stop();
-    ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
-    ck_assert_int_eq(fake_nccl_reported(FAKE_NCCL_REPORTS), 0);
+    ck_assert_int_eq(gpus_end(), 0);
 }
 
 /* A run over GPUs. */

@@ -61,7 +61,7 @@ static cudaStream_t stream_new(void)
 static cudaEvent_t event_new(void)
 {
     cudaEvent_t event;
-    ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
     return event;
 }
 
@@ -303,7 +303,7 @@ static cudaError_t use_everything(void)
     cudaError_t e;
     (void)((e = cudaGetDeviceCount(&count)) || (e = cudaGetDeviceProperties(&properties, 0)) ||
            (e = cudaSetDevice(0)) || (e = cudaStreamCreateWithFlags(&stream, 0)) ||
-           (e = cudaEventCreateWithFlags(&event, 0)) ||
+           (e = cudaEventCreateWithFlags(&event, cudaEventBlockingSync)) ||
            (e = cudaMalloc((void **)&there, 4 * N * sizeof(float))) ||
            (e = cudaHostAlloc((void **)&host, N * sizeof(float), 0)) ||
            (e = cudaMemGetInfo(&available, &total)) || (e = cudaHostRegister(registered, N, 0)) ||
@@ -530,6 +530,20 @@ START_TEST(unrecorded)
 }
 END_TEST
 
+START_TEST(spins)
+{
+    struct scene s = scene_new();
+    cudaEvent_t event;
+    ok(cudaEventCreateWithFlags(&event, cudaEventDefault));
+    ok(cudaEventRecord(event, s.stream));
+    ok(cudaStreamWaitEvent(s.stream, event, 0));
+    ok(cudaEventSynchronize(event));
+    ok(cudaEventQuery(event));
+    ok(cudaEventDestroy(event));
+    scene_end(&s, 1, FAKE_CUDA_SPINS);
+}
+END_TEST
+
 static void *without_device(void *arg)
 {
     const struct scene *s = arg;
@@ -628,6 +642,7 @@ int main(void)
     tcase_add_test(reports, unregistered);
     tcase_add_test(reports, freed);
     tcase_add_test(reports, unrecorded);
+    tcase_add_test(reports, spins);
     tcase_add_test(reports, no_device);
     tcase_add_test(reports, other_device);
     tcase_add_test(reports, default_stream);

@@ -116,11 +116,11 @@ static void expect_product(struct product p, int64_t shift, double share)
     fill(p.dtype, A, a, shift);
     fill(p.dtype, B, b, shift);
     fill(p.type, C, c, shift);
-    fill(p.dtype, BIAS, p.n, 0);
+    fill(p.dtype, BIAS, p.n, shift);
     p.a = on.gpu[A] + shift;
     p.b = on.gpu[B] + shift;
     p.c = on.gpu[C] + shift;
-    p.bias = p.bias ? on.gpu[BIAS] : NULL;
+    p.bias = p.bias ? on.gpu[BIAS] + shift : NULL;
     ck_assert_int_eq(cuda_matmul(on.plans, on.stream, on.workspace, &p), CUBLAS_STATUS_SUCCESS);
     const float *got = download(p.type, c, shift);
     for (int row = 0; row < p.m; row++)
@@ -182,6 +182,7 @@ START_TEST(asked_once)
                         .lda = 8,
                         .ldb = 8,
                         .type = ZERO_BF16,
+                        .bias = &on,
                         .ldc = 8};
     begin(false);
     expect_product(p, 0, 4e-3);

@@ -55,7 +55,7 @@ static void nap(void *arg)
 static struct scene scene_new(void)
 {
     struct scene s = {.a = stream_new(), .b = stream_new(), .other = stream_new()};
-    must(cudaEventCreateWithFlags(&s.event, cudaEventDisableTiming));
+    must(cudaEventCreateWithFlags(&s.event, cudaEventDisableTiming | cudaEventBlockingSync));
     must(cudaMalloc((void **)&s.there, BYTES));
     must(cudaMalloc((void **)&s.half, BYTES / 2));
     must(cudaHostAlloc((void **)&s.here, BYTES, cudaHostAllocDefault));

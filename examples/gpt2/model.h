@@ -30,8 +30,12 @@ struct gpt_shape {
     int vocab; /* V: wte has gpt_padded_vocab(V) rows; those past V are never used */
 };
 
-/* V rounded up to a multiple of 64. */
-int gpt_padded_vocab(int vocab);
+/* Rows of wte: a multiple of 64, so that products of its last ones are as well aligned as of all
+ * others. */
+static inline int gpt_padded_vocab(int vocab)
+{
+    return (vocab + 63) / 64 * 64;
+}
 
 /*
  * The tensors for zero_create, with GPT-2's initialisation: weights normal(0,

@@ -46,11 +46,6 @@ struct param_list {
     float residual_std;
 };
 
-int gpt_padded_vocab(int vocab)
-{
-    return (vocab + 63) / 64 * 64;
-}
-
 bool tensors_shape_valid(const struct gpt_shape *s)
 {
     return s->layers >= 1 && s->layers <= 10000 && s->heads >= 1 && s->channels >= 1 &&

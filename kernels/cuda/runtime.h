@@ -44,6 +44,7 @@
 #define CUDA_FLAGS(X)                                                                              \
     X(cudaStreamNonBlocking, 1)                                                                    \
     X(cudaEventDefault, 0)                                                                         \
+    X(cudaEventBlockingSync, 1)                                                                    \
     X(cudaEventDisableTiming, 2)                                                                   \
     X(cudaHostAllocDefault, 0)                                                                     \
     X(cudaHostAllocPortable, 1)                                                                    \

@@ -653,7 +653,9 @@ static bool make_all(struct device_cuda *d, void *compute)
                   "give registered memory");
     return ok &&
            good(d, cudaStreamCreateWithFlags(&d->calls, cudaStreamNonBlocking), "make a stream") &&
-           good(d, cudaEventCreateWithFlags(&d->uploaded, cudaEventDisableTiming),
+           good(d,
+                cudaEventCreateWithFlags(&d->uploaded,
+                                         cudaEventDisableTiming | cudaEventBlockingSync),
                 "make an event") &&
            good(d, cudaEventCreateWithFlags(&d->health, cudaEventDisableTiming), "make an event") &&
            good(d, cudaEventRecord(d->health, d->calls), "record an event");

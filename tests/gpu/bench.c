@@ -11,11 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/fake_cuda.h"
-
-/* Not there beside the real runtime. */
-#pragma weak fake_cuda_stop
-#pragma weak fake_cuda_reported
+#include "tests/support/gpus.h"
 
 void bench_fail(const char *format, ...)
 {
@@ -125,16 +121,13 @@ int main(int argc, char **argv)
         else
             bench_fail("There is no '%s'. Give kernels, copies, units, or --quick.", argv[i]);
     }
-    int count = 0;
-    bench_ok(cudaGetDeviceCount(&count));
+    if (gpus_begin(NULL) == 0)
+        return 1;
     bench_ok(cudaSetDevice(0));
     tell_gpu();
     const struct bench b = sizes(quick);
     for (int i = 0; i < GROUPS; i++)
         if (!some || wanted[i])
             groups[i].run(&b);
-    if (!fake_cuda_stop)
-        return 0;
-    fake_cuda_stop();
-    return fake_cuda_reported(FAKE_CUDA_REPORTS) > 0;
+    return gpus_end() > 0;
 }

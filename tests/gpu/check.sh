@@ -107,10 +107,13 @@ suites() {
         echo "gpt2|tests/gpu/check.sh --suite trainer $what $build|$build/gpt2"
     fi
     [ "$what" = gpu ] && [ -n "$sanitizer" ] || return 0
-    for tool in memcheck racecheck; do
-        program=$build/tests/cuda_kernels_on_gpu
-        echo "${tool}_kernels|CK_FORK=no CK_DEFAULT_TIMEOUT=0 $sanitizer --tool $tool \
+    for tool in memcheck racecheck synccheck; do
+        for name in cuda_kernels gpt2_kernels; do
+            program=$build/tests/${name}_on_gpu
+            [ -x "$program" ] || continue
+            echo "${tool}_$name|CK_FORK=no CK_DEFAULT_TIMEOUT=0 $sanitizer --tool $tool \
 --error-exitcode 9 $program|$program"
+        done
     done
     program=$build/tests/cuda_on_gpu
     echo "memcheck_cuda|CK_FORK=no ZERO_TEST_SHORT=1 CK_RUN_CASE=law $sanitizer --tool memcheck \

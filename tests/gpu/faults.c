@@ -14,12 +14,9 @@
 #include "kernels/cuda/launch.h"
 #include "tests/support/equal.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/gpus.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy_cuda.h"
-
-/* Not there beside the real runtime. */
-#pragma weak fake_cuda_start
-#pragma weak fake_cuda_stop
 
 #define LEFT ((size_t)64 << 10) /* of a GPU that is full: less than the toy needs */
 
@@ -28,21 +25,18 @@ static struct fault fault = {.kind = FAULT_CUDA_LOST};
 static void begin(int fakes)
 {
     const struct fake_cuda_options options = {.gpus = fakes, .bytes = 1 << 24, .fault = &fault};
-    int count = 0;
-    if (fake_cuda_start)
-        fake_cuda_start(&options);
+    int count = gpus_begin(&options);
     toy_cuda_start(1, true);
     if (!fakes)
         return;
-    cudaError_t none = cudaGetDeviceCount(&count);
-    ck_assert_msg(none == cudaSuccess && count > 0, "no GPU: %s", cudaGetErrorName(none));
+    ck_assert_int_gt(count, 0);
     ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
 }
 
+/* What a lost GPU takes with it is not looked at. */
 static void end(void)
 {
-    if (fake_cuda_stop)
-        fake_cuda_stop();
+    (void)gpus_end();
 }
 
 static int create(struct zero **z)
@@ -115,7 +109,7 @@ END_TEST
 static void go_wrong(struct zero *z)
 {
     uintptr_t nowhere = (uintptr_t)1 << 44;
-    if (fake_cuda_start)
+    if (gpus_fake())
         fault.nth = atomic_load(&fault.seen) + 1;
     (void)launch_from_bf16(zero_stream(z), 1 << 20, (const uint16_t *)nowhere,
                            (float *)(nowhere << 1));

@@ -11,14 +11,10 @@
 #include "src/comm/comm.h"
 #include "tests/support/equal.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/gpus.h"
 #include "tests/support/mpi_suite.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy_cuda.h"
-
-/* Not there beside the real runtime. */
-#pragma weak fake_cuda_start
-#pragma weak fake_cuda_stop
-#pragma weak fake_cuda_reported
 
 static struct zero_comm *comm;
 static struct toy reference[2]; /* per dtype */
@@ -27,20 +23,9 @@ static int rows;
 static int begin(void)
 {
     const struct fake_cuda_options options = {.gpus = 1, .bytes = 1 << 24};
-    int count = 0;
-    if (fake_cuda_start)
-        fake_cuda_start(&options);
-    cudaError_t none = cudaGetDeviceCount(&count);
-    ck_assert(all_agree(none == cudaSuccess && count > 0, cudaGetErrorName(none)));
+    int count = gpus_begin(&options);
+    ck_assert(all_agree(count > 0, "there is no GPU"));
     return count;
-}
-
-static bool end(void)
-{
-    if (!fake_cuda_stop)
-        return true;
-    fake_cuda_stop();
-    return fake_cuda_reported(FAKE_CUDA_REPORTS) == 0;
 }
 
 static void run_place(const struct zero_config *config)
@@ -56,7 +41,7 @@ static void run_place(const struct zero_config *config)
     toy_cuda_start(begin(), true);
     toy_run_rank(&t, comm);
     bool good = equal_ended(&t, expected, text, sizeof(text));
-    ck_assert(all_agree(end() && good, text));
+    ck_assert(all_agree(gpus_end() == 0 && good, text));
 }
 
 START_TEST(places)

@@ -36,7 +36,7 @@ struct preference {
 struct chosen {
     uint64_t made_for; /* a hash */
     uint64_t workspace;
-    uint8_t align[4];
+    uint8_t align[5]; /* of a, b, c, d, and the bias */
 };
 _Static_assert(sizeof(struct chosen) <= sizeof(cublasLtMatmulAlgo_t), "fits");
 
@@ -295,6 +295,15 @@ static uint64_t question_hash(const struct question *q)
     return hash;
 }
 
+/* What an address has, as far as a byte tells. */
+static uint8_t alignment(const void *address)
+{
+    uint8_t align = 128;
+    while ((uintptr_t)address % align)
+        align /= 2;
+    return align;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -312,10 +321,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (p->schemes & 5)
         wrong("partial sums may be rounded to the result's type, or added in place");
+    if (q.description->epilogue == CUBLASLT_EPILOGUE_BIAS && !q.description->bias)
+        wrong("an algorithm is asked for before the bias has an address");
     struct chosen chosen = {.made_for = question_hash(&q),
                             .workspace = p->workspace < WORKSPACE ? p->workspace : WORKSPACE};
     for (int i = 0; i < 4; i++)
         chosen.align[i] = (uint8_t)(p->align[i] > 128 ? 255 : p->align[i]);
+    chosen.align[4] = alignment(q.description->bias);
     memset(&results[0], 0, sizeof(results[0]));
     memcpy(&results[0].algo, &chosen, sizeof(chosen));
     results[0].workspaceSize = chosen.workspace;
@@ -464,8 +476,9 @@ static bool call_wrong(const struct question *q, const struct chosen *chosen,
         if (overlap(matrix[3], layout_bytes(q->layout[3]), matrix[i], layout_bytes(q->layout[i])))
             return wrong("its result overlaps matrix %d", i);
     if (q->description->epilogue == CUBLASLT_EPILOGUE_BIAS &&
-        (!q->description->bias || (uintptr_t)q->description->bias % 16))
-        return wrong("a bias at %p", q->description->bias);
+        (!q->description->bias || (uintptr_t)q->description->bias % chosen->align[4]))
+        return wrong("a bias at %p, and its algorithm was chosen for one aligned to %d bytes",
+                     q->description->bias, (int)chosen->align[4]);
     return matrix[2] != matrix[3] && wrong("c is not d: nobody asks for that");
 }
 

@@ -59,6 +59,8 @@ enum fake_cuda_report {
     FAKE_CUDA_NO_DEVICE,    /* a call for the current device, in a thread that has set none */
     FAKE_CUDA_OTHER_DEVICE, /* a stream, event or memory of another GPU than the call's */
     FAKE_CUDA_DEFAULT,      /* an operation in the default stream */
+    FAKE_CUDA_SPINS,        /* a wait for an event that was not made with cudaEventBlockingSync:
+                               a CPU that others could use spins */
     FAKE_CUDA_WITHIN,       /* a call in a function that cudaLaunchHostFunc runs */
     FAKE_CUDA_LEAK,         /* not given back when the fake stops */
     FAKE_CUDA_PRODUCT,      /* a matrix product that is none: fake_cublas.h */

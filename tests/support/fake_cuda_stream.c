@@ -41,7 +41,7 @@ struct CUstream_st {
 struct CUevent_st {
     struct CUevent_st *before;
     int gpu;
-    bool timed;
+    bool timed, blocks;
     atomic_bool destroyed;
     _Atomic(struct fake_op *) recorded; /* NULL: never */
 };
@@ -443,6 +443,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
         return fake_result(cudaErrorMemoryAllocation);
     e->gpu = gpu;
     e->timed = !(flags & cudaEventDisableTiming);
+    e->blocks = flags & cudaEventBlockingSync;
     event_list(e);
     *event = e;
     return cudaSuccess;
@@ -529,6 +530,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     cudaError_t error;
     struct fake_op *op = event_asked(__func__, event, &error);
     if (op) {
+        if (!event->blocks)
+            fake_report(FAKE_CUDA_SPINS, "%s: the thread spins until the event", __func__);
         op_wait(op);
         error = error == cudaSuccess ? fake_gpu_error(event->gpu) : error;
     }

@@ -15,15 +15,13 @@
 #include "examples/gpt2/numeric.h"
 #include "tests/support/fake_cuda_parts.h"
 
-enum { PLACES = 9 };
+enum { PLACES = 8 };
 
 /* One launch: sizes, and where its arrays are. */
 struct call {
     struct compute c;
     int width, first, count;
     int64_t stride;
-    enum zero_dtype product_type;
-    bool fresh;
     float scale;
     void *at[PLACES];
 };
@@ -206,114 +204,85 @@ static float *line_new(int width)
     return line;
 }
 
-/* Row r of product + bias, in fp32. */
-static void line_load(const struct call *a, int r, float *line, float *spare)
-{
-    int n = a->width;
-    memcpy(line, operand_view(a->product_type, a->at[0], (int64_t)r * n, n, spare),
-           (size_t)n * sizeof(float));
-    if (a->at[1])
-        row_add(n, operand_view(a->c.dtype, a->at[1], 0, n, spare), line);
-}
-
-/* A call whose arrays 0 and 1 are product and bias. */
-static struct fake_op *product_call(const char *name, cudaStream_t stream, enum zero_dtype dtype,
-                                    enum zero_dtype type, int rows, int width, const void *product,
-                                    const void *bias)
-{
-    struct fake_op *op = create(name, stream, dtype, 1, rows, 1, width);
-    struct call *call = op->arg;
-    call->width = width;
-    call->product_type = type;
-    if (op->error == cudaSuccess && type != dtype && type != ZERO_FP32)
-        op->error = cudaErrorInvalidValue;
-    take(op, 0, product, (int64_t)rows * width, operand_bytes(type));
-    take_operand(op, 1, bias, width);
-    return op;
-}
-
 static void residual_run(void *arg)
 {
     const struct call *a = arg;
-    float *line = line_new(a->width), *spare = line_new(a->width);
+    int n = a->width;
+    float *spare = line_new(n);
+    const float *bias = operand_view(a->c.dtype, a->at[0], 0, n, spare);
     for (int r = 0; r < compute_rows(&a->c); r++) {
-        int64_t at = (int64_t)r * a->width;
-        line_load(a, r, line, spare);
-        row_add(a->width, (float *)a->at[2] + at, line);
-        operand_store(ZERO_FP32, a->at[3], at, a->width, line);
+        float *line = (float *)a->at[2] + (int64_t)r * n;
+        row_add(n, bias, line);
+        row_add(n, (float *)a->at[1] + (int64_t)r * n, line);
     }
-    free(line);
     free(spare);
 }
 
-cudaError_t gpt_launch_residual(cudaStream_t stream, enum zero_dtype dtype,
-                                enum zero_dtype product_type, int rows, int width,
-                                const void *product, const void *bias, const float *residual,
-                                float *y)
+cudaError_t gpt_launch_residual(cudaStream_t stream, enum zero_dtype dtype, int rows, int width,
+                                const void *bias, const float *residual, float *y)
 {
-    struct fake_op *op =
-        product_call(__func__, stream, dtype, product_type, rows, width, product, bias);
-    take_floats(op, 2, residual, (int64_t)rows * width);
-    take_floats(op, 3, y, (int64_t)rows * width);
+    struct fake_op *op = create(__func__, stream, dtype, 1, rows, 1, width);
+    struct call *call = op->arg;
+    call->width = width;
+    take_operand(op, 0, bias, width);
+    take_floats(op, 1, residual, (int64_t)rows * width);
+    take_floats(op, 2, y, (int64_t)rows * width);
     return fake_op_append(op, residual_run);
 }
 
 static void gelu_run(void *arg)
 {
     const struct call *a = arg;
-    float *line = line_new(a->width), *spare = line_new(a->width);
-    for (int r = 0; r < compute_rows(&a->c); r++) {
-        int64_t at = (int64_t)r * a->width;
-        line_load(a, r, line, spare);
-        operand_store(a->c.dtype, a->at[2], at, a->width, line);
-        row_gelu(a->width, line, line);
-        operand_store(a->c.dtype, a->at[3], at, a->width, line);
-    }
+    int n = a->width;
+    float *line = line_new(n), *spare = line_new(n);
+    row_gelu(n, operand_view(a->c.dtype, a->at[0], 0, n, spare), line);
+    operand_store(a->c.dtype, a->at[1], 0, n, line);
     free(line);
     free(spare);
 }
 
-cudaError_t gpt_launch_gelu(cudaStream_t stream, enum zero_dtype dtype,
-                            enum zero_dtype product_type, int rows, int width, const void *product,
-                            const void *bias, void *wide, void *active)
+cudaError_t gpt_launch_gelu(cudaStream_t stream, enum zero_dtype dtype, int64_t n, const void *wide,
+                            void *active)
 {
-    struct fake_op *op =
-        product_call(__func__, stream, dtype, product_type, rows, width, product, bias);
-    take_operand(op, 2, wide, (int64_t)rows * width);
-    take_operand(op, 3, active, (int64_t)rows * width);
+    struct fake_op *op = create(__func__, stream, dtype, 1, 1, 1, 1);
+    struct call *call = op->arg;
+    call->width = (int)n;
+    take_operand(op, 0, wide, n);
+    take_operand(op, 1, active, n);
     return fake_op_append(op, gelu_run);
 }
 
 static void gelu_backward_run(void *arg)
 {
     const struct call *a = arg;
-    float *line = line_new(a->width), *spare = line_new(a->width), *sum = line_new(a->width);
-    memset(sum, 0, (size_t)a->width * sizeof(float));
-    touch(a, 5);
+    int n = a->width;
+    float *line = line_new(n), *spare = line_new(n), *sum = line_new(n);
+    memset(sum, 0, (size_t)n * sizeof(float));
+    touch(a, 3);
     for (int r = 0; r < compute_rows(&a->c); r++) {
-        int64_t at = (int64_t)r * a->width;
-        line_load(a, r, line, spare);
-        row_gelu_backward(a->width, operand_view(a->c.dtype, a->at[2], at, a->width, spare), line);
-        operand_store(a->c.dtype, a->at[3], at, a->width, line);
-        row_add(a->width, line, sum);
+        int64_t at = (int64_t)r * n;
+        memcpy(line, operand_view(a->c.dtype, a->at[1], at, n, spare), (size_t)n * sizeof(float));
+        row_gelu_backward(n, operand_view(a->c.dtype, a->at[0], at, n, spare), line);
+        operand_store(a->c.dtype, a->at[1], at, n, line);
+        row_add(n, line, sum);
     }
-    operand_add(a->c.dtype, a->at[4], 0, a->width, sum);
+    operand_add(a->c.dtype, a->at[2], 0, n, sum);
     free(line);
     free(spare);
     free(sum);
 }
 
-cudaError_t gpt_launch_gelu_backward(cudaStream_t stream, enum zero_dtype dtype,
-                                     enum zero_dtype product_type, int rows, int width,
-                                     const void *wide, const void *product, void *dwide,
-                                     float *partial, void *dbias)
+cudaError_t gpt_launch_gelu_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
+                                     int width, const void *wide, void *dwide, float *partial,
+                                     void *dbias)
 {
-    struct fake_op *op =
-        product_call(__func__, stream, dtype, product_type, rows, width, product, NULL);
-    take_operand(op, 2, wide, (int64_t)rows * width);
-    take_operand(op, 3, dwide, (int64_t)rows * width);
-    take_operand(op, 4, dbias, width);
-    take_room(op, 5, partial, gpt_partial_floats(rows, width / 4) * (int64_t)sizeof(float));
+    struct fake_op *op = create(__func__, stream, dtype, 1, rows, 1, width);
+    struct call *call = op->arg;
+    call->width = width;
+    take_operand(op, 0, wide, (int64_t)rows * width);
+    take_operand(op, 1, dwide, (int64_t)rows * width);
+    take_operand(op, 2, dbias, width);
+    take_room(op, 3, partial, gpt_partial_floats(rows, width / 4) * (int64_t)sizeof(float));
     return fake_op_append(op, gelu_backward_run);
 }
 
@@ -432,7 +401,7 @@ static void softmax_run(void *arg)
         const float *logits = (float *)a->at[0] + r * a->stride;
         struct gpt_softmax *s = &softmax[r];
         float max = row_max(a->count, logits);
-        if (a->fresh)
+        if (a->first == 0)
             *s = (struct gpt_softmax){.max = max};
         float most = max > s->max ? max : s->max;
         double sum = s->sum * exp((double)s->max - (double)most);
@@ -445,14 +414,12 @@ static void softmax_run(void *arg)
     }
 }
 
-cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int count, int64_t stride,
-                               const float *logits, const int32_t *targets, bool fresh,
+cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int count, int stride,
+                               const float *logits, const int32_t *targets,
                                struct gpt_softmax *softmax)
 {
     struct fake_op *op =
         logits_call(__func__, stream, ZERO_FP32, rows, first, count, stride, logits, targets);
-    struct call *call = op->arg;
-    call->fresh = fresh;
     take(op, 2, softmax, rows, sizeof(*softmax));
     return fake_op_append(op, softmax_run);
 }
@@ -503,7 +470,7 @@ static void dlogits_run(void *arg)
 }
 
 cudaError_t gpt_launch_dlogits(cudaStream_t stream, enum zero_dtype dtype, int rows, int first,
-                               int count, int64_t stride, const float *logits, const float *lse,
+                               int count, int stride, const float *logits, const float *lse,
                                const int32_t *targets, float scale, void *dlogits)
 {
     struct fake_op *op =
@@ -511,6 +478,6 @@ cudaError_t gpt_launch_dlogits(cudaStream_t stream, enum zero_dtype dtype, int r
     struct call *call = op->arg;
     call->scale = scale;
     take_floats(op, 2, lse, rows);
-    take_operand(op, 3, dlogits, rows * stride);
+    take_operand(op, 3, dlogits, (int64_t)rows * stride);
     return fake_op_append(op, dlogits_run);
 }

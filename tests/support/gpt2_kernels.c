@@ -9,15 +9,13 @@
 
 #include "examples/gpt2/numeric.h"
 #include "src/random.h"
-#include "tests/support/fake_cuda.h"
+#include "tests/support/gpus.h"
 
 #define MARGIN      256 /* bytes */
 #define MARGIN_BYTE 0xA5
 #define TWINS_MAX   32
 
-/* Not there beside the real runtime. */
-#pragma weak fake_cuda_stop
-#pragma weak fake_cuda_reported
+/* Only there beside kernels that are compiled for the host. */
 #pragma weak fake_nvcc_order
 extern int fake_nvcc_order;
 
@@ -36,10 +34,8 @@ static void ok(cudaError_t error, const char *call)
 
 cudaStream_t twins_begin(void)
 {
-    int gpus = 0;
-    cudaError_t none = cudaGetDeviceCount(&gpus);
-    if (none != cudaSuccess || gpus == 0) {
-        printf("skipped: no GPU: %s\n", cudaGetErrorName(none));
+    if (gpus_begin(NULL) == 0) {
+        printf("skipped: there is no GPU\n");
         return NULL;
     }
     ok(cudaSetDevice(0), "cudaSetDevice");
@@ -63,10 +59,7 @@ void twins_end(void)
 {
     twins_free();
     ok(cudaStreamDestroy(stream), "cudaStreamDestroy");
-    if (!fake_cuda_stop)
-        return;
-    fake_cuda_stop();
-    ck_assert_int_eq(fake_cuda_reported(FAKE_CUDA_REPORTS), 0);
+    ck_assert_int_eq(gpus_end(), 0);
 }
 
 /* -------------------------------------------------------------------- tensors */

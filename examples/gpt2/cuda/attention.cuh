@@ -57,26 +57,91 @@ template <typename T> __device__ inline int tile_of(const Attention<T> &a)
     return blockIdx.x / (a.batch * a.heads);
 }
 
-/* Tiles [first, end) of what passes by: load(tile, stage) fills a part of shared memory, use(tile,
- * stage) computes on it while the next is loaded. */
-template <typename Tiles, typename Load, typename Use>
-__device__ inline void tiles_each(int first, int end, const Load &load, const Use &use)
+/* A stage of what passes by queries: keys and their values. */
+template <typename Of> struct KeyStage {
+    using Tiles = Of;
+    using type = typename Tiles::type;
+    static constexpr int BYTES = 2 * Tiles::COLS_BYTES;
+
+    __device__ static char *values(char *stage)
+    {
+        return stage + Tiles::COLS_BYTES;
+    }
+
+    __device__ static void load(const Attention<type> &a, const Head<type> &head, int first,
+                                char *stage)
+    {
+        Tiles::template load<Tiles::COLS>(stage, head.qkv(a, a.qkv, 1), first);
+        Tiles::template load<Tiles::COLS>(values(stage), head.qkv(a, a.qkv, 2), first);
+    }
+};
+
+/* Of what passes by keys: queries, dout, and their lse and delta. */
+template <typename Of> struct QueryStage {
+    using Tiles = Of;
+    using type = typename Tiles::type;
+    static constexpr int BYTES = 2 * Tiles::COLS_BYTES + 2 * Tiles::COLS * 4;
+
+    __device__ static char *douts(char *stage)
+    {
+        return stage + Tiles::COLS_BYTES;
+    }
+    __device__ static float *lse(char *stage)
+    {
+        return reinterpret_cast<float *>(stage + 2 * Tiles::COLS_BYTES);
+    }
+    __device__ static float *delta(char *stage)
+    {
+        return lse(stage) + Tiles::COLS;
+    }
+
+    __device__ static void load(const Attention<type> &a, const Head<type> &head, int first,
+                                char *stage)
+    {
+        Tiles::template load<Tiles::COLS>(stage, head.qkv(a, a.qkv, 0), first);
+        Tiles::template load<Tiles::COLS>(douts(stage), head.out(a, a.dout), first);
+        const int own = threadIdx.x;
+        if (own >= Tiles::COLS)
+            return;
+        const bool there = first + own < a.seq;
+        const int64_t at = there ? head.stats + first + own : 0;
+        copy_4(lse(stage) + own, a.lse + at, there);
+        copy_4(delta(stage) + own, a.delta + at, there);
+    }
+};
+
+/* Tiles [first, end) of what passes by: use(position, stage) computes on one while the next is
+ * loaded, where there are two stages. */
+template <typename Stage, typename Use>
+__device__ inline void stages_each(const Attention<typename Stage::type> &a,
+                                   const Head<typename Stage::type> &head, int first, int end,
+                                   char *stages, const Use &use)
 {
+    using Tiles = typename Stage::Tiles;
+    const auto load = [&](int tile, int side) {
+        Stage::load(a, head, tile * Tiles::COLS, stages + side * Stage::BYTES);
+    };
     if (Tiles::STAGES == 2)
         load(first, 0);
     for (int tile = first; tile < end; tile++) {
-        const int stage = Tiles::STAGES == 2 ? (tile - first) % 2 : 0;
+        const int side = Tiles::STAGES == 2 ? (tile - first) % 2 : 0;
         copies_wait();
         __syncthreads(); /* the tile is there; the one before has been read */
         if (Tiles::STAGES == 2) {
             if (tile + 1 < end)
-                load(tile + 1, 1 - stage);
+                load(tile + 1, 1 - side);
         } else {
             load(tile, 0);
+            copies_wait();
             __syncthreads();
         }
-        use(tile, stage);
+        use(tile * Tiles::COLS, stages + side * Stage::BYTES);
     }
+}
+
+template <typename Tiles> __device__ inline int tiles_before(int end)
+{
+    return (end + Tiles::COLS - 1) / Tiles::COLS;
 }
 
 template <typename Tiles> __device__ inline float group_max(float x)
@@ -152,11 +217,12 @@ template <typename Tiles>
 __global__ void __launch_bounds__(Tiles::THREADS)
     attention_forward(const __grid_constant__ Attention<typename Tiles::type> a)
 {
+    using Stage = KeyStage<Tiles>;
     /* Most keys first: the last blocks to start are short. */
     const int index = (a.seq + Tiles::ROWS - 1) / Tiles::ROWS - 1 - tile_of(a);
     const Head<typename Tiles::type> head(a, index, Tiles::ROWS);
     char *const rows = shared_memory(), *const stages = rows + Tiles::ROWS_BYTES;
-    char *const room = stages + Tiles::STAGES * 2 * Tiles::COLS_BYTES;
+    char *const room = stages + Tiles::STAGES * Stage::BYTES;
     const float scale = a.scale * LOG2_E;
     Queries<Tiles> q;
 #pragma unroll
@@ -167,15 +233,7 @@ __global__ void __launch_bounds__(Tiles::THREADS)
         for (int k = 0; k < Tiles::OWN_DEPTH; k++)
             q.out[i][k] = 0;
     }
-    const auto load = [&](int tile, int stage) {
-        char *const to = stages + stage * 2 * Tiles::COLS_BYTES;
-        Tiles::template load<Tiles::COLS>(to, head.qkv(a, a.qkv, 1), tile * Tiles::COLS);
-        Tiles::template load<Tiles::COLS>(to + Tiles::COLS_BYTES, head.qkv(a, a.qkv, 2),
-                                          tile * Tiles::COLS);
-    };
-    const auto use = [&](int tile, int stage) {
-        char *const keys = stages + stage * 2 * Tiles::COLS_BYTES;
-        const int key = tile * Tiles::COLS;
+    const auto use = [&](int key, char *keys) {
         float s[Tiles::OWN_ROWS][Tiles::OWN_COLS];
         if (key > head.first + Tiles::last_row())
             return;
@@ -188,11 +246,11 @@ __global__ void __launch_bounds__(Tiles::THREADS)
                     if (key + Tiles::col(j) > head.first + Tiles::row(i))
                         s[i][j] = -INFINITY;
         weights_of<Tiles>(s, scale, q);
-        Tiles::gather(room, s, keys + Tiles::COLS_BYTES, q.out);
+        Tiles::gather(room, s, Stage::values(keys), q.out);
     };
     Tiles::template load<Tiles::ROWS>(rows, head.qkv(a, a.qkv, 0), head.first);
     const int end = min(head.first + Tiles::ROWS, a.seq);
-    tiles_each<Tiles>(0, (end + Tiles::COLS - 1) / Tiles::COLS, load, use);
+    stages_each<Stage>(a, head, 0, tiles_before<Tiles>(end), stages, use);
     queries_store<Tiles>(a, index, rows, q);
 }
 
@@ -203,11 +261,12 @@ template <typename Tiles>
 __global__ void __launch_bounds__(Tiles::THREADS)
     attention_dqueries(const __grid_constant__ Attention<typename Tiles::type> a)
 {
+    using Stage = KeyStage<Tiles>;
     const int index = (a.seq + Tiles::ROWS - 1) / Tiles::ROWS - 1 - tile_of(a);
     const Head<typename Tiles::type> head(a, index, Tiles::ROWS);
     char *const rows = shared_memory(), *const drows = rows + Tiles::ROWS_BYTES;
     char *const stages = drows + Tiles::ROWS_BYTES;
-    char *const room = stages + Tiles::STAGES * 2 * Tiles::COLS_BYTES;
+    char *const room = stages + Tiles::STAGES * Stage::BYTES;
     const float scale = a.scale;
     float lse[Tiles::OWN_ROWS], delta[Tiles::OWN_ROWS];
     float sums[Tiles::OWN_ROWS][Tiles::OWN_DEPTH] = {};
@@ -217,20 +276,12 @@ __global__ void __launch_bounds__(Tiles::THREADS)
         lse[i] = query < a.seq ? a.lse[head.stats + query] * LOG2_E : 0.0f;
         delta[i] = query < a.seq ? a.delta[head.stats + query] : 0.0f;
     }
-    const auto load = [&](int tile, int stage) {
-        char *const to = stages + stage * 2 * Tiles::COLS_BYTES;
-        Tiles::template load<Tiles::COLS>(to, head.qkv(a, a.qkv, 1), tile * Tiles::COLS);
-        Tiles::template load<Tiles::COLS>(to + Tiles::COLS_BYTES, head.qkv(a, a.qkv, 2),
-                                          tile * Tiles::COLS);
-    };
-    const auto use = [&](int tile, int stage) {
-        char *const keys = stages + stage * 2 * Tiles::COLS_BYTES;
-        const int key = tile * Tiles::COLS;
+    const auto use = [&](int key, char *keys) {
         float s[Tiles::OWN_ROWS][Tiles::OWN_COLS], dp[Tiles::OWN_ROWS][Tiles::OWN_COLS];
         if (key > head.first + Tiles::last_row())
             return;
         Tiles::scores(rows, keys, s);
-        Tiles::scores(drows, keys + Tiles::COLS_BYTES, dp);
+        Tiles::scores(drows, Stage::values(keys), dp);
 #pragma unroll
         for (int i = 0; i < Tiles::OWN_ROWS; i++)
 #pragma unroll
@@ -244,35 +295,9 @@ __global__ void __launch_bounds__(Tiles::THREADS)
     Tiles::template load<Tiles::ROWS>(rows, head.qkv(a, a.qkv, 0), head.first);
     Tiles::template load<Tiles::ROWS>(drows, head.out(a, a.dout), head.first);
     const int end = min(head.first + Tiles::ROWS, a.seq);
-    tiles_each<Tiles>(0, (end + Tiles::COLS - 1) / Tiles::COLS, load, use);
+    stages_each<Stage>(a, head, 0, tiles_before<Tiles>(end), stages, use);
     Tiles::store(rows, sums, head.qkv(a, a.dqkv, 0), head.first);
 }
-
-/* A stage of what passes by keys: queries, dout, and their lse and delta. */
-template <typename Tiles> struct QueryStage {
-    static constexpr int BYTES = 2 * Tiles::COLS_BYTES + 2 * Tiles::COLS * 4;
-
-    static __device__ float *stats(char *stage, int which)
-    {
-        return reinterpret_cast<float *>(stage + 2 * Tiles::COLS_BYTES) + which * Tiles::COLS;
-    }
-
-    static __device__ void load(const Attention<typename Tiles::type> &a,
-                                const Head<typename Tiles::type> &head, int first, char *stage)
-    {
-        Tiles::template load<Tiles::COLS>(stage, head.qkv(a, a.qkv, 0), first);
-        Tiles::template load<Tiles::COLS>(stage + Tiles::COLS_BYTES, head.out(a, a.dout), first);
-        const int own = threadIdx.x;
-        if (own >= Tiles::COLS)
-            return;
-        const bool there = first + own < a.seq;
-        const int64_t at = there ? head.stats + first + own : 0;
-        copy_4(stats(stage, 0) + own, a.lse + at, there);
-        copy_4(stats(stage, 1) + own, a.delta + at, there);
-        if (Tiles::STAGES == 1)
-            copies_wait();
-    }
-};
 
 /* Keys stay: dkeys, dvalues. Scores are transposed: a row is a key's. */
 template <typename Tiles>
@@ -287,22 +312,16 @@ __global__ void __launch_bounds__(Tiles::THREADS)
     const float scale = a.scale;
     float dkeys[Tiles::OWN_ROWS][Tiles::OWN_DEPTH] = {};
     float dvalues[Tiles::OWN_ROWS][Tiles::OWN_DEPTH] = {};
-    const auto load = [&](int tile, int stage) {
-        Stage::load(a, head, tile * Tiles::COLS, stages + stage * Stage::BYTES);
-    };
-    const auto use = [&](int tile, int stage) {
-        char *const queries = stages + stage * Stage::BYTES;
-        char *const douts = queries + Tiles::COLS_BYTES;
-        const int query = tile * Tiles::COLS;
+    const auto use = [&](int query, char *queries) {
         float s[Tiles::OWN_ROWS][Tiles::OWN_COLS], dp[Tiles::OWN_ROWS][Tiles::OWN_COLS];
         if (query + Tiles::COLS - 1 < head.first + Tiles::warp_row())
             return;
         Tiles::scores(keys, queries, s);
-        Tiles::scores(values, douts, dp);
+        Tiles::scores(values, Stage::douts(queries), dp);
 #pragma unroll
         for (int j = 0; j < Tiles::OWN_COLS; j++) {
-            const float lse = Stage::stats(queries, 0)[Tiles::col(j)] * LOG2_E;
-            const float delta = Stage::stats(queries, 1)[Tiles::col(j)];
+            const float lse = Stage::lse(queries)[Tiles::col(j)] * LOG2_E;
+            const float delta = Stage::delta(queries)[Tiles::col(j)];
 #pragma unroll
             for (int i = 0; i < Tiles::OWN_ROWS; i++) {
                 const bool seen = head.first + Tiles::row(i) <= query + Tiles::col(j);
@@ -311,12 +330,12 @@ __global__ void __launch_bounds__(Tiles::THREADS)
                 dp[i][j] = seen ? p * (dp[i][j] - delta) * scale : 0.0f;
             }
         }
-        Tiles::gather(room, s, douts, dvalues);
+        Tiles::gather(room, s, Stage::douts(queries), dvalues);
         Tiles::gather(room, dp, queries, dkeys);
     };
     Tiles::template load<Tiles::ROWS>(keys, head.qkv(a, a.qkv, 1), head.first);
     Tiles::template load<Tiles::ROWS>(values, head.qkv(a, a.qkv, 2), head.first);
-    tiles_each<Tiles>(head.first / Tiles::COLS, (a.seq + Tiles::COLS - 1) / Tiles::COLS, load, use);
+    stages_each<Stage>(a, head, head.first / Tiles::COLS, tiles_before<Tiles>(a.seq), stages, use);
     Tiles::store(keys, dkeys, head.qkv(a, a.dqkv, 1), head.first);
     Tiles::store(values, dvalues, head.qkv(a, a.dqkv, 2), head.first);
 }
@@ -325,12 +344,16 @@ __global__ void __launch_bounds__(Tiles::THREADS)
 
 #define SHARED_PLAIN (48 << 10) /* bytes that a kernel need not ask for */
 
-template <typename Tiles>
+/* With tiles that stay, and stages of what passes by. */
+template <typename Stage>
 inline cudaError_t attention_launch(cudaStream_t stream,
-                                    void (*kernel)(Attention<typename Tiles::type>), int bytes,
-                                    const Attention<typename Tiles::type> &a)
+                                    void (*kernel)(Attention<typename Stage::type>), int staying,
+                                    const Attention<typename Stage::type> &a)
 {
+    using Tiles = typename Stage::Tiles;
     const int64_t blocks = ceil_div(a.seq, Tiles::ROWS) * a.batch * a.heads;
+    const int bytes =
+        staying * Tiles::ROWS_BYTES + Tiles::STAGES * Stage::BYTES + Tiles::WEIGHTS_BYTES;
     cudaLaunchConfig_t config = {};
     if (blocks > INT32_MAX)
         return cudaErrorInvalidValue;
@@ -350,20 +373,16 @@ inline cudaError_t attention_launch(cudaStream_t stream,
 template <typename Tiles>
 inline cudaError_t forward_launch(cudaStream_t stream, const Attention<typename Tiles::type> &a)
 {
-    constexpr int bytes =
-        Tiles::ROWS_BYTES + Tiles::STAGES * 2 * Tiles::COLS_BYTES + Tiles::WEIGHTS_BYTES;
-    return attention_launch<Tiles>(stream, attention_forward<Tiles>, bytes, a);
+    return attention_launch<KeyStage<Tiles>>(stream, attention_forward<Tiles>, 1, a);
 }
 
 template <typename Tiles>
 inline cudaError_t backward_launch(cudaStream_t stream, const Attention<typename Tiles::type> &a)
 {
-    constexpr int bytes =
-        2 * Tiles::ROWS_BYTES + Tiles::STAGES * 2 * Tiles::COLS_BYTES + Tiles::WEIGHTS_BYTES;
-    constexpr int stats_bytes = Tiles::STAGES * 2 * Tiles::COLS * 4;
-    const cudaError_t error = attention_launch<Tiles>(stream, attention_dqueries<Tiles>, bytes, a);
+    const cudaError_t error =
+        attention_launch<KeyStage<Tiles>>(stream, attention_dqueries<Tiles>, 2, a);
     return error == cudaSuccess
-               ? attention_launch<Tiles>(stream, attention_dkeys<Tiles>, bytes + stats_bytes, a)
+               ? attention_launch<QueryStage<Tiles>>(stream, attention_dkeys<Tiles>, 2, a)
                : error;
 }
 

@@ -152,14 +152,17 @@ static void cuda_close(struct gpu *gpu)
     free(gpu);
 }
 
+static bool make_event(struct gpu_cuda *g, cudaEvent_t *event, unsigned flags)
+{
+    return gpu_good(g, cudaEventCreateWithFlags(event, flags), "make an event");
+}
+
+/* Who waits for the GPU leaves its CPU to the engine's threads. */
 static bool make_events(struct gpu_cuda *g)
 {
-    bool ok =
-        gpu_good(g, cudaEventCreateWithFlags(&g->loss, cudaEventDisableTiming), "make an event");
+    bool ok = make_event(g, &g->loss, cudaEventDisableTiming | cudaEventBlockingSync);
     for (int i = 0; ok && i < GPU_TURNS * GPU_MARKS; i++)
-        ok = gpu_good(
-            g, cudaEventCreateWithFlags(&g->marks[i / GPU_MARKS][i % GPU_MARKS], cudaEventDefault),
-            "make an event");
+        ok = make_event(g, &g->marks[i / GPU_MARKS][i % GPU_MARKS], cudaEventBlockingSync);
     return ok;
 }
 

@@ -20,7 +20,6 @@
 #ifndef EXAMPLES_GPT2_CUDA_LAUNCH_H
 #define EXAMPLES_GPT2_CUDA_LAUNCH_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "include/zero.h"
@@ -72,46 +71,27 @@ cudaError_t gpt_launch_norm_backward(cudaStream_t stream, enum zero_dtype dtype,
                                      float *dx, float *partial, void *dweight, void *dbias);
 
 /* ------------------------------------------------ what surrounds the products
- * product (rows, width): what a matrix product left, in dtype or fp32: product_type
- * says which, anything else is cudaErrorInvalidValue. With fp32 the result is rounded
- * once, as on the CPU; with a 16-bit one it was rounded before the bias as well.
- * bias (width) in dtype; NULL: none. Outputs may be the product itself where the
- * types are the same. */
+ * y and dwide hold what a matrix product left. */
 
-/* out operand = product + bias */
-cudaError_t gpt_launch_bias(cudaStream_t stream, enum zero_dtype dtype,
-                            enum zero_dtype product_type, int rows, int width, const void *product,
-                            const void *bias, void *out);
-/* y fp32 = residual + (product + bias); y may be residual. */
-cudaError_t gpt_launch_residual(cudaStream_t stream, enum zero_dtype dtype,
-                                enum zero_dtype product_type, int rows, int width,
-                                const void *product, const void *bias, const float *residual,
-                                float *y);
-/* wide operand = product + bias, kept for backward; active operand = GELU of it before it
- * was rounded. */
-cudaError_t gpt_launch_gelu(cudaStream_t stream, enum zero_dtype dtype,
-                            enum zero_dtype product_type, int rows, int width, const void *product,
-                            const void *bias, void *wide, void *active);
+/* y (rows, width) fp32 = residual + (y + bias); bias (width) operand */
+cudaError_t gpt_launch_residual(cudaStream_t stream, enum zero_dtype dtype, int rows, int width,
+                                const void *bias, const float *residual, float *y);
+/* active (n) operand = GELU of wide (n) operand */
+cudaError_t gpt_launch_gelu(cudaStream_t stream, enum zero_dtype dtype, int64_t n, const void *wide,
+                            void *active);
 
-/* dwide operand = product (the gradient of active) times GELU's slope at wide; dbias (width) +=
- * its sum over rows, taken before it was rounded. */
-cudaError_t gpt_launch_gelu_backward(cudaStream_t stream, enum zero_dtype dtype,
-                                     enum zero_dtype product_type, int rows, int width,
-                                     const void *wide, const void *product, void *dwide,
-                                     float *partial, void *dbias);
-/* out (rows, width) operand = dx; dbias (width) += sum of dx over rows. In fp32 out may be dx. */
+/* dwide (rows, width) operand *= GELU's slope at wide; dbias (width) += its sum over rows, taken
+ * before it was rounded. */
+cudaError_t gpt_launch_gelu_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
+                                     int width, const void *wide, void *dwide, float *partial,
+                                     void *dbias);
+/* out (rows, width) operand = dx; dbias (width) += sum of dx over rows. */
 cudaError_t gpt_launch_residual_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
                                          int width, const float *dx, void *out, float *partial,
                                          void *dbias);
 /* dbias (width) += sum of dout (rows, width) operand over rows. */
 cudaError_t gpt_launch_bias_backward(cudaStream_t stream, enum zero_dtype dtype, int rows,
                                      int width, const void *dout, float *partial, void *dbias);
-
-/* n elements: out operand = in; grad (in dtype) += in, rounded once. */
-cudaError_t gpt_launch_cast(cudaStream_t stream, enum zero_dtype dtype, int64_t n, const float *in,
-                            void *out);
-cudaError_t gpt_launch_add(cudaStream_t stream, enum zero_dtype dtype, int64_t n, const float *in,
-                           void *grad);
 
 /* --------------------------------------------------------------- attention
  * Causal, softmax of scores / sqrt(size), size = channels of a head. Of the T x T
@@ -139,18 +119,18 @@ struct gpt_softmax {
     float chosen; /* the target's logit */
 };
 
-/* Takes a chunk into softmax (rows). fresh: the first one. */
-cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int count, int64_t stride,
-                               const float *logits, const int32_t *targets /* (rows) */, bool fresh,
+/* Takes a chunk into softmax (rows); the one with first = 0 comes before all others. */
+cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int count, int stride,
+                               const float *logits, const int32_t *targets /* (rows) */,
                                struct gpt_softmax *softmax);
 /* After all chunks: lse (rows) = log of the sum of exp(logit), *loss = mean over the rows of lse
  * less the target's logit; losses (rows) is for its own use. rows >= 1. */
 cudaError_t gpt_launch_loss(cudaStream_t stream, int rows, const struct gpt_softmax *softmax,
                             float *lse, double *losses, double *loss);
 /* dlogits (rows, stride) operand = (exp(logit - lse) - [token is target]) * scale for a chunk, and
- * 0 in the columns from count to stride. In fp32 dlogits may be logits. */
+ * 0 in the columns from count to stride. */
 cudaError_t gpt_launch_dlogits(cudaStream_t stream, enum zero_dtype dtype, int rows, int first,
-                               int count, int64_t stride, const float *logits, const float *lse,
+                               int count, int stride, const float *logits, const float *lse,
                                const int32_t *targets, float scale, void *dlogits);
 
 #ifdef __cplusplus

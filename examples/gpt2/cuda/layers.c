@@ -137,8 +137,7 @@ static void linear_residual(const struct compute *c, const void *x, const void *
 {
     forward(c, x, weight, NULL, in, out, ZERO_FP32, y);
     LAUNCH(c, "add a residual",
-           gpt_launch_residual(stream_of(c), c->dtype, ZERO_FP32, compute_rows(c), out, y, bias,
-                               residual, y));
+           gpt_launch_residual(stream_of(c), c->dtype, compute_rows(c), out, bias, residual, y));
 }
 
 static void linear_gelu(const struct compute *c, const void *x, const void *weight,
@@ -146,8 +145,7 @@ static void linear_gelu(const struct compute *c, const void *x, const void *weig
 {
     forward(c, x, weight, bias, in, out, c->dtype, wide);
     LAUNCH(c, "activate",
-           gpt_launch_gelu(stream_of(c), c->dtype, c->dtype, compute_rows(c), out, wide, NULL, wide,
-                           active));
+           gpt_launch_gelu(stream_of(c), c->dtype, (int64_t)compute_rows(c) * out, wide, active));
 }
 
 static void linear_backward_weight(const struct compute *c, const void *x, const void *dout, int in,
@@ -185,8 +183,8 @@ static void linear_backward_gelu(const struct compute *c, const void *dout, cons
 {
     backward(c, dout, weight, in, out, c->dtype, dwide);
     LAUNCH(c, "differentiate an activation",
-           gpt_launch_gelu_backward(stream_of(c), c->dtype, c->dtype, compute_rows(c), in, wide,
-                                    dwide, dwide, c->room->partial, dbias));
+           gpt_launch_gelu_backward(stream_of(c), c->dtype, compute_rows(c), in, wide, dwide,
+                                    c->room->partial, dbias));
 }
 
 static void residual_backward(const struct compute *c, const float *dx, void *out, void *dbias)
@@ -231,9 +229,7 @@ struct part {
 
 static struct part part_at(const struct compute *c, int first)
 {
-    int stride = room_padded(c->vocab) - first;
-    stride = stride < ROOM_COLUMNS ? stride : ROOM_COLUMNS;
-    int left = c->vocab - first;
+    int stride = room_stride(c->vocab, first), left = c->vocab - first;
     return (struct part){first, left < stride ? left : stride, stride};
 }
 
@@ -265,7 +261,7 @@ static void head_loss(const struct compute *c, const void *x, const void *wte,
         logits_compute(c, rows, x, wte, part);
         LAUNCH(c, "sum a softmax",
                gpt_launch_softmax(stream_of(c), rows, first, part.count, part.stride, r->logits,
-                                  targets, first == 0, r->softmax));
+                                  targets, r->softmax));
     }
     LAUNCH(c, "sum losses",
            gpt_launch_loss(stream_of(c), rows, r->softmax, r->lse, r->losses, r->loss));

@@ -55,11 +55,11 @@ template <int W> __device__ inline Softmax softmax_of(const float *logits, int c
 
 template <int W>
 __global__ void __launch_bounds__(LOSS_THREADS)
-    softmax(const int first, const int count, const int64_t stride, const float *const logits,
-            const int32_t *const targets, const bool fresh, gpt_softmax *const rows)
+    softmax(const int first, const int count, const int stride, const float *const logits,
+            const int32_t *const targets, gpt_softmax *const rows)
 {
     __shared__ Softmax room[LOSS_WARPS];
-    const float *const row = logits + blockIdx.x * stride;
+    const float *const row = logits + (int64_t)blockIdx.x * stride;
     Softmax own = softmax_of<W>(row, count);
 #pragma unroll
     for (int distance = WARP / 2; distance > 0; distance /= 2)
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(LOSS_THREADS)
     for (int w = 1; w < LOSS_WARPS; w++)
         own = softmax_join(own, room[w]);
     gpt_softmax so_far = {0.0, -INFINITY, 0.0f};
-    if (!fresh)
+    if (first > 0)
         so_far = rows[blockIdx.x];
     const float max = fmaxf(so_far.max, own.max);
     const double before = so_far.max == max ? 1.0 : exp((double)so_far.max - (double)max);
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(LOSS_THREADS)
                         target >= 0 && target < count ? row[target] : so_far.chosen};
 }
 
-cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int count, int64_t stride,
-                               const float *logits, const int32_t *targets, bool fresh,
+cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int count, int stride,
+                               const float *logits, const int32_t *targets,
                                gpt_softmax *softmax_rows)
 {
     if (rows < 0 || first < 0 || count < 1 || stride < count)
@@ -92,7 +92,7 @@ cudaError_t gpt_launch_softmax(cudaStream_t stream, int rows, int first, int cou
     if (rows == 0)
         return cudaSuccess;
     auto kernel = rows_fit<4>(stride, logits) ? softmax<4> : softmax<1>;
-    return launch(stream, rows, LOSS_THREADS, kernel, first, count, stride, logits, targets, fresh,
+    return launch(stream, rows, LOSS_THREADS, kernel, first, count, stride, logits, targets,
                   softmax_rows);
 }
 
@@ -179,20 +179,19 @@ template <typename Operand> struct Dlogits {
 };
 
 cudaError_t gpt_launch_dlogits(cudaStream_t stream, enum zero_dtype dtype, int rows, int first,
-                               int count, int64_t stride, const float *logits, const float *lse,
+                               int count, int stride, const float *logits, const float *lse,
                                const int32_t *targets, float scale, void *dlogits)
 {
-    if (rows < 0 || first < 0 || count < 1 || stride < count || stride > INT32_MAX)
+    if (rows < 0 || first < 0 || count < 1 || stride < count)
         return cudaErrorInvalidValue;
     if (rows == 0)
         return cudaSuccess;
     return operand_switch(dtype, [&](auto operand) {
         using type = typename decltype(operand)::type;
-        const int width = (int)stride;
         const Dlogits<decltype(operand)> body = {
-            first, count, width, logits, lse, targets, scale, static_cast<type *>(dlogits)};
-        return rows_fit<4>(width, logits, body.dlogits)
-                   ? rows_each_run<4>(stream, rows, width, body)
-                   : rows_each_run<1>(stream, rows, width, body);
+            first, count, stride, logits, lse, targets, scale, static_cast<type *>(dlogits)};
+        return rows_fit<4>(stride, logits, body.dlogits)
+                   ? rows_each_run<4>(stream, rows, stride, body)
+                   : rows_each_run<1>(stream, rows, stride, body);
     });
 }

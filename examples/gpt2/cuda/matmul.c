@@ -18,8 +18,8 @@
 /* What an algorithm depends on. */
 struct shape {
     enum zero_dtype dtype, type;
-    int ta, tb, m, n, k, add, bias;
-    int align_a, align_b, align_c;
+    int ta, tb, m, n, k, add;
+    int align_a, align_b, align_c, align_bias; /* of a bias; 0: there is none */
     int64_t lda, ldb, ldc;
 };
 
@@ -68,10 +68,10 @@ static struct shape shape_of(const struct product *p)
     s.n = p->n;
     s.k = p->k;
     s.add = p->add;
-    s.bias = p->bias != NULL;
     s.align_a = alignment(p->a);
     s.align_b = alignment(p->b);
     s.align_c = alignment(p->c);
+    s.align_bias = p->bias ? alignment(p->bias) : 0;
     s.lda = p->lda;
     s.ldb = p->ldb;
     s.ldc = p->ldc;
@@ -107,6 +107,12 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *to, enum zero_dtype dtype, 
     return cublasLtMatrixLayoutCreate(to, type_of(dtype), (uint64_t)cols, (uint64_t)rows, ld);
 }
 
+static cublasStatus_t bias_set(const struct plan *plan, const void *bias)
+{
+    return cublasLtMatmulDescSetAttribute(plan->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                          &bias, sizeof(bias));
+}
+
 static cublasStatus_t describe(struct plan *plan, bool tf32, const struct product *p)
 {
     cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
@@ -121,6 +127,8 @@ static cublasStatus_t describe(struct plan *plan, bool tf32, const struct produc
                                        sizeof(second)));
     TRY(cublasLtMatmulDescSetAttribute(plan->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                        sizeof(epilogue)));
+    if (p->bias) /* takes part in the choice: an address that is aligned as every one will be */
+        TRY(bias_set(plan, (const void *)(uintptr_t)plan->shape.align_bias));
     TRY(layout(&plan->b, p->dtype, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb));
     TRY(layout(&plan->a, p->dtype, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda));
     return layout(&plan->c, p->type, p->m, p->n, p->ldc);
@@ -253,8 +261,7 @@ cublasStatus_t cuda_matmul(struct matmul_plans *plans, cudaStream_t stream, void
     TRY(find(plans, p));
     struct plan *plan = plans->latest;
     if (p->bias)
-        TRY(cublasLtMatmulDescSetAttribute(plan->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                           &p->bias, sizeof(p->bias)));
+        TRY(bias_set(plan, p->bias));
     plan->products++;
     plans->flops += 2.0 * p->m * p->n * p->k;
     return cublasLtMatmul(plans->handle, plan->description, &one, p->b, plan->b, p->a, plan->a,
@@ -288,7 +295,7 @@ void matmul_plans_print(const struct matmul_plans *plans, FILE *out)
                 p->shape.ta ? "^T" : "", p->shape.tb ? p->shape.n : p->shape.k,
                 p->shape.tb ? p->shape.k : p->shape.n, p->shape.tb ? "^T" : "",
                 names[p->shape.dtype], p->shape.add ? "added to" : "to", names[p->shape.type],
-                p->shape.bias ? " with bias" : "", (long long)p->products,
+                p->shape.align_bias ? " with bias" : "", (long long)p->products,
                 number(p, CUBLASLT_ALGO_CONFIG_ID), number(p, CUBLASLT_ALGO_CONFIG_TILE_ID),
                 number(p, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), (long long)p->workspace_bytes);
 }

@@ -2,9 +2,10 @@
 /*
  * Matrix products on a GPU, by cuBLASLt: the one place that knows its column-major
  * world. For each shape the library's heuristic is asked once, and the first
- * algorithm that it names is kept; workspace and alignments that it is told are the
- * same wherever the matrices lie, and partial sums stay fp32: so the bits are those
- * of the GPU's type and of the version of cuBLASLt. Knows no model.
+ * algorithm that it names is kept; workspace and alignments that it is told, a
+ * bias's among them, are the same wherever the matrices lie, and partial sums stay
+ * fp32: so the bits are those of the GPU's type and of the version of cuBLASLt.
+ * Knows no model.
  */
 #ifndef EXAMPLES_GPT2_CUDA_MATMUL_H
 #define EXAMPLES_GPT2_CUDA_MATMUL_H

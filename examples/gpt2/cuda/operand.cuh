@@ -63,25 +63,12 @@ template <typename Run> inline cudaError_t operand_switch(enum zero_dtype dtype,
     return cudaErrorInvalidValue;
 }
 
-/* Likewise for a product's type, which is the model's or fp32. */
-template <typename Run>
-inline cudaError_t operand_switch(enum zero_dtype dtype, enum zero_dtype product, const Run &run)
-{
-    return operand_switch(dtype, [&](auto operand) {
-        if (product == dtype)
-            return run(operand, operand);
-        return product == ZERO_FP32 ? run(operand, OperandF32()) : cudaErrorInvalidValue;
-    });
-}
-
 /* ------------------------------------------------------------------- packs */
 
-/* Elements of all these types in one access of 16 bytes of the widest. */
-template <typename... Types> constexpr int pack_width()
+/* Elements in one access of 16 bytes. */
+template <typename T> constexpr int pack_width()
 {
-    size_t widest = 0;
-    ((widest = sizeof(Types) > widest ? sizeof(Types) : widest), ...);
-    return (int)(16 / widest);
+    return (int)(16 / sizeof(T));
 }
 
 /* Whether rows of width elements can be read in packs of W. NULL can. */

@@ -9,6 +9,7 @@
 
 #include "examples/gpt2/cuda/launch.h"
 #include "examples/gpt2/device.h"
+#include "examples/gpt2/model.h"
 
 /* Columns of the vocabulary at once, as head.h has them: whole logits would be gigabytes. */
 #define ROOM_COLUMNS 4096
@@ -22,8 +23,8 @@ struct cuda_room {
     int32_t *order;              /* (gpt_embed_ints(rows)) */
     float *partial;              /* (gpt_partial_floats(rows, C)) */
     float *delta;                /* (B, heads, T) */
-    float *logits;               /* (rows, room_stride(V)) */
-    void *dlogits;               /* (rows, room_stride(V)) operand */
+    float *logits;               /* (rows, room_stride(V, 0)) */
+    void *dlogits;               /* (rows, room_stride(V, 0)) operand */
     struct gpt_softmax *softmax; /* (rows) */
     float *lse;                  /* (rows) */
     double *losses;              /* (rows) */
@@ -35,22 +36,18 @@ struct cuda_room {
     float *logits_to; /* (V) */
 };
 
-/* wte has rows up to a multiple of 64, so that products of its last columns are as well aligned
- * as of all others. What comes of the rows past V is not used. */
-static inline int room_padded(int vocab)
+/* Columns of logits from token first on: rows of wte past V are multiplied too, and what comes of
+ * them is not used. */
+static inline int room_stride(int vocab, int first)
 {
-    return (vocab + 63) / 64 * 64;
-}
-
-static inline int room_stride(int vocab)
-{
-    return room_padded(vocab) < ROOM_COLUMNS ? room_padded(vocab) : ROOM_COLUMNS;
+    int left = gpt_padded_vocab(vocab) - first;
+    return left < ROOM_COLUMNS ? left : ROOM_COLUMNS;
 }
 
 static inline void room_carve(struct cuda_room *r, struct carve *carve, struct carve *pinned,
                               const struct compute *c)
 {
-    int64_t rows = compute_rows(c), columns = rows * room_stride(c->vocab);
+    int64_t rows = compute_rows(c), columns = rows * room_stride(c->vocab, 0);
     int64_t four = sizeof(float), eight = sizeof(double);
     for (int i = 0; i < 2; i++) {
         r->tokens[i] = carve_take(carve, rows * four);
