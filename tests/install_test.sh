@@ -182,6 +182,11 @@ echo "a.o: include/zero.h" >"$scratch/old/obj/src/a.d"
 touch -d 2001-01-01 "$scratch/old/libzero.so.$version"
 refused "a build older than its sources" "include/zero.h is newer" \
     env "${usr[@]}" src/place.sh install "$scratch/old"
+echo "cuda.o: src/device/cuda.c" >"$scratch/old/obj/src/cuda.d"
+rm "$scratch/old/obj/src/a.d"
+touch -d 2001-01-01 "$scratch/old/libzero_cuda.so"
+refused "a plugin older than its sources" "src/device/cuda.c is newer than .*/libzero_cuda.so" \
+    env "${usr[@]}" src/place.sh install "$scratch/old"
 mkdir -p "$prefix/bin" "$prefix/include"
 echo "another's" >"$prefix/include/zero.h"
 refused "another's file" "not from an earlier" "${install[@]}" PREFIX="$prefix"
