@@ -31,17 +31,23 @@ check_path() { # variable
     esac
 }
 
-# What the library was made of has to be older than it.
+# What a file was made of has to be older than it.
+check_newest() { # file, which objects it has: options of grep
+    local source
+    while read -r source; do
+        grep -qrsF "${@:2}" "$source" "$build"/obj/{src,offload,kernels} &&
+            stop "$source is newer than $build/$1. Run make first."
+    done < <(find include src offload kernels -name '*.[ch]' -newer "$build/$1")
+}
+
 check_build() {
-    local file
     [ -f "$build/zero.pc" ] || stop "There is no build in $build. Run make first."
     version=$(sed -n 's/^Version: //p' "$build/zero.pc")
     library=libzero.so.$version
     [ -f "$build/$library" ] || stop "There is no $build/$library. Run make first."
-    while read -r file; do
-        grep -qrsF --include='*.d' "$file" "$build"/obj/{src,offload,kernels} &&
-            stop "$file is newer than $build/$library. Run make first."
-    done < <(find include src offload kernels -name '*.[ch]' -newer "$build/$library")
+    check_newest "$library" --include='*.d' --exclude-dir=cuda --exclude={cuda,nccl}'*.d'
+    [ ! -f "$build/libzero_cuda.so" ] ||
+        check_newest libzero_cuda.so --include={cuda,nccl}'*.d'
 }
 
 # mode or link|what|where: all that is installed.

@@ -185,6 +185,11 @@ refused "a build older than its sources" "include/zero.h is newer" \
 [ "$(stat -f -c %T /sys)" != sysfs ] || # where nobody may write, root neither
     refused "a folder that cannot be made" "mkdir: cannot create .*/sys/zero.*: [OPR]" \
         "${install[@]}" PREFIX=/sys/zero
+echo "cuda.o: src/device/cuda.c" >"$scratch/old/obj/src/cuda.d"
+rm "$scratch/old/obj/src/a.d"
+touch -d 2001-01-01 "$scratch/old/libzero_cuda.so"
+refused "a plugin older than its sources" "src/device/cuda.c is newer than .*/libzero_cuda.so" \
+    env "${usr[@]}" src/place.sh install "$scratch/old"
 mkdir -p "$prefix/bin" "$prefix/include"
 echo "another's" >"$prefix/include/zero.h"
 refused "another's file" "not from an earlier" "${install[@]}" PREFIX="$prefix"
