@@ -94,6 +94,7 @@ struct operation {
     struct zero *engine;
     char *sum;
     bool fresh, last;
+    bool added; /* a REDUCE, by the communicator */
     int stage;  /* that it passes through, or -1 */
     char *data; /* then: where in device memory */
     struct device_copy copies[2];

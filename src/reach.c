@@ -19,10 +19,10 @@ void reach_introduce(struct zero *z, struct reach *me)
     struct plan plan;
     int (*describe)(struct device_link *, struct error *) =
         z->seams && z->seams->link ? z->seams->link : device_plugin_link;
-    if (!z->plan.staged)
+    if (z->set.device != ZERO_CUDA || z->size == 1 || z->comm->device_memory)
         return;
     me->asked = 1;
-    me->answers = !describe(&z->link, &unheard);
+    me->answers = !describe(&z->link, z->set.added ? &z->error : &unheard);
     if (!me->answers)
         return;
     me->version = z->link.version;
@@ -96,11 +96,17 @@ bool reach_choose(struct zero *z, const struct reach *first, size_t stride)
                   "Units cannot go from rank to rank by NCCL: %s. Start the ranks with mpirun -n "
                   "%d (srun: --mpi=pmix), then they go through host memory.",
                   why, z->size);
+    else if (why && z->set.added)
+        error_set(&z->error, ZERO_ERR_UNSUPPORTED,
+                  "NCCL cannot add gradients up: %s. Give each rank a GPU of its own and the same "
+                  "plugin, built with NCCL, or use .reduction = ZERO_REDUCE_ORDERED.",
+                  why);
     else if (why)
         engine_log(z, level, "Units go from rank to rank through host memory: %s.", why);
     else
-        engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d.", version / 10000,
-                   version % 10000 / 100, version % 100);
+        engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d%s.",
+                   version / 10000, version % 10000 / 100, version % 100,
+                   z->set.added ? ", which adds gradients up outside the law of equal bits" : "");
     return !why;
 }
 
@@ -137,6 +143,10 @@ static int connect(struct zero *z, struct told *all)
 
 int reach_connect(struct zero *z)
 {
+    if (!z->linked && z->set.added && z->size > 1 && !z->comm->ops->reduce)
+        return error_set(&z->error, ZERO_ERR_UNSUPPORTED,
+                         ".reduction is ZERO_REDUCE_NCCL, and .comm takes GPU memory but adds "
+                         "nothing up (ops->reduce). Use ZERO_REDUCE_ORDERED, or leave .comm out.");
     if (!z->linked)
         return ZERO_OK;
     struct told *all = calloc((size_t)z->size, sizeof(*all));

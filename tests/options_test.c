@@ -230,7 +230,7 @@ static const char *const trainer_options[] = {
     "seq", "dtype", "batch", "accumulate", "steps", "lr", "warmup", "decay", "clip",
     "weight-decay", "beta1", "beta2", "eps", "seed", "recompute",
 #ifdef HAVE_CUBLAS
-    "device", "tf32",
+    "device", "tf32", "reduction",
 #endif
     "threads", "deadline", "eval-every", "log", "trace", "sample", "temperature", "plan",
     "quiet", "help",
