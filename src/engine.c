@@ -173,14 +173,15 @@ static void judge(struct zero *z, struct hello *all)
         z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
 }
 
-int engine_exchange(struct zero *z, const char *what, void *all, int64_t bytes)
+int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
+                    int64_t bytes)
 {
-    struct command c = {.kind = COMMAND_EXCHANGE,
+    struct command c = {.kind = kind,
                         .unit = -1,
                         .chunk = -1,
                         .slot = -1,
                         .bytes = bytes,
-                        .data = all,
+                        .data = data,
                         .name = what};
     struct error failure = {0};
     if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
@@ -197,7 +198,7 @@ int engine_agree(struct zero *z, const char *what)
                          "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
     }
     introduce(z, &all[z->rank]);
-    if (!engine_exchange(z, what, all, sizeof(*all)))
+    if (!engine_exchange(z, COMMAND_EXCHANGE, what, all, sizeof(*all)))
         judge(z, all);
     free(all);
     return z->error.status;

@@ -6,7 +6,6 @@
  * channel; else they go through host memory (src/collective.c), which the plan counts
  * until then.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "src/comm/comm.h"
@@ -119,19 +118,26 @@ struct told {
 
 /* All ranks learn of the id; each makes its communicator. A rank where that fails tells the
  * others through the control channel, for they wait for it. */
-static int connect(struct zero *z, struct told *all)
+int reach_connect(struct zero *z)
 {
     struct error failure = {0};
+    struct told told = {0};
     struct zero_comm *comm;
-    if (z->rank == 0 && z->link.id(all->id, &failure)) {
-        all->status = failure.status;
-        memcpy(all->text, failure.text, sizeof(all->text) - 1);
+    if (!z->linked && z->set.added && z->size > 1 && !z->comm->ops->reduce)
+        return error_set(&z->error, ZERO_ERR_UNSUPPORTED,
+                         ".reduction is ZERO_REDUCE_NCCL, and .comm takes GPU memory but adds "
+                         "nothing up (ops->reduce). Use ZERO_REDUCE_ORDERED, or leave .comm out.");
+    if (!z->linked)
+        return ZERO_OK;
+    if (z->rank == 0 && z->link.id(told.id, &failure)) {
+        told.status = failure.status;
+        memcpy(told.text, failure.text, sizeof(told.text) - 1);
     }
-    if (engine_exchange(z, "NCCL's id", all, sizeof(*all)))
+    if (engine_exchange(z, COMMAND_BROADCAST, "NCCL's id", &told, sizeof(told)))
         return z->error.status;
-    if (all->status)
-        return error_set(&z->error, (int)all->status, "Rank 0: %s", all->text);
-    if (z->link.comm(&comm, z->comm, all->id, &failure)) {
+    if (told.status)
+        return error_set(&z->error, (int)told.status, "Rank 0: %s", told.text);
+    if (z->link.comm(&comm, z->comm, told.id, &failure)) {
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, failure.status, "%s", failure.text);
     }
@@ -139,23 +145,4 @@ static int connect(struct zero *z, struct told *all)
     z->comm = comm;
     z->set.staged = false;
     return engine_plan(z);
-}
-
-int reach_connect(struct zero *z)
-{
-    if (!z->linked && z->set.added && z->size > 1 && !z->comm->ops->reduce)
-        return error_set(&z->error, ZERO_ERR_UNSUPPORTED,
-                         ".reduction is ZERO_REDUCE_NCCL, and .comm takes GPU memory but adds "
-                         "nothing up (ops->reduce). Use ZERO_REDUCE_ORDERED, or leave .comm out.");
-    if (!z->linked)
-        return ZERO_OK;
-    struct told *all = calloc((size_t)z->size, sizeof(*all));
-    if (!all) {
-        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-        return error_set(&z->error, ZERO_ERR_MEMORY,
-                         "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
-    }
-    connect(z, all);
-    free(all);
-    return z->error.status;
 }
