@@ -103,6 +103,14 @@ enum zero_state { ZERO_STATE_FP32 = 0, ZERO_STATE_SPLIT };
  * micro-step or one rank. */
 enum zero_accumulate { ZERO_SHARD = 0, ZERO_LOCAL };
 
+/* Who adds gradients up over the ranks. ORDERED: the engine, in fp32 and in the order of the
+ * ranks. NCCL, with ZERO_CUDA: ncclReduceScatter, in the gradients' type (fp32 with ZERO_LOCAL)
+ * and in an order that is its own, which the law of equal bits does not hold for; no memory is
+ * taken for other ranks' parts. What is added up enters the fp32 sums over micro-steps, norm
+ * and all else as it does otherwise; 16-bit sums of many ranks are rounded on the way, and
+ * ZERO_FP16's overflow sooner. */
+enum zero_reduction { ZERO_REDUCE_ORDERED = 0, ZERO_REDUCE_NCCL };
+
 /* What the model is computed on. */
 enum zero_device {
     ZERO_CPU = 0,
@@ -227,6 +235,9 @@ struct zero_config {
      * the norm is taken before that. Default ZERO_FP32 */
     enum zero_dtype grad_dtype;
     enum zero_accumulate accumulate_in; /* default ZERO_SHARD */
+    enum zero_reduction reduction; /* default ZERO_REDUCE_ORDERED. ZERO_REDUCE_NCCL where several
+                                      ranks do not reach each other by NCCL (.comm):
+                                      ZERO_ERR_UNSUPPORTED */
     int accumulate;    /* micro-steps per step until zero_set_accumulate. With .grad_dtype =
                           ZERO_BF16, 1 plans 2 bytes an element for gradients and more plans 4,
                           because sums are fp32 while they grow. Default 1 */
@@ -673,6 +684,10 @@ struct zero_comm_ops {
      * rank is known to have given up before a message, with nothing under way too. ZERO_OK, or
      * what test would return of that message, with comm->error set. Never blocks. */
     int (*listen)(struct zero_comm *comm, uint64_t sequence);
+    /* Optional: begins a REDUCE, as start does, of elements of dtype that the backend adds up
+     * by itself, in an order of its own. What comes of them takes the place of this rank's part
+     * in data, and that alone is offered to sum, in parts[0]. scratch is not used. */
+    int (*reduce)(struct zero_comm *comm, struct zero_collective *c, enum zero_dtype dtype);
 };
 
 struct zero_comm {

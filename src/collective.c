@@ -104,7 +104,10 @@ static int move(struct zero *z, struct operation *o, struct error *error)
 {
     o->state = OPERATION_MOVES;
     o->collective.header.sequence = ++z->comm->sequence;
-    int status = z->comm->ops->start(z->comm, &o->collective);
+    const struct settings *set = &z->plan.set;
+    int status = o->added ? z->comm->ops->reduce(z->comm, &o->collective,
+                                                 set->local ? ZERO_FP32 : set->dtype)
+                          : z->comm->ops->start(z->comm, &o->collective);
     if (!status)
         return ZERO_OK;
     z->comm->sequence--; /* it was not started: the abort tells the others so */

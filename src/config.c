@@ -141,9 +141,18 @@ static int take_device(struct settings *s, const struct zero_config *c, struct e
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".stream is set with .device = ZERO_CPU, where the calling thread is the "
                          "stream. Leave it out, or use ZERO_CUDA.");
+    if ((int)c->reduction < ZERO_REDUCE_ORDERED || c->reduction > ZERO_REDUCE_NCCL)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".reduction is %d. Use ZERO_REDUCE_ORDERED or ZERO_REDUCE_NCCL.",
+                         (int)c->reduction);
+    if (c->reduction == ZERO_REDUCE_NCCL && c->device == ZERO_CPU)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".reduction is ZERO_REDUCE_NCCL with .device = ZERO_CPU, where there is "
+                         "no NCCL. Leave it out, or use ZERO_CUDA.");
     s->device = c->device;
+    s->added = c->reduction == ZERO_REDUCE_NCCL;
     s->stream = c->stream;
-    s->staged = c->device == ZERO_CUDA && !(c->comm && c->comm->device_memory);
+    s->staged = c->device == ZERO_CUDA && !s->added && !(c->comm && c->comm->device_memory);
     return ZERO_OK;
 }
 
@@ -197,10 +206,11 @@ uint64_t settings_hash(const struct settings *s)
 {
     int64_t scale;
     memcpy(&scale, &s->loss_scale, sizeof(scale));
-    const int64_t fields[] = {
-        s->stage,       s->dtype,        s->state,      s->param,  s->grad,       s->split,
-        s->local,       s->round_grads,  s->accumulate, scale,     s->host_bytes, s->chunk,
-        s->chunk_slots, s->gather_slots, s->grad_slots, s->verify, s->device,     s->staged};
+    const int64_t fields[] = {s->stage,       s->dtype,        s->state,      s->param,
+                              s->grad,        s->split,        s->local,      s->round_grads,
+                              s->accumulate,  scale,           s->host_bytes, s->chunk,
+                              s->chunk_slots, s->gather_slots, s->grad_slots, s->verify,
+                              s->device,      s->staged,       s->added};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         hash = random_mix(hash + (uint64_t)fields[i] + 0x9E3779B97F4A7C15u);

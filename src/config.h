@@ -13,11 +13,12 @@ struct settings {
     int stage;
     enum zero_dtype dtype;
     enum zero_device device;
-    void *stream; /* the program's own, or NULL */
-    bool staged;  /* collectives take no device memory */
+    void *stream;                       /* the program's own, or NULL */
+    bool staged;                        /* collectives take no device memory */
     enum zero_place state, param, grad; /* never ZERO_AUTO */
     bool split;                         /* the master is the bf16 weight and a remainder */
     bool local;                         /* gradients accumulate on each rank */
+    bool added;                         /* over ranks by the communicator, in its own order */
     bool round_grads;                   /* gradient sums are rounded to bf16 */
     int accumulate;                     /* micro-steps a step, to begin with */
     double loss_scale;                  /* 0: dynamic */

@@ -99,8 +99,7 @@ static void introduce(struct zero *z, struct hello *me)
 {
     char name[256] = "";
     cpu_set_t set;
-    *me = (struct hello){.status = z->error.status};
-    memcpy(me->text, z->error.text, sizeof(me->text) - 1);
+    *me = (struct hello){0};
     if (z->layout.unit) {
         me->model = layout_hash(&z->layout);
         me->settings = settings_hash(&z->set);
@@ -111,6 +110,8 @@ static void introduce(struct zero *z, struct hello *me)
         preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
         reach_introduce(z, &me->reach);
     }
+    me->status = z->error.status;
+    memcpy(me->text, z->error.text, sizeof(me->text) - 1);
     gethostname(name, sizeof(name) - 1);
     for (const char *c = name; *c; c++)
         me->host = random_mix(me->host ^ (uint64_t)*c);
@@ -151,12 +152,12 @@ static void judge(struct zero *z, struct hello *all)
                       "groups, flags and fills equal on all ranks.",
                       r, z->rank);
         else if (all[r].settings != me->settings)
-            error_set(&z->error, ZERO_ERR_MISMATCH,
-                      "Rank %d has another configuration than rank %d. Make stage, dtype, device, "
-                      "places, .state, .grad_dtype, .accumulate_in, .accumulate, .loss_scale, "
-                      ".host_bytes, "
-                      ".verify_spill, .chunk and slots equal on all ranks.",
-                      r, z->rank);
+            error_set(
+                &z->error, ZERO_ERR_MISMATCH,
+                "Rank %d has another configuration than rank %d. Make stage, dtype, device, "
+                "places, .state, .grad_dtype, .accumulate_in, .reduction, .accumulate, "
+                ".loss_scale, .host_bytes, .verify_spill, .chunk and slots equal on all ranks.",
+                r, z->rank);
     }
     if (!z->error.status && me->reach.asked)
         z->linked = reach_choose(z, &all->reach, sizeof(*all));
@@ -172,14 +173,15 @@ static void judge(struct zero *z, struct hello *all)
         z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
 }
 
-int engine_exchange(struct zero *z, const char *what, void *all, int64_t bytes)
+int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
+                    int64_t bytes)
 {
-    struct command c = {.kind = COMMAND_EXCHANGE,
+    struct command c = {.kind = kind,
                         .unit = -1,
                         .chunk = -1,
                         .slot = -1,
                         .bytes = bytes,
-                        .data = all,
+                        .data = data,
                         .name = what};
     struct error failure = {0};
     if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
@@ -196,7 +198,7 @@ int engine_agree(struct zero *z, const char *what)
                          "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
     }
     introduce(z, &all[z->rank]);
-    if (!engine_exchange(z, what, all, sizeof(*all)))
+    if (!engine_exchange(z, COMMAND_EXCHANGE, what, all, sizeof(*all)))
         judge(z, all);
     free(all);
     return z->error.status;

@@ -94,6 +94,7 @@ struct operation {
     struct zero *engine;
     char *sum;
     bool fresh, last;
+    bool added; /* a REDUCE, by the communicator */
     int stage;  /* that it passes through, or -1 */
     char *data; /* then: where in device memory */
     struct device_copy copies[2];
@@ -195,8 +196,10 @@ static inline int64_t counted(const int64_t *counter)
 int engine_create(struct zero **z, const struct zero_param *params, int count,
                   const struct zero_config *config, const struct engine_seams *seams);
 
-/* Exchanges bytes between all ranks, at creation: all has size parts of so many. */
-int engine_exchange(struct zero *z, const char *what, void *all, int64_t bytes);
+/* At creation: COMMAND_EXCHANGE of bytes between all ranks, data has size parts of so many, or
+ * COMMAND_BROADCAST of rank 0's. */
+int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
+                    int64_t bytes);
 
 /* Exchanges this rank's error with the others': all ranks learn of the first. */
 int engine_agree(struct zero *z, const char *what);

@@ -50,11 +50,12 @@ static void sum_piece(void *arg, int64_t offset, int64_t bytes, const void *cons
     struct zero *z = o->engine;
     const struct settings *set = &z->plan.set;
     int64_t element = set->local ? 4 : z->plan.element, first = offset / element;
-    memcpy(z->parts, parts, (size_t)z->size * sizeof(*parts));
+    int ranks = o->added ? 1 : z->size;
+    memcpy(z->parts, parts, (size_t)ranks * sizeof(*parts));
     if (o->stage >= 0) /* its own part has not left the device */
         z->parts[z->rank] = o->data + z->rank * o->collective.header.bytes + offset;
     struct device_sum sum = {.count = bytes / element,
-                             .ranks = z->size,
+                             .ranks = ranks,
                              .parts = z->parts,
                              .scratch =
                                  o->stage < 0 ? NULL : z->device_memory + z->plan.device.scratch,
@@ -86,6 +87,7 @@ void grads_reduce(struct zero *z, const struct command *c, struct operation *o)
     char *unit = sums(z, c->unit, c->slot);
     o->fresh = c->part & 1;
     o->last = c->part & 2;
+    o->added = z->plan.set.added && z->size > 1;
     o->sum = unit + own(z, c->unit) * z->plan.grad;
     o->collective.data = z->plan.set.local ? unit : grads_slot(z, c->slot);
     o->collective.sum = sum_piece;

@@ -253,7 +253,8 @@ static int64_t take(int64_t *total, int64_t bytes)
 /* What is received of a reduction under way. */
 static void place_scratch(struct plan *p)
 {
-    int64_t others = p->ranks - 1, element = p->set.local ? 4 : p->element;
+    int64_t others = p->set.added ? 0 : p->ranks - 1; /* whose parts come here */
+    int64_t element = p->set.local ? 4 : p->element;
     int64_t shard = p->grad_elements[0] * element / p->ranks;
     int64_t room = others ? SCRATCH_BYTES_MAX / (2 * others) / 256 * 256 : PIECE_BYTES_MAX;
     p->piece_bytes = min64(min64(PIECE_BYTES_MAX, room > 256 ? room : 256), align_up(shard, 256));

@@ -51,7 +51,7 @@ enum command_kind {
     COMMAND_REDUCE,      /* a unit's gradients: the ordered sum of this rank's shard */
     COMMAND_GATHER_SUMS, /* stage 0: a unit's gradient sums, from all ranks */
     COMMAND_SUM,         /* integers over all ranks: verdict, mean, digest */
-    COMMAND_BROADCAST,   /* floats from one rank */
+    COMMAND_BROADCAST,   /* bytes from one rank */
     COMMAND_EXCHANGE,    /* bytes from every rank, at creation */
     /* disks */
     COMMAND_PARAM_READ, /* one segment of a unit's shard into its staging slot */

@@ -6,7 +6,6 @@
  * channel; else they go through host memory (src/collective.c), which the plan counts
  * until then.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "src/comm/comm.h"
@@ -19,10 +18,10 @@ void reach_introduce(struct zero *z, struct reach *me)
     struct plan plan;
     int (*describe)(struct device_link *, struct error *) =
         z->seams && z->seams->link ? z->seams->link : device_plugin_link;
-    if (!z->plan.staged)
+    if (z->set.device != ZERO_CUDA || z->size == 1 || z->comm->device_memory)
         return;
     me->asked = 1;
-    me->answers = !describe(&z->link, &unheard);
+    me->answers = !describe(&z->link, z->set.added ? &z->error : &unheard);
     if (!me->answers)
         return;
     me->version = z->link.version;
@@ -96,11 +95,17 @@ bool reach_choose(struct zero *z, const struct reach *first, size_t stride)
                   "Units cannot go from rank to rank by NCCL: %s. Start the ranks with mpirun -n "
                   "%d (srun: --mpi=pmix), then they go through host memory.",
                   why, z->size);
+    else if (why && z->set.added)
+        error_set(&z->error, ZERO_ERR_UNSUPPORTED,
+                  "NCCL cannot add gradients up: %s. Give each rank a GPU of its own and the same "
+                  "plugin, built with NCCL, or use .reduction = ZERO_REDUCE_ORDERED.",
+                  why);
     else if (why)
         engine_log(z, level, "Units go from rank to rank through host memory: %s.", why);
     else
-        engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d.", version / 10000,
-                   version % 10000 / 100, version % 100);
+        engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d%s.",
+                   version / 10000, version % 10000 / 100, version % 100,
+                   z->set.added ? ", which adds gradients up outside the law of equal bits" : "");
     return !why;
 }
 
@@ -113,19 +118,26 @@ struct told {
 
 /* All ranks learn of the id; each makes its communicator. A rank where that fails tells the
  * others through the control channel, for they wait for it. */
-static int connect(struct zero *z, struct told *all)
+int reach_connect(struct zero *z)
 {
     struct error failure = {0};
+    struct told told = {0};
     struct zero_comm *comm;
-    if (z->rank == 0 && z->link.id(all->id, &failure)) {
-        all->status = failure.status;
-        memcpy(all->text, failure.text, sizeof(all->text) - 1);
+    if (!z->linked && z->set.added && z->size > 1 && !z->comm->ops->reduce)
+        return error_set(&z->error, ZERO_ERR_UNSUPPORTED,
+                         ".reduction is ZERO_REDUCE_NCCL, and .comm takes GPU memory but adds "
+                         "nothing up (ops->reduce). Use ZERO_REDUCE_ORDERED, or leave .comm out.");
+    if (!z->linked)
+        return ZERO_OK;
+    if (z->rank == 0 && z->link.id(told.id, &failure)) {
+        told.status = failure.status;
+        memcpy(told.text, failure.text, sizeof(told.text) - 1);
     }
-    if (engine_exchange(z, "NCCL's id", all, sizeof(*all)))
+    if (engine_exchange(z, COMMAND_BROADCAST, "NCCL's id", &told, sizeof(told)))
         return z->error.status;
-    if (all->status)
-        return error_set(&z->error, (int)all->status, "Rank 0: %s", all->text);
-    if (z->link.comm(&comm, z->comm, all->id, &failure)) {
+    if (told.status)
+        return error_set(&z->error, (int)told.status, "Rank 0: %s", told.text);
+    if (z->link.comm(&comm, z->comm, told.id, &failure)) {
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, failure.status, "%s", failure.text);
     }
@@ -133,19 +145,4 @@ static int connect(struct zero *z, struct told *all)
     z->comm = comm;
     z->set.staged = false;
     return engine_plan(z);
-}
-
-int reach_connect(struct zero *z)
-{
-    if (!z->linked)
-        return ZERO_OK;
-    struct told *all = calloc((size_t)z->size, sizeof(*all));
-    if (!all) {
-        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-        return error_set(&z->error, ZERO_ERR_MEMORY,
-                         "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
-    }
-    connect(z, all);
-    free(all);
-    return z->error.status;
 }

@@ -461,6 +461,22 @@ START_TEST(no_free_port_is_said)
 }
 END_TEST
 
+/* Fewer files than rank 0 has places for those who come. */
+START_TEST(a_low_limit_on_files_is_enough)
+{
+    struct tcp_rank ranks[2] = {{.seconds = 5}, {.seconds = 5}};
+    struct rlimit limit;
+    int lowest = dup(0); /* that is free */
+    close(lowest);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = (rlim_t)lowest + 12;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    tcp_start_all(ranks, 2);
+    tcp_join(ranks, 2);
+    tcp_expect_joined(ranks, 2);
+}
+END_TEST
+
 START_TEST(the_limit_on_files_is_said)
 {
     struct tcp_rank rank = {0};
@@ -511,6 +527,7 @@ int main(void)
     tcase_add_test(door, the_next_free_port_is_taken);
     tcase_add_test(door, two_jobs_share_a_port);
     tcase_add_test(door, no_free_port_is_said);
+    tcase_add_test(door, a_low_limit_on_files_is_enough);
     tcase_add_test(door, the_limit_on_files_is_said);
     suite_add_tcase(suite, door);
     return suite_run_all(suite);

@@ -8,6 +8,7 @@
  * ZERO_TEST_SHORT=1 takes a few of them.
  */
 #include <check.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +170,93 @@ START_TEST(local_sums)
 }
 END_TEST
 
+/* ---------------------------------------------------- sums in NCCL's order */
+
+static const double rounded[] = {[ZERO_FP32] = 1e-6, [ZERO_BF16] = 1e-2, [ZERO_FP16] = 1e-3};
+
+static void expect_near(const struct toy *t, const struct toy *expected)
+{
+    for (int s = 0; s < t->steps; s++)
+        ck_assert_msg(fabs(t->norm[s] - expected->norm[s]) <=
+                              rounded[t->config.dtype] * expected->norm[s] &&
+                          fabs(t->mean[s] - expected->mean[s]) <= 1e-3,
+                      "step %d: norm %.9g, mean %.9g, not near %.9g, %.9g", s, t->norm[s],
+                      t->mean[s], expected->norm[s], expected->mean[s]);
+}
+
+/* Near the ordered sums, and not those; the same ones again. A machine with one GPU adds
+ * nothing up. Adam's steps are so short that the next gradients are near too. */
+static void expect_added(const struct toy *like, uint64_t seed)
+{
+    struct toy ordered = equal_simplest(like->config.dtype, BATCH), t = *like, again;
+    int gpus = begin(t.ranks, seed);
+    t.ranks = t.ranks < gpus ? t.ranks : gpus;
+    t.accumulate = BATCH / t.ranks;
+    t.config.reduction = ZERO_REDUCE_NCCL;
+    ordered.config.loss_scale = t.config.loss_scale;
+    ordered.lr = t.lr = 1e-6;
+    again = t;
+    toy_cuda_start(gpus, true);
+    ck_assert_msg(!toy_run(&ordered), "%s", ordered.error.text);
+    ck_assert_msg(!toy_run(&t), "%s", t.error.text);
+    end();
+    expect_near(&t, &ordered);
+    begin(t.ranks, seed + 1);
+    ck_assert_msg(!toy_run(&again), "%s", again.error.text);
+    end();
+    bool same = equal_ended(&again, &t, logged, sizeof(logged));
+    bool other = memcmp(&t.digest, &ordered.digest, sizeof(t.digest)) != 0;
+    if (!fake_nccl_groups) /* a GPU's NCCL may choose another order the next time */
+        expect_near(&again, &ordered);
+    ck_assert_msg(same || !fake_nccl_groups, "%s", logged);
+    /* In fp32 local sums of 16 bits are exact, in any order. */
+    bool exact = t.config.accumulate_in == ZERO_LOCAL && t.config.dtype != ZERO_FP32;
+    ck_assert_msg(other || exact || !fake_nccl_groups,
+                  "the ordered sums: stage %d, dtype %d, %d ranks", t.config.stage,
+                  (int)t.config.dtype, t.ranks);
+    ck_assert(t.ranks > 1 || (same && !other));
+}
+
+START_TEST(added_up_by_nccl)
+{
+    for (int i = 0; i < 24; i += suite_short() ? 5 : 1) {
+        enum zero_dtype dtype = (enum zero_dtype)(i % 3);
+        const struct toy t = {
+            .config = {.stage = i / 3 % 4,
+                       .dtype = dtype,
+                       .device = ZERO_CUDA,
+                       .accumulate_in = i / 3 % 4 < 2 && i >= 12 ? ZERO_LOCAL : ZERO_SHARD,
+                       .offload_optimizer = (enum zero_place)(1 + i / 2 % 3),
+                       .loss_scale = dtype == ZERO_FP16 ? 256 : 1,
+                       .chunk = 1088,
+                       .threads = 1},
+            .ranks = 2 + i % 4 % 3,
+            .steps = EQUAL_STEPS};
+        expect_added(&t, (uint64_t)i);
+    }
+}
+END_TEST
+
+/* Where NCCL cannot, nothing else does it instead. */
+START_TEST(refused_without_nccl)
+{
+    const char *says[] = {"NCCL cannot add gradients up: ranks 0 and 1 share a GPU. Give each ",
+                          "NCCL cannot add gradients up: the CUDA plugin was built without NCCL"};
+    if (!fake_nccl_groups)
+        return;
+    for (int without = 0; without < 2; without++) {
+        struct toy t = {.config = {.device = ZERO_CUDA, .reduction = ZERO_REDUCE_NCCL},
+                        .ranks = 2,
+                        .accumulate = 1,
+                        .steps = 1};
+        toy_cuda_start(begin(1 + without, 0), !without);
+        ck_assert_int_eq(toy_run(&t), ZERO_ERR_UNSUPPORTED);
+        ck_assert_msg(strstr(t.error.text, says[without]), "%s", t.error.text);
+        end();
+    }
+}
+END_TEST
+
 /* ------------------------------------------------- how ranks reach each other */
 
 static void keep(void *arg, enum zero_log_level level, const char *line)
@@ -202,6 +290,40 @@ START_TEST(ways)
         ck_assert_int_eq(reach_choose(&z, all, sizeof(*all)), way == 0);
         ck_assert_str_eq(logged, says[way]);
     }
+}
+END_TEST
+
+static int no_plugin(struct device_link *link, struct error *error)
+{
+    (void)link;
+    return error_set(error, ZERO_ERR_UNSUPPORTED, "There is no plugin.");
+}
+
+/* A rank without a plugin says so itself; a communicator of the program's cannot do it. */
+START_TEST(ways_of_nccl_sums)
+{
+    const struct zero_comm_ops none = {0};
+    const struct engine_seams seams = {.link = no_plugin};
+    struct zero_comm comm = {.ops = &none};
+    struct zero z = {.size = 2, .comm = &comm, .seams = &seams, .log = keep};
+    struct reach me = {0};
+    z.set.device = ZERO_CUDA;
+    reach_introduce(&z, &me);
+    ck_assert(me.asked && !me.answers && !z.error.status);
+    z.set.added = true;
+    reach_introduce(&z, &me);
+    ck_assert_str_eq(z.error.text, "There is no plugin.");
+    z.error = (struct error){0};
+    ck_assert_int_eq(reach_connect(&z), ZERO_ERR_UNSUPPORTED);
+    ck_assert_msg(strstr(z.error.text, ".comm takes GPU memory but adds nothing up"), "%s",
+                  z.error.text);
+    z.log_level = ZERO_LOG_INFO;
+    struct reach all[2] = {{.answers = 1, .version = 22809, .gpu = "a"},
+                           {.answers = 1, .version = 22809, .gpu = "b"}};
+    z.error = (struct error){0};
+    ck_assert(reach_choose(&z, all, sizeof(*all)));
+    ck_assert_str_eq(logged, "1 Units go from GPU to GPU by NCCL 2.28.9, which adds gradients up "
+                             "outside the law of equal bits.");
 }
 END_TEST
 
@@ -271,7 +393,10 @@ int main(void)
     tcase_add_loop_test(c, places, 0, 4);
     tcase_add_test(c, sampled);
     tcase_add_test(c, local_sums);
+    tcase_add_test(c, added_up_by_nccl);
+    tcase_add_test(c, refused_without_nccl);
     tcase_add_test(c, ways);
+    tcase_add_test(c, ways_of_nccl_sums);
     suite_add_tcase(s, c);
     c = tcase_create("device");
     tcase_set_timeout(c, 60);

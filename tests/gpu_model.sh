@@ -68,6 +68,8 @@ trains() {
     verdict $? "--tf32 changes nothing"
     run offload 1 --device cuda --dtype fp32 --accumulate 2 --stage 3 --offload nvme --recompute
     same gpu offload
+    run alone 1 --device cuda --dtype fp32 --accumulate 2 --reduction nccl
+    same gpu alone
     have_ranks 2 "gpt2 on two GPUs" || return 0
     run ranks 2 --device cuda --dtype fp32 --stage 3 --offload cpu
     same gpu ranks
@@ -107,6 +109,10 @@ explains() {
         "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened" --device cuda
     refuses 1 2 "--tf32 is for products of fp32 on a GPU, but --device is cuda and --dtype bf16." \
         --device cuda --tf32
+    refuses 1 2 "--reduction nccl is for gradients on GPUs, but --device is cpu." --reduction nccl
+    [ $ranks = 1 ] || ZERO_CUDA_PLUGIN=$fake GPT2_CUDA_PLUGIN=$fake refuses 2 1 \
+        "NCCL cannot add gradients up: ranks 0 and 1 share a GPU. Give each rank a GPU" \
+        --device cuda --reduction nccl
     refuses 1 2 "--heads 1 have 300 channels each, and on a GPU 256 are possible." \
         --device cuda --heads 1 --channels 300
     if [ ! -f "$build/gpt2_cuda.so" ]; then

@@ -6,12 +6,15 @@
  * it end in the CPU's bits is in tests/cuda_test.c.
  */
 #include <check.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "kernels/bf16.h"
+#include "kernels/fp16.h"
 #include "src/comm/nccl.h"
 #include "src/comm/nccl_api.h"
 #include "src/comm/tcp.h"
@@ -194,6 +197,103 @@ START_TEST(nccl_over_tcp_keeps_the_contract)
 }
 END_TEST
 
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ------------------------------------------------------------------ its sums */
+
+#define ADDED 1100 /* elements of a part: pieces, and a last one that is shorter */
+
+/* Rank r's gradients: sums of several are rounded in 16 bits, and in fp32 too. */
+static float gradient(int rank, int64_t i)
+{
+    return (float)(i % 37 - 18) * (1 + 0x1p-7f * (float)rank) + (i % 5 ? 0 : 0x1p-20f);
+}
+
+static void fill(void *to, enum zero_dtype dtype, int rank, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float x = gradient(rank, i);
+        if (dtype == ZERO_FP32)
+            ((float *)to)[i] = x;
+        else
+            ((uint16_t *)to)[i] = dtype == ZERO_BF16 ? bf16_from_float(x) : fp16_from_float(x);
+    }
+}
+
+static double value(const void *from, enum zero_dtype dtype, int64_t i)
+{
+    if (dtype == ZERO_FP32)
+        return ((const float *)from)[i];
+    uint16_t half = ((const uint16_t *)from)[i];
+    return dtype == ZERO_BF16 ? bf16_to_float(half) : fp16_to_float(half);
+}
+
+/* Where pieces are offered, in their order. */
+struct offered {
+    const char *own;
+    int64_t bytes;
+    bool wrong;
+};
+
+static void offer(void *arg, int64_t offset, int64_t bytes, const void *const *parts)
+{
+    struct offered *o = arg;
+    o->wrong |= offset != o->bytes || parts[0] != o->own + offset;
+    o->bytes += bytes;
+}
+
+/* Element by element near the sum of all; what other ranks were sent stays. */
+static void added(struct trial *run, struct zero_comm *comm, void *stream, int rank)
+{
+    static const double near[] = {[ZERO_FP32] = 1e-6, [ZERO_BF16] = 0x1p-7, [ZERO_FP16] = 0x1p-10};
+    const enum zero_dtype dtype = (enum zero_dtype)(run->seed % 3);
+    const int64_t bytes = ADDED * (dtype == ZERO_FP32 ? 4 : 2);
+    char *data = unit_alloc(comm->size * bytes);
+    struct offered o = {.own = data + rank * bytes};
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_REDUCE, .unit = 1, .bytes = bytes},
+        .data = data,
+        .sum = offer,
+        .sum_arg = &o,
+        .piece_bytes = 512,
+        .stream = stream};
+    bool done = false;
+    double until = seconds_now() + PATIENCE;
+    fill(data, dtype, rank, comm->size * ADDED);
+    int status = comm->ops->reduce(comm, &c, dtype);
+    while (!status && !done && seconds_now() < until)
+        status = comm->ops->test(comm, &c, &done);
+    unit_settle(stream);
+    bool good = !status && done && !o.wrong && o.bytes == bytes;
+    for (int64_t i = 0; i < comm->size * ADDED && good; i++) {
+        double sum = 0, most = 0;
+        bool own = i / ADDED == rank;
+        for (int r = 0; r < comm->size; r++) {
+            sum += own || r == rank ? gradient(r, i) : 0;
+            most += fabs(own || r == rank ? gradient(r, i) : 0);
+        }
+        good = fabs(value(data, dtype, i) - sum) <= near[dtype] * most;
+    }
+    run->status[rank] = good ? ZERO_OK : ZERO_ERR_COMM;
+    unit_free(data);
+}
+
+START_TEST(nccl_adds_up)
+{
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+        struct trial run = {.ranks = ranks, .body = added, .seed = (uint64_t)_i};
+        run_ranks(&run, NULL);
+        for (int r = 0; r < ranks; r++)
+            ck_assert_msg(!run.status[r], "dtype %d, rank %d of %d", _i % 3, r, ranks);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------ what goes wrong */
 
 #define BYTES ((int64_t)4096)
@@ -207,17 +307,11 @@ static void no_sum(void *arg, int64_t offset, int64_t bytes, const void *const *
     (void)parts;
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* One collective to its end, or to the time; the status. */
 static int finish(struct zero_comm *comm, struct zero_collective *c, double until, bool *done)
 {
-    int status = comm->ops->start(comm, c);
+    bool adds = c->header.kind == ZERO_COLLECTIVE_REDUCE && !c->scratch;
+    int status = adds ? comm->ops->reduce(comm, c, ZERO_BF16) : comm->ops->start(comm, c);
     for (*done = false; !*done && !status && seconds_now() < until;) {
         status = comm->ops->test(comm, c, done);
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
@@ -225,7 +319,7 @@ static int finish(struct zero_comm *comm, struct zero_collective *c, double unti
     return status;
 }
 
-/* A unit gathered and reduced, a few times; who fails gives up. */
+/* A unit gathered and reduced in both ways, a few times; who fails gives up. */
 static void work(struct trial *run, struct zero_comm *comm, void *stream, int rank)
 {
     char *data = unit_alloc(RANKS_MAX * BYTES), *scratch = unit_alloc(2 * RANKS_MAX * PIECE);
@@ -241,7 +335,7 @@ static void work(struct trial *run, struct zero_comm *comm, void *stream, int ra
             .data = data,
             .sum = no_sum,
             .piece_bytes = PIECE,
-            .scratch = scratch,
+            .scratch = n == 4 ? NULL : scratch,
             .stream = stream};
         status = finish(comm, &c, until, &done);
         comm->sequence = n;
@@ -421,6 +515,9 @@ int main(void)
         tcase_add_loop_test(tests, nccl_keeps_the_contract, first, end);
         tcase_add_loop_test(tests, nccl_over_tcp_keeps_the_contract, first, end);
     }
+    suite_add_tcase(suite, tests);
+    tests = tcase_create("sums");
+    tcase_add_loop_test(tests, nccl_adds_up, 0, 3);
     suite_add_tcase(suite, tests);
     tests = tcase_create("faults");
     tcase_set_timeout(tests, 120);

@@ -238,7 +238,7 @@ static const char *const trainer_options[] = {
     "slots", "ring", "verify-spill", "data", "tokenizer", "model", "layers", "channels", "heads",
     "seq", "dtype", "batch", "accumulate", "steps", "lr", "warmup", "decay", "clip",
     "weight-decay", "beta1", "beta2", "eps", "seed", "recompute",
-    "device", "tf32", "threads", "deadline", "eval-every", "log", "trace", "sample",
+    "device", "tf32", "reduction", "threads", "deadline", "eval-every", "log", "trace", "sample",
     "temperature", "plan", "quiet", "help",
 };
 

@@ -136,20 +136,35 @@ START_TEST(found_by_the_loader)
 }
 END_TEST
 
-/* This program with the plugin in one folder. */
-START_TEST(found_beside_the_program)
+/* What this program says in one folder with a plugin that a command puts there. */
+static const char *said_beside(const char *put, const char *file)
 {
+    static char found[2000];
     char place[] = "/tmp/plugin_test.XXXXXX", command[4 * PATH_MAX], program[PATH_MAX];
     ck_assert_ptr_nonnull(mkdtemp(place));
-    snprintf(command, sizeof(command), "cp %s %s/p && ln -s %s/fake/libzero_cuda.so %s", self(),
-             place, folder, place);
+    snprintf(command, sizeof(command), "cp %s %s/p && %s %s %s/libzero_cuda.so", self(), place, put,
+             file, place);
     ck_assert_int_eq(system(command), 0);
     snprintf(program, sizeof(program), "%s/p", place);
-    char found[2000];
     snprintf(found, sizeof(found), "%s", said("", program, "cuda"));
     snprintf(command, sizeof(command), "rm -r %s", place);
     ck_assert_int_eq(system(command), 0);
-    expect(found, "ZERO_OK|", "||1|1");
+    return found;
+}
+
+START_TEST(found_beside_the_program)
+{
+    expect(said_beside("ln -s", here("%s/fake/libzero_cuda.so")), "ZERO_OK|", "||1|1");
+}
+END_TEST
+
+/* It is there, and lacks what it needs: that is what is said, not that there is none. */
+START_TEST(found_but_broken)
+{
+    const char *line = said_beside("cp", "/dev/null");
+    expect(line, "ZERO_ERR_UNSUPPORTED|", "|The CUDA plugin /tmp/plugin_test.");
+    expect(line, "ZERO_ERR_UNSUPPORTED|", "/libzero_cuda.so cannot be opened: /tmp/plugin_test.");
+    expect(line, "ZERO_ERR_UNSUPPORTED|", ": file too short. Install the libraries that it was ");
 }
 END_TEST
 
@@ -255,6 +270,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, named);
     tcase_add_test(tests, found_by_the_loader);
     tcase_add_test(tests, found_beside_the_program);
+    tcase_add_test(tests, found_but_broken);
     tcase_add_test(tests, refused_without);
     tcase_add_test(tests, gpus);
     tcase_add_test(tests, the_real_one);

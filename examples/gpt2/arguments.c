@@ -44,6 +44,11 @@ static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING
                                              {.name = NULL}};
 static const struct option_choice devices[] = {
     {.name = "cpu", .value = ZERO_CPU}, {.name = "cuda", .value = ZERO_CUDA}, {.name = NULL}};
+static const struct option_choice reductions[] = {{.name = "ordered", .value = ZERO_REDUCE_ORDERED},
+                                                  {.name = "nccl", .value = ZERO_REDUCE_NCCL},
+                                                  {.name = NULL}};
+#endif
+>>>>>>> w-comm
 
 #define NEARLY_ONE                0x1.fffffffffffffp-1
 #define FIELD(field)              .offset = offsetof(struct arguments, field)
@@ -146,6 +151,9 @@ static const struct option table[] = {
     {"tf32", .kind = OPTION_FLAG, FIELD(tf32),
      .help = WITH_CUBLAS("with --device cuda and --dtype fp32: products round their operands to "
                          "TF32, which is faster")},
+    {"reduction", CHOICE(reduction, reductions), .initial = "ordered",
+     .help = WITH_CUBLAS("who adds gradients up over ranks with --device cuda: the library, in "
+                         "their order, or NCCL, in an order and with bits of its own")},
     {"threads", WHOLE(threads, 1, 1024), .value = "K",
      .shown = "the node's CPUs divided by the ranks that share them",
      .help = "of the model and of the engine, each"},
@@ -257,6 +265,9 @@ static int check_engine(const struct arguments *a, struct check *c)
                       "--tf32 is for products of fp32 on a GPU, but --device is %s and --dtype %s. "
                       "Give --device cuda --dtype fp32, or leave --tf32 out.",
                       a->device == ZERO_CUDA ? "cuda" : "cpu", arguments_dtype(a));
+    if (a->reduction == ZERO_REDUCE_NCCL && a->device == ZERO_CPU)
+        return refuse(c, "--reduction nccl is for gradients on GPUs, but --device is cpu. Give "
+                         "--device cuda, or leave --reduction out.");
     if (a->device == ZERO_CUDA && a->shape.channels / a->shape.heads > GPT_GPU_HEAD_MAX)
         return refuse(c,
                       "--heads %d have %d channels each, and on a GPU %d are possible. Give more "
@@ -350,6 +361,7 @@ struct zero_config arguments_config(const struct arguments *a)
         .state = (enum zero_state)a->state,
         .grad_dtype = (enum zero_dtype)a->grad_dtype,
         .accumulate_in = (enum zero_accumulate)a->accumulate_in,
+        .reduction = (enum zero_reduction)a->reduction,
         .accumulate = a->accumulate,
         .loss_scale = a->loss_scale,
         .nvme_path = a->nvme_path,

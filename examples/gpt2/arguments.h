@@ -14,7 +14,7 @@
 
 struct arguments {
     int stage, dtype, offload, offload_optimizer, offload_param, offload_grad, ring; /* enums */
-    int state, grad_dtype, accumulate_in;                                            /* enums */
+    int state, grad_dtype, accumulate_in, reduction;                                 /* enums */
     struct option_list data;
     int model, layers, channels, heads, seq;
     struct gpt_shape shape; /* what the line above amounts to */

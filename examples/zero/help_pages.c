@@ -195,7 +195,8 @@ static const char law[] =
     "It holds for the engine on any machine, given equal gradients. The programs'\n"
     "own arithmetic, such as gpt2's matrix products, gives equal bits on one type\n"
     "of CPU. --accumulate-in local lies outside the law unless there is one rank or\n"
-    "one micro-step, because it adds in another order.\n";
+    "one micro-step, because it adds in another order; so does .reduction =\n"
+    "ZERO_REDUCE_NCCL, between several ranks with GPUs.\n";
 
 static const char environment[] =
     "ENVIRONMENT: variables that are read\n"

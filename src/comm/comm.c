@@ -21,8 +21,11 @@ static const struct launcher {
     {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"},
 };
 
+/* A worker of torchrun is no rank of what has started torchrun, though it has that one's marks. */
 static const struct launcher *launcher_find(void)
 {
+    if (getenv("TORCHELASTIC_RUN_ID"))
+        return NULL;
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
         if (getenv(launchers[i].mark))
             return &launchers[i];

@@ -38,6 +38,7 @@ struct guest {
     uint64_t number; /* in the order of their coming */
     size_t got;      /* bytes of hello */
     struct hello hello;
+    nfds_t poll; /* its place in this look's polls; 0: none */
 };
 
 struct seat {
@@ -178,15 +179,19 @@ static void guest_hear(struct door *d, struct guest *g)
 /* Lets in who knocks and hears who speaks, at most until a time. */
 static void door_look(struct door *d, double until)
 {
+    struct guest *end = d->guests + d->places;
+    nfds_t count = 1; /* of what is open alone: poll takes no more than files may be */
     d->polls[0] = (struct pollfd){.fd = d->listener, .events = POLLIN};
-    for (int i = 0; i < d->places; i++)
-        d->polls[1 + i] = (struct pollfd){.fd = d->guests[i].fd, .events = POLLIN};
-    if (bootstrap_wait(d->polls, (nfds_t)d->places + 1,
-                       sooner(until, bootstrap_now() + LOOK_SECONDS)) == 0)
+    for (struct guest *g = d->guests; g < end; g++) {
+        g->poll = g->fd < 0 ? 0 : count++;
+        if (g->poll)
+            d->polls[g->poll] = (struct pollfd){.fd = g->fd, .events = POLLIN};
+    }
+    if (bootstrap_wait(d->polls, count, sooner(until, bootstrap_now() + LOOK_SECONDS)) == 0)
         return;
-    for (int i = 0; i < d->places; i++)
-        if (d->polls[1 + i].revents && d->guests[i].fd == d->polls[1 + i].fd)
-            guest_hear(d, &d->guests[i]);
+    for (struct guest *g = d->guests; g < end; g++)
+        if (g->poll && d->polls[g->poll].revents)
+            guest_hear(d, g);
     if (d->polls[0].revents)
         guest_take(d);
 }

@@ -21,7 +21,8 @@
  *     summed    c->stream, behind a sum -> NCCL's, which puts the piece after next there
  *
  * A reduction is all in the streams before its first piece has moved, up to a bound: a
- * stream that is full would block who appends.
+ * stream that is full would block who appends. What NCCL adds up by itself (reduce) enters
+ * as one call, and c->stream hears of it when it is done.
  *
  * What shutdown does: abort tells the control channel, then ncclCommAbort ends what
  * NCCL does on this rank, and nothing touches the collectives' memory any more. A rank
@@ -54,6 +55,7 @@ enum set_state {
 struct set {
     enum set_state state;
     struct zero_collective *c;
+    ncclDataType_t type;                    /* of what NCCL adds up; ncclUint8: it only moves */
     struct zero_collective over;            /* what the control channel moves for it */
     struct zero_collective_header *headers; /* (size) of a unit's */
     int64_t pieces, entered;                /* groups of NCCL's calls; in the stream */
@@ -156,12 +158,27 @@ static bool room(struct nccl *n)
     return true;
 }
 
+static char *own_part(const struct nccl *n, const struct zero_collective *c)
+{
+    return (char *)c->data + n->comm.rank * c->header.bytes;
+}
+
 static bool gather(struct nccl *n, const struct zero_collective *c)
 {
     int64_t bytes = c->header.bytes;
-    const char *own = c->own ? c->own : (const char *)c->data + n->comm.rank * bytes;
+    const char *own = c->own ? c->own : own_part(n, c);
     return fine(n, ncclAllGather(own, c->data, (size_t)bytes, ncclUint8, n->nccl, n->stream),
                 "gather a unit");
+}
+
+/* In place: the sum of all ranks' parts for this one. */
+static bool reduce_scatter(struct nccl *n, const struct set *s)
+{
+    const struct zero_collective *c = s->c;
+    size_t count = (size_t)c->header.bytes / (s->type == ncclFloat32 ? 4 : 2);
+    return fine(
+        n, ncclReduceScatter(c->data, own_part(n, c), count, s->type, ncclSum, n->nccl, n->stream),
+        "add gradients up");
 }
 
 static int64_t piece_length(const struct zero_collective *c, int64_t k)
@@ -210,18 +227,39 @@ static bool sum(struct nccl *n, const struct zero_collective *c, int64_t k)
     int64_t offset = k * c->piece_bytes;
     for (int i = 0; i < n->comm.size - 1; i++)
         n->parts[sender(n, i)] = landing(n, c, k, i);
-    n->parts[n->comm.rank] = (const char *)c->data + n->comm.rank * c->header.bytes + offset;
+    n->parts[n->comm.rank] = own_part(n, c) + offset;
     if (!order(n, n->arrived, n->stream, c->stream))
         return false;
     c->sum(c->sum_arg, offset, piece_length(c, k), n->parts);
     return good(n, cudaEventRecord(n->summed[k & 1], c->stream), "record an event");
 }
 
+/* What NCCL has added up, as if it came from one rank. Nothing is to wait for, so all of it may
+ * be appended at once. */
+static void sum_added(struct nccl *n, const struct zero_collective *c)
+{
+    for (int64_t k = 0; k * c->piece_bytes < c->header.bytes; k++) {
+        n->parts[0] = own_part(n, c) + k * c->piece_bytes;
+        c->sum(c->sum_arg, k * c->piece_bytes, piece_length(c, k), n->parts);
+    }
+}
+
+static bool is_exchange(const struct set *s)
+{
+    return s->c->header.kind == ZERO_COLLECTIVE_REDUCE && s->type == ncclUint8;
+}
+
+static bool call(struct nccl *n, const struct set *s)
+{
+    if (s->type != ncclUint8)
+        return reduce_scatter(n, s);
+    return is_exchange(s) ? exchange(n, s->c, s->entered) : gather(n, s->c);
+}
+
 /* The next of a unit's groups into the stream, as far as it goes. */
 static void enter(struct nccl *n, struct set *s)
 {
     struct zero_collective *c = s->c;
-    bool reduce = c->header.kind == ZERO_COLLECTIVE_REDUCE;
     if (s->state == SET_TURN) {
         if (!n->found || !order(n, n->before, c->stream, n->stream))
             return;
@@ -229,12 +267,12 @@ static void enter(struct nccl *n, struct set *s)
     }
     while (!n->status && s->entered < s->pieces) {
         if (!n->enters) {
-            if (!room(n) || !(reduce ? exchange(n, c, s->entered) : gather(n, c)))
+            if (!room(n) || !call(n, s))
                 return;
             n->enters = true;
             n->ahead++;
         }
-        if (!settled(n) || (reduce && !sum(n, c, s->entered)))
+        if (!settled(n) || (is_exchange(s) && !sum(n, c, s->entered)))
             return;
         n->enters = false;
         s->entered++;
@@ -303,8 +341,12 @@ static void progress(struct nccl *n)
         if (turn && (s->state == SET_TURN || s->state == SET_ENTERS))
             enter(n, s);
         turn &= !is_unit(s->c) || s->state >= SET_MOVES;
-        if ((s->state == SET_MOVES && passed(n, s->finished)) || (s->state == SET_HELD && n->found))
+        if ((s->state == SET_MOVES && passed(n, s->finished)) ||
+            (s->state == SET_HELD && n->found)) {
+            if (s->type != ncclUint8)
+                sum_added(n, s->c);
             s->state = SET_DONE;
+        }
         if (!oldest && s->state > SET_CONTROL && s->state < SET_DONE)
             oldest = s->over.header.sequence;
     }
@@ -332,7 +374,7 @@ static void describe(const struct nccl *n, struct set *s)
         memcpy(s->over.header.name, kind, strlen(kind));
 }
 
-static int nccl_start(struct zero_comm *comm, struct zero_collective *c)
+static int begin(struct zero_comm *comm, struct zero_collective *c, ncclDataType_t type)
 {
     struct nccl *n = (struct nccl *)comm;
     c->state = NULL;
@@ -343,9 +385,10 @@ static int nccl_start(struct zero_comm *comm, struct zero_collective *c)
     while (s->state != SET_FREE)
         s++;
     s->c = c;
+    s->type = type;
     s->entered = 0;
     s->pieces = c->header.bytes > 0;
-    if (c->header.kind == ZERO_COLLECTIVE_REDUCE)
+    if (is_exchange(s))
         s->pieces = (c->header.bytes + c->piece_bytes - 1) / c->piece_bytes;
     describe(n, s);
     int status = n->control->ops->start(n->control, &s->over);
@@ -356,6 +399,20 @@ static int nccl_start(struct zero_comm *comm, struct zero_collective *c)
     s->state = SET_CONTROL;
     c->state = n->busy[n->busy_count++] = s;
     return ZERO_OK;
+}
+
+static int nccl_start(struct zero_comm *comm, struct zero_collective *c)
+{
+    return begin(comm, c, ncclUint8);
+}
+
+static int nccl_reduce(struct zero_comm *comm, struct zero_collective *c, enum zero_dtype dtype)
+{
+    assert(is_unit(c) && c->header.kind == ZERO_COLLECTIVE_REDUCE);
+    return begin(comm, c,
+                 dtype == ZERO_FP32   ? ncclFloat32
+                 : dtype == ZERO_BF16 ? NCCL_BFLOAT16
+                                      : ncclFloat16);
 }
 
 static void set_release(struct nccl *n, struct set *s)
@@ -502,6 +559,7 @@ static const struct zero_comm_ops nccl_ops = {
     .missing = nccl_missing,
     .abort = nccl_abort,
     .destroy = nccl_destroy,
+    .reduce = nccl_reduce,
 };
 
 static bool nccl_alloc(struct nccl *n)

@@ -31,6 +31,9 @@
 #define NCCL_SAME(name, value) _Static_assert(name == (value), "another value of " #name);
 NCCL_RESULTS(NCCL_SAME)
 NCCL_SAME(ncclUint8, 1)
+NCCL_SAME(ncclFloat16, 6)
+NCCL_SAME(ncclFloat32, 7)
+NCCL_SAME(ncclSum, 0)
 NCCL_SAME(NCCL_UNIQUE_ID_BYTES, 128)
 #undef NCCL_SAME
 
@@ -39,7 +42,8 @@ NCCL_SAME(NCCL_UNIQUE_ID_BYTES, 128)
 #define NCCL_NAME(name, value) name = (value),
 typedef enum { NCCL_RESULTS(NCCL_NAME) } ncclResult_t;
 #undef NCCL_NAME
-typedef enum { ncclUint8 = 1 } ncclDataType_t;
+typedef enum { ncclUint8 = 1, ncclFloat16 = 6, ncclFloat32 = 7 } ncclDataType_t;
+typedef enum { ncclSum = 0 } ncclRedOp_t;
 
 typedef struct ncclComm *ncclComm_t;
 
@@ -58,6 +62,9 @@ typedef struct {
         .size = sizeof(ncclConfig_t), .blocking = 1                                                \
     }
 #endif
+
+/* Headers before 2.24 name it for C++ alone; what it is, it has been since 2.10. */
+#define NCCL_BFLOAT16 ((ncclDataType_t)9)
 
 ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
@@ -78,5 +85,7 @@ ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncc
                       cudaStream_t stream);
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 
 #endif

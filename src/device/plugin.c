@@ -9,21 +9,22 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Opens the plugin in the folder of file, if it is there. */
-static void *open_beside(const char *file)
+/* Opens the plugin in the folder of file. path: what is there, "": nothing. */
+static void *open_beside(const char *file, char path[PATH_MAX])
 {
-    char path[PATH_MAX];
     const char *slash = strrchr(file, '/');
     int length = slash ? (int)(slash - file) : 0;
-    if (!slash || (size_t)snprintf(path, sizeof(path), "%.*s/" DEVICE_PLUGIN_FILE, length, file) >=
-                      sizeof(path))
+    if (!slash || snprintf(path, PATH_MAX, "%.*s/" DEVICE_PLUGIN_FILE, length, file) >= PATH_MAX ||
+        access(path, R_OK) != 0) {
+        path[0] = '\0';
         return NULL;
-    return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    }
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
 /* Beside the library, beside the program, where the loader looks. own: the file that the
- * library is in. */
-static void *find(char *own, size_t size)
+ * library is in; path: the plugin's, where it is beside one of them. */
+static void *find(char own[PATH_MAX], char path[PATH_MAX])
 {
     char program[PATH_MAX] = "";
     Dl_info info = {0};
@@ -31,11 +32,11 @@ static void *find(char *own, size_t size)
     if (n < 0)
         program[0] = '\0';
     dladdr(DEVICE_PLUGIN_FILE, &info);
-    snprintf(own, size, "%s", info.dli_fname ? info.dli_fname : program);
-    void *handle = open_beside(own);
-    if (!handle)
-        handle = open_beside(program);
-    return handle ? handle : dlopen(DEVICE_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
+    snprintf(own, PATH_MAX, "%s", info.dli_fname ? info.dli_fname : program);
+    void *handle = open_beside(own, path);
+    if (!*path)
+        handle = open_beside(program, path);
+    return *path ? handle : dlopen(DEVICE_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
 }
 
 static int check(const struct device_plugin *plugin, const char *file, struct error *error)
@@ -58,19 +59,24 @@ static int check(const struct device_plugin *plugin, const char *file, struct er
 /* asked: the file that the environment names, or NULL. */
 static void *open_plugin(const char *asked, struct error *error)
 {
-    char folder[PATH_MAX] = "";
-    void *handle = asked ? dlopen(asked, RTLD_NOW | RTLD_LOCAL) : find(folder, sizeof(folder));
+    char own[PATH_MAX] = "", path[PATH_MAX] = "";
+    void *handle = asked ? dlopen(asked, RTLD_NOW | RTLD_LOCAL) : find(own, path);
     const char *reason = handle ? NULL : dlerror();
     if (!handle && asked)
         error_set(error, ZERO_ERR_UNSUPPORTED,
                   "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened: %.300s. Name "
                   "libzero_cuda.so there, or unset it.",
                   reason ? reason : asked);
+    else if (!handle && *path)
+        error_set(error, ZERO_ERR_UNSUPPORTED,
+                  "The CUDA plugin %.200s cannot be opened: %.200s. Install the libraries that it "
+                  "was built with (ldd lists them), or add their folder to LD_LIBRARY_PATH.",
+                  path, reason ? reason : "no reason is known");
     else if (!handle)
         error_set(error, ZERO_ERR_UNSUPPORTED,
                   "There is no CUDA plugin beside %.200s, nor where the loader looks (%.200s). "
                   "Build it where the CUDA toolkit is (make), and install it with the library.",
-                  folder, reason ? reason : DEVICE_PLUGIN_FILE);
+                  own, reason ? reason : DEVICE_PLUGIN_FILE);
     return handle;
 }
 

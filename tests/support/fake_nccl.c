@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/bf16.h"
+#include "kernels/fp16.h"
 #include "src/comm/nccl_api.h"
 #include "tests/support/fake_cuda_parts.h"
 
@@ -67,6 +69,10 @@ struct group {
     cudaStream_t stream;
     int count;
     struct move move[MOVES_MAX];
+    /* what is received is added up, if total is set */
+    const void *own;
+    void *total;
+    ncclDataType_t type;
 };
 
 struct ncclComm {
@@ -295,10 +301,50 @@ static void sent(ncclComm_t comm, const struct move *m)
     }
 }
 
+static float load(const void *from, ncclDataType_t type, size_t i)
+{
+    if (type == ncclFloat32)
+        return ((const float *)from)[i];
+    uint16_t half = ((const uint16_t *)from)[i];
+    return type == NCCL_BFLOAT16 ? bf16_to_float(half) : fp16_to_float(half);
+}
+
+static void store(void *to, ncclDataType_t type, size_t i, float x)
+{
+    if (type == ncclFloat32)
+        ((float *)to)[i] = x;
+    else
+        ((uint16_t *)to)[i] = type == NCCL_BFLOAT16 ? bf16_from_float(x) : fp16_from_float(x);
+}
+
+static size_t size_of(ncclDataType_t type)
+{
+    return type == ncclUint8 ? 1 : type == ncclFloat32 ? 4 : 2;
+}
+
+/* Parts of ranks behind this one come in the order of its receives. */
+static void add_up(const struct group *g, const char *landing)
+{
+    const struct move *m = g->move;
+    int others = g->comm->size - 1;
+    for (size_t i = 0; others && i < m->bytes / size_of(g->type); i++) {
+        char sum[4] __attribute__((aligned(4)));
+        store(sum, g->type, 0, load(landing, g->type, i));
+        for (int r = 1; r < others; r++)
+            store(sum, g->type, 0,
+                  load(sum, g->type, 0) + load(landing + (size_t)r * m->bytes, g->type, i));
+        store(g->total, g->type, i, load(sum, g->type, 0) + load(g->own, g->type, i));
+    }
+}
+
 static void group_run(void *arg)
 {
-    const struct group *g = arg;
+    struct group *g = arg;
     bool lost = strikes(FAULT_NCCL_LOST);
+    char *landing = g->total ? zeroed((size_t)g->comm->size * g->move[0].bytes + 1) : NULL;
+    for (int i = 0, r = 0; i < g->count && landing; i++)
+        if (!g->move[i].send)
+            g->move[i].to = landing + (size_t)r++ * g->move[i].bytes;
     for (int i = 0; i < g->count && !lost; i++) {
         const struct move *m = &g->move[i];
         if (!m->send)
@@ -316,6 +362,9 @@ static void group_run(void *arg)
     for (int i = 0; i < g->count && !lost; i++)
         if (g->move[i].send)
             sent(g->comm, &g->move[i]);
+    if (landing && !lost)
+        add_up(g, landing);
+    free(landing);
     struct waiting p = waiting_begin();
     while (lost && goes_on(g->comm, &p, &g->move[0]))
         fault_tick();
@@ -333,8 +382,9 @@ static void meet(ncclComm_t comm, struct move *m)
     const char *other;
     size_t bytes;
     m->slot = slot_meet(c, n, m, &other, &bytes);
-    bool same = !other || (bytes == m->bytes && (strcmp(other, m->call) == 0) ==
-                                                    (strcmp(m->call, "ncclAllGather") == 0));
+    bool pair = strcmp(m->call, m->send ? "ncclSend" : "ncclRecv") == 0;
+    const char *fits = !pair ? m->call : m->send ? "ncclRecv" : "ncclSend";
+    bool same = !other || (bytes == m->bytes && strcmp(other, fits) == 0);
     if (!same)
         report(FAKE_NCCL_DIFFER, "%s of %zu bytes on rank %d meets %s of %zu on rank %d", m->call,
                m->bytes, comm->rank, other, bytes, m->peer);
@@ -355,6 +405,10 @@ static ncclResult_t launch(ncclComm_t comm)
             m->from = fake_reach(op, m->from, (int64_t)m->bytes, FAKE_VISIBLE);
         if (m->to)
             m->to = fake_reach(op, m->to, (int64_t)m->bytes, FAKE_VISIBLE);
+    }
+    if (g->total) {
+        g->own = fake_reach(op, g->own, (int64_t)g->move[0].bytes, FAKE_VISIBLE);
+        g->total = fake_reach(op, g->total, (int64_t)g->move[0].bytes, FAKE_VISIBLE);
     }
     if (op->error != cudaSuccess) {
         fake_op_drop(op);
@@ -462,7 +516,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 }
 
 /* What every call that moves something begins with. */
-static ncclResult_t check(const char *call, ncclComm_t comm, int peer, ncclDataType_t type)
+static ncclResult_t check(const char *call, ncclComm_t comm, int peer, bool sense)
 {
     if (is_gone(call, comm))
         return ncclInvalidArgument;
@@ -473,8 +527,8 @@ static ncclResult_t check(const char *call, ncclComm_t comm, int peer, ncclDataT
     if (fake_gpu(call) != comm->gpu)
         return report(FAKE_NCCL_DEVICE, "%s: rank %d is GPU %d's, this thread's GPU is %d", call,
                       comm->rank, comm->gpu, fake_gpu(call));
-    if (peer < 0 || peer >= comm->size || type != ncclUint8)
-        return report(FAKE_NCCL_WRONG, "%s: with rank %d, of type %d", call, peer, (int)type);
+    if (peer < 0 || peer >= comm->size || !sense)
+        return report(FAKE_NCCL_WRONG, "%s: with rank %d, or of a wrong type or place", call, peer);
     return ncclSuccess;
 }
 
@@ -527,7 +581,7 @@ static ncclResult_t add(ncclComm_t comm, cudaStream_t stream, struct move move)
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
-    ncclResult_t rc = check(__func__, comm, peer, type);
+    ncclResult_t rc = check(__func__, comm, peer, type == ncclUint8);
     if (rc == ncclSuccess && (depth == 0 || peer == comm->rank))
         rc = report(FAKE_NCCL_WRONG, "ncclSend to rank %d outside a group", peer);
     if (rc == ncclSuccess)
@@ -540,7 +594,7 @@ ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int p
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    ncclResult_t rc = check(__func__, comm, peer, type);
+    ncclResult_t rc = check(__func__, comm, peer, type == ncclUint8);
     if (rc == ncclSuccess && (depth == 0 || peer == comm->rank))
         rc = report(FAKE_NCCL_WRONG, "ncclRecv from rank %d outside a group", peer);
     if (rc == ncclSuccess)
@@ -552,7 +606,7 @@ ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncc
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    ncclResult_t rc = check(__func__, comm, 0, type);
+    ncclResult_t rc = check(__func__, comm, 0, type == ncclUint8);
     for (int r = 0; rc == ncclSuccess && r < comm->size; r++) {
         struct move m = {.call = __func__, .peer = r, .bytes = count};
         m.to = (char *)to + (size_t)r * count;
@@ -569,6 +623,39 @@ ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataTyp
             rc = add(comm, stream, m);
     }
     return rc == ncclSuccess && depth == 0 ? group_end() : rc;
+}
+
+/* Whether a sum may be written there: at its own part of what is sent, or elsewhere. */
+static bool in_place_or_apart(const char *from, const char *to, size_t bytes, ncclComm_t comm)
+{
+    size_t own = (size_t)comm->rank * bytes;
+    return to == from + own || to + bytes <= from || to >= from + (size_t)comm->size * bytes;
+}
+
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    size_t bytes = count * size_of(type);
+    bool sense = type == ncclFloat32 || type == ncclFloat16 || type == NCCL_BFLOAT16;
+    ncclResult_t rc = check(__func__, comm, 0,
+                            sense && op == ncclSum && in_place_or_apart(from, to, bytes, comm));
+    if (rc == ncclSuccess && (depth > 0 || comm->size == 1))
+        return report(FAKE_NCCL_WRONG, "ncclReduceScatter in a group, or alone");
+    for (int i = 1; rc == ncclSuccess && i < comm->size; i++) {
+        int peer = (comm->rank + i) % comm->size;
+        struct move m = {.call = __func__, .peer = peer, .bytes = bytes};
+        rc = add(comm, stream, m);
+        m.send = true;
+        m.from = (const char *)from + (size_t)peer * bytes;
+        if (rc == ncclSuccess)
+            rc = add(comm, stream, m);
+    }
+    if (rc != ncclSuccess)
+        return rc;
+    building->own = (const char *)from + (size_t)comm->rank * bytes;
+    building->total = to;
+    building->type = type;
+    return group_end();
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)

@@ -7,7 +7,8 @@
  * NCCL's kernels do: ranks that call in different orders are stuck. The ranks' streams
  * are ordered as the data that moves between them demands, and TSan sees no other order.
  * Communicators do not block: what was asked for enters the stream some looks at
- * ncclCommGetAsyncError later, not before.
+ * ncclCommGetAsyncError later, not before. ncclReduceScatter adds the ranks' parts up as a ring
+ * would: the one behind the receiver's first, its own last, each sum rounded to the type.
  */
 #ifndef TESTS_SUPPORT_FAKE_NCCL_H
 #define TESTS_SUPPORT_FAKE_NCCL_H
