@@ -226,7 +226,7 @@ static bool shown(const char *name)
         return false;
 #endif
 #ifndef HAVE_CUBLAS
-    if (!strcmp(name, "device") || !strcmp(name, "tf32"))
+    if (!strcmp(name, "device") || !strcmp(name, "tf32") || !strcmp(name, "reduction"))
         return false;
 #endif
     return name != NULL;

@@ -47,8 +47,6 @@ static const struct option_choice devices[] = {
 static const struct option_choice reductions[] = {{.name = "ordered", .value = ZERO_REDUCE_ORDERED},
                                                   {.name = "nccl", .value = ZERO_REDUCE_NCCL},
                                                   {.name = NULL}};
-#endif
->>>>>>> w-comm
 
 #define NEARLY_ONE                0x1.fffffffffffffp-1
 #define FIELD(field)              .offset = offsetof(struct arguments, field)
