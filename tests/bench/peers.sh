@@ -56,7 +56,10 @@ for what in "$@"; do
     adam) install_python && adam ;;
     io) install_fio && tests/bench/io.sh "$build" ;;
     train) install_python && tests/bench/train.sh "$build" "$python" d6 d12 ;;
-    update) install_python && MODES=zero3update tests/bench/train.sh "$build" "$python" 12x768 40x2048 ;;
+    update)
+        install_python
+        MODES=zero3update tests/bench/train.sh "$build" "$python" 12x768 40x2048
+        ;;
     *) echo "There is no comparison '$what'. Give adam, io, train or update." >&2 && exit 2 ;;
     esac
 done

@@ -7,8 +7,9 @@ MODE: ddp, fsdp2, zero0 to zero3; zero3nvme has optimizer state and parameters i
 TMPDIR, zero3pipe reads and writes them behind the update besides, zero3update has optimizer
 state alone there and one sequence of 8 bytes a rank: what is left is the update. DTYPE=bf16 or
 fp32; else sequences of 256 bytes, 8 a rank; the head tied to the embedding, AdamW, clipping
-to 1. Rank 0 prints a line: seconds per step (median, least, most; of the slower rank), the most memory of a rank in
-MiB, the first and last loss, the parameters, the seconds of DeepSpeed's update alone.
+to 1. Rank 0 prints a line: seconds per step (median, least, most; of the slower rank), the most
+memory of a rank in MiB, the first and last loss, the parameters, the seconds of DeepSpeed's
+update alone.
 """
 import os
 import statistics
