@@ -72,7 +72,7 @@ resumed() {
 }
 
 measured() {
-    local only="kernels copies units memory gpt2" table=$scratch/table
+    local only="kernels copies units memory gpt2" table=$scratch/table row
     [ -e "$build/libzero_cuda.so" ] || only="kernels copies units"
     ONLY=$only tests/gpu/bench.sh --fakes "$build" --quick >"$table" 2>"$scratch/err"
     verdict $? "bench.sh failed: $(cat "$table" "$scratch/err")"
@@ -88,7 +88,8 @@ measured() {
         [ "$(grep -cE '^\| [013] \| (none|cpu) \| d4 \| 3.* MiB \| .* s \|  \|$' "$table")" = 6 ]
     verdict $? "bench.sh has other rows of memory: $(cat "$table")"
     "$build/gpt2" --help | grep -q '^ *--device .*cuda' || return
-    [ "$(grep -cE '^\| --model d4 .* \| [0-9.]+ ktok/s \| [0-9.]+ Tflop/s \| \|$' \
+    row='ktok/s \| [0-9.]+ Tflop/s, [0-9]+ % of [0-9.]+ \| [0-9]+ % \| \|$'
+    [ "$(grep -cE "^\| --model d4 .* [0-9.]+ $row" \
         "$table")" = 6 ]
     verdict $? "bench.sh has other rows of gpt2: $(cat "$table")"
     tests/gpu/check.sh --suite trainer fakes "$build" >"$scratch/out" 2>&1
