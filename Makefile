@@ -13,7 +13,7 @@
 # make bench      measures the library against this machine's limits
 # make bench-runs whole runs of gpt2: what hides behind compute, what stage 3 costs
 # make bench-peers  the same work by fio, PyTorch and DeepSpeed, which it installs in
-#                 PEERS=build-peers (gigabytes); ONLY='adam io train': some of it
+#                 PEERS=build-peers (gigabytes); ONLY='adam io train update': some
 # make check-gpu  tests on this machine's GPU, again where it was cut off; ONLY='cuda ...'
 # make bench-gpu  a table of what the library does there; QUICK=1: that it runs;
 #                 FAKE_GPU=1: either over the runtime for tests

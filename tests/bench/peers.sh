@@ -58,7 +58,7 @@ for what in "$@"; do
     train) install_python && tests/bench/train.sh "$build" "$python" d6 d12 ;;
     update)
         install_python
-        MODES=zero3update tests/bench/train.sh "$build" "$python" 12x768 40x2048
+        MODES=zero3update tests/bench/train.sh "$build" "$python" 12x768 20x2048
         ;;
     *) echo "There is no comparison '$what'. Give adam, io, train or update." >&2 && exit 2 ;;
     esac

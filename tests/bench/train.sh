@@ -42,7 +42,8 @@ run_peer() { # mode, layers, channels, file
         return 1
     }
     # What it trains must learn: the last loss is below the first.
-    awk '{ exit !($7 < $6) }' <<<"$line" || echo "# $1 does not learn: $line"
+    [ "$1" = zero3update ] || awk '{ exit !($7 < $6) }' <<<"$line" ||
+        echo "# $1 does not learn: $line"
     awk '{ print $2, $5, $8, $9 }' <<<"$line" >>"$4"
     rm -rf "$TMPDIR"/zero-peer.*
 }
