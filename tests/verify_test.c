@@ -230,8 +230,8 @@ START_TEST(damage_is_silent_unasked)
     struct job good = run(&like, SPOIL_NOTHING, 0, 0, 0);
     ck_assert_int_eq(good.out[0].stats.plan.host.checks, 0);
     for (int kind = SPOIL_BIT; kind <= SPOIL_ASIDE; kind++) {
-        int other = 0;
-        for (int at = 15; at < 20; at++) {
+        int other = 0; /* damage may be to what rounding loses, or is written before it is read */
+        for (int at = 15; at < 60 && !other; at++) {
             struct job j = run(&like, (enum spoil_kind)kind, 0, at, 0);
             ck_assert_msg(j.out[0].status == ZERO_OK, "%s", j.out[0].text);
             other += j.spoil[0].hits == 1 && !same(&j, &good, 0);
