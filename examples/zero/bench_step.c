@@ -21,6 +21,9 @@
 
 enum { CHECKED = 1 << 18, UNITS = 16, WARM_SECONDS = 15, USUAL = 64 << 20 };
 
+#define PIECE ((int64_t)48 << 20) /* of the limit's files, and what they have at least */
+#define LEAST (8 * PIECE)
+
 struct model {
     struct zero *z;
     struct zero_param params[UNITS];
@@ -189,26 +192,32 @@ struct disks {
  * state, or as a part of what is left beside that. */
 static int64_t file_bytes(const struct bench *b, int ranks, int files, const char *folder)
 {
-    const int64_t piece = (int64_t)48 << 20;
-    int64_t state = b->params / ranks * 12 / files, least = b->quick ? 1 : 8;
+    int64_t state = b->params / ranks * 12 / files, least = b->quick ? PIECE : LEAST;
     struct disk disk;
     disk_look(&disk, folder);
     if (state > disk.free / (4 * ranks))
         state = disk.free / (4 * ranks);
-    return (state / piece > least ? state / piece : least) * piece;
+    return state > least ? state / PIECE * PIECE : least;
 }
 
-static int disks_open(struct disks *d, const struct bench *b, int ranks)
+static int disks_open(struct disks *d, const struct bench *b, struct model *m)
 {
     struct error error = {0};
+    int64_t bytes[STRIPES_FILES];
+    double ranks;
     for (int i = 0; i < STRIPES_FILES; i++)
         d->file[i].fd = -1;
     if (spill_paths_split(&d->paths, b->nvme_path, &error))
         return tool_fail("%s", error.text);
+    for (int i = 0; i < d->paths.count; i++)
+        bytes[i] = file_bytes(b, zero_size(m->z), d->paths.count, d->paths.path[i]);
+    if (sum(m, 1, &ranks)) /* all have looked before one writes */
+        return 1;
     for (int i = 0; i < d->paths.count; i++) {
-        const char *folder = d->paths.path[i];
-        if (io_file_open(&d->file[i], folder, file_bytes(b, ranks, d->paths.count, folder),
-                         !b->full && b->params <= USUAL))
+        if (b->params > USUAL && zero_rank(m->z) == 0)
+            bench_note("the limit's file of each rank in %s: %s are written", d->paths.path[i],
+                       in_bytes(bytes[i]).text);
+        if (io_file_open(&d->file[i], d->paths.path[i], bytes[i], !b->full && b->params <= USUAL))
             return tool_fail("%s", d->file[i].error);
     }
     return 0;
@@ -225,8 +234,8 @@ static int disks_find(struct disks *d, int rounds)
 {
     for (int i = 0; i < d->paths.count; i++) {
         struct io_file *file = &d->file[i];
-        int64_t bytes = file->bytes, some = (int64_t)384 << 20;
-        file->bytes = bytes < some ? bytes : some;
+        int64_t bytes = file->bytes;
+        file->bytes = bytes < LEAST ? bytes : LEAST;
         if (io_limit_find(file, IO_MIXED, rounds, &d->best[i]))
             return tool_fail("%s", file->error);
         file->bytes = bytes;
@@ -400,7 +409,7 @@ int bench_step(const struct bench *b)
     if (!status && has_other(b))
         status = engine_create(&other, &beside);
     if (!status)
-        status = disks_open(&disks, b, zero_size(m.z));
+        status = disks_open(&disks, b, &m);
     if (!status)
         status = measure(b, &m, other.z ? &other : NULL, &disks);
     zero_destroy(m.z);

@@ -69,12 +69,8 @@ static void vector_to_bf16(int64_t n, const float *restrict in, uint16_t *restri
 static void vector_from_bf16(int64_t n, const uint16_t *restrict in, float *restrict out)
 {
     int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        VECTOR wide[2];
-        bf16_widen2(in + i, wide);
-        vector_store(out + i, wide[0]);
-        vector_store(out + i + LANES, wide[1]);
-    }
+    for (; i + LANES <= n; i += LANES)
+        vector_store(out + i, bf16_widen(in + i));
     for (; i < n; i++)
         out[i] = bf16_to_float(in[i]);
 }

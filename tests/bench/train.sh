@@ -112,7 +112,8 @@ for model in "$@"; do
     esac
     read -r layers channels <<<"$shape"
     for ((round = 0; round < rounds; round++)); do
-        [ "${modes[*]}" = zero3update ] || for stage in 0 1 2 3 files; do
+        for stage in 0 1 2 3 files; do
+            [ "${modes[*]}" != zero3update ] || break
             run_ours "$stage" "$model" "$scratch/$model.stage$stage" || status=1
         done
         for mode in "${modes[@]}"; do
