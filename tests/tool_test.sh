@@ -69,6 +69,8 @@ wrong_use() {
     refused "--full and --quick contradict each other\." bench adam --full --quick
     refused "--params is for zero bench step" bench io --params 1M
     refused "--verify-spill is for zero bench step" bench io --verify-spill
+    refused "--fio is for zero bench io" bench step --fio
+    refused "There is no fio in PATH" PATH=/nowhere bench io --fio
     refused "--host-share is for zero bench step" bench fixed --host-share 30
     refused "--state is for zero bench step" bench adam --state split
     refused "--threads is for zero bench adam" bench comm --threads 1
@@ -337,7 +339,8 @@ three_lines() { # quotient: "ours/limit" or "limit/ours", name...
             NF == 3 && $1 == name "_limit" && $2 > 0 { limit = $2; unit = $3; next }
             NF == 3 && $1 == name "_ours" && $2 > 0 && $3 == unit { ours = $2; next }
             NF == 2 && $1 == name "_share" { share = $2; found++; next }
-            index($1, name "_") == 1 && !($1 ~ /_cpu$|_predicted(_share)?$/) { extra++ }
+            $1 ~ /_cpu$|_fio(_cpu)?(_ratio)?$|_predicted(_share)?$/ { next }
+            index($1, name "_") == 1 { extra++ }
             END {
                 if (!limit || !ours) exit 1
                 ratio = quotient == "ours/limit" ? ours / limit : limit / ours
@@ -369,6 +372,11 @@ bench() {
     run_bench adam ours/limit adam_64K_1t adam_bf16grad_64K_1t adam_fp32_64K_1t adam_split_64K_1t \
         adam_split_bf16grad_64K_1t
     run_bench io ours/limit "${rings[@]}"
+    if command -v fio >/dev/null; then
+        run_bench "io --fio" ours/limit "${rings[@]}"
+        has '^io_mixed_posix_fio_ratio [0-9.]' "bench io --fio"
+        has '^io_mixed_posix_fio_cpu_ratio [0-9.]' "bench io --fio"
+    fi
     run_bench comm ours/limit comm_gather_1M comm_reduce_1M
     run_bench step limit/ours step_1M
     if "$zero" bench --help | grep -q -e --verify-spill; then

@@ -95,6 +95,8 @@ static const struct option table[] = {
      .help = "tiny sizes: shows that it runs, measures nothing worth keeping"},
     {"threads", .kind = OPTION_WHOLE, FIELD(threads), .min = 1, .max = 64, .value = "K",
      .shown = "1, then all this process may use", .help = "adam: with so many threads alone"},
+    {"fio", .kind = OPTION_FLAG, FIELD(fio),
+     .help = "io: also fio's fastest way, on the same file and in turn: minutes"},
     {"params", .kind = OPTION_SIZE, FIELD(params), .min = 1 << 16, .max = 0x1p40, .value = "COUNT",
      .initial = "64M", .help = "step: elements of the model"},
     {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
@@ -170,6 +172,8 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
     if (was_given(given, "threads") && strcmp(kind->name, "adam") != 0)
         return tool_refuse("--threads is for zero bench adam, not for %s. Leave it out.",
                            kind->name);
+    if (b->fio && strcmp(kind->name, "io") != 0)
+        return tool_refuse("--fio is for zero bench io, not for %s. Leave it out.", kind->name);
     if (b->nvme_path && !kind->files)
         return tool_refuse("--nvme-path is for zero bench io and step, %s uses no files. Leave it "
                            "out.",

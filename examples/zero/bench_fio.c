@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fio's own figure for the same file, where fio is installed: for those who
- * know it. It is no limit: fio's memory is not ours, and it runs after the
- * others, not in turn with them. */
+/* fio on the file that the rings move, for --fio: a process of its own that
+ * moves blocks for a second, with its memory in huge pages where enough are set
+ * aside. Both at once is two jobs of the same depth, one on each half. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "examples/zero/bench_io.h"
 
-enum { ARGUMENTS = 32, LINE = 8192, RUNTIME = 1 /* seconds */ };
+enum { ARGUMENTS = 20, WORD = 64, LINE = 8192 };
 
-static bool fio_there(void)
+bool fio_there(void)
 {
     const char *path = getenv("PATH");
     char list[4096], program[4200], *rest = list, *folder;
@@ -57,47 +57,64 @@ static double field(const char *line, int number)
     return line ? atof(line) : 0;
 }
 
-/* Jobs' bandwidths, read and written: fields 7 and 48 of version 3, in KiB/s. */
-static double bandwidth(FILE *output)
+/* Adds the jobs' bandwidths, read and written (fields 7 and 48 of version 3, in
+ * KiB/s) and processor time, the program's and the kernel's (88 and 89, in percent). */
+static struct io_speed jobs_read(FILE *output)
 {
     static char line[LINE];
-    double sum = 0;
+    double rate = 0, cpus = 0;
     while (fgets(line, sizeof(line), output))
-        if (strncmp(line, "3;", 2) == 0)
-            sum += 1024 * (field(line, 7) + field(line, 48));
-    return sum;
+        if (strncmp(line, "3;", 2) == 0) {
+            rate += 1024 * (field(line, 7) + field(line, 48));
+            cpus += (field(line, 88) + field(line, 89)) / 100;
+        }
+    return (struct io_speed){rate, rate > 0 ? cpus / rate : 0};
 }
 
-static double seconds_of(const struct rusage *u)
+/* What two jobs use at most, 32 blocks of 4 MiB each, is there in huge pages. */
+static const char *memory_kind(void)
 {
-    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
-           1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+    char line[256];
+    long pages = 0, kib = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof(line), f)) {
+        if (strncmp(line, "HugePages_Free:", 15) == 0)
+            pages = atol(line + 15);
+        if (strncmp(line, "Hugepagesize:", 13) == 0)
+            kib = atol(line + 13);
+    }
+    if (f)
+        fclose(f);
+    return pages * kib >= 256 << 10 ? "shmhuge" : "mmap";
 }
 
-bool io_fio(const struct io_file *file, enum io_mode mode, struct io_speed *speed)
+static int fail(struct io_file *file, const struct io_engine *way, int status)
 {
-    char name[64], half[64];
-    char *arguments[ARGUMENTS] = {"fio",
-                                  "--output-format=terse",
-                                  "--terse-version=3",
-                                  "--ioengine=libaio",
-                                  "--direct=1",
-                                  "--bs=1M",
-                                  "--iodepth=8",
-                                  "--time_based",
-                                  "--runtime=1",
-                                  "--thread",
-                                  "--overwrite=1",
-                                  name};
-    int count = 12;
+    snprintf(file->error, sizeof(file->error),
+             "fio with --ioengine=%s ended with status %d and no result. Leave --fio out, or run "
+             "fio by itself to see why.",
+             way->name, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    return -1;
+}
+
+int io_fio(struct io_file *file, enum io_mode mode, const struct io_engine *way,
+           struct io_speed *speed)
+{
+    char words[6][WORD], *arguments[ARGUMENTS] = {"fio",          "--output-format=terse",
+                                                  "--direct=1",   "--terse-version=3",
+                                                  "--time_based", "--runtime=1"};
     char *const jobs[2][2] = {{"--name=read", "--rw=read"}, {"--name=write", "--rw=write"}};
+    int count = 6, status = 0;
     pid_t child = -1;
-    if (!fio_there())
-        return false;
     /* The file has no name: this is one while we live. */
-    snprintf(name, sizeof(name), "--filename=/proc/%d/fd/%d", (int)getpid(), file->fd);
-    snprintf(half, sizeof(half), mode == IO_MIXED ? "--size=50%%" : "--size=100%%");
-    arguments[count++] = half;
+    snprintf(words[0], WORD, "--filename=/proc/%d/fd/%d", (int)getpid(), file->fd);
+    snprintf(words[1], WORD, "--size=%d%%", mode == IO_MIXED ? 50 : 100);
+    snprintf(words[2], WORD, "--ioengine=%s", way->name);
+    snprintf(words[3], WORD, "--bs=%" PRId64, way->block);
+    snprintf(words[4], WORD, "--iodepth=%d", way->depth);
+    snprintf(words[5], WORD, "--mem=%s", memory_kind());
+    for (int i = 0; i < 6; i++)
+        arguments[count++] = words[i];
     for (int i = 0; i < 2; i++) {
         if (mode != IO_MIXED && i != (mode == IO_WRITE))
             continue;
@@ -107,13 +124,30 @@ bool io_fio(const struct io_file *file, enum io_mode mode, struct io_speed *spee
             arguments[count++] = "--offset=50%";
     }
     FILE *output = fio_start(arguments, &child);
-    speed->bytes_per_second = output ? bandwidth(output) : 0;
+    *speed = output ? jobs_read(output) : (struct io_speed){0};
     if (output)
         fclose(output);
-    int status = 0;
-    struct rusage used = {0}; /* with its start, and what it waits for at its end */
-    if (child > 0 && (wait4(child, &status, 0, &used) != child || status != 0))
-        return false;
-    speed->cpu_per_byte = seconds_of(&used) / (RUNTIME * speed->bytes_per_second);
-    return speed->bytes_per_second > 0;
+    if (child > 0 && waitpid(child, &status, 0) != child)
+        status = 0;
+    return status == 0 && speed->bytes_per_second > 0 ? 0 : fail(file, way, status);
+}
+
+int io_fio_find(struct io_file *file, enum io_mode mode, bool quick, struct io_engine *best)
+{
+    static const char *const names[] = {"libaio", "io_uring"};
+    static const int blocks[] = {1, 2, 4}, depths[] = {8, 4, 16, 32};
+    double most = 0;
+    for (int i = 0; i < (quick ? 1 : 2 * 3 * 4); i++) {
+        struct io_engine way = {.name = names[i % 2],
+                                .block = (int64_t)blocks[i / 2 % 3] << 20,
+                                .depth = depths[i / 6]};
+        struct io_speed speed;
+        if (io_fio(file, mode, &way, &speed))
+            return -1;
+        if (speed.bytes_per_second > most) {
+            most = speed.bytes_per_second;
+            *best = way;
+        }
+    }
+    return 0;
 }

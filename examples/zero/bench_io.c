@@ -74,14 +74,19 @@ static int check(struct io_file *file)
 
 /* ------------------------------------------------------------------ measure */
 
+static void speed_add(struct series *s, struct io_speed speed)
+{
+    samples_add(&s->speed, 1e-9 * speed.bytes_per_second);
+    samples_add(&s->cpu, 1e9 * speed.cpu_per_byte);
+}
+
 static int series_add(struct io_file *file, const struct io_engine *e, enum io_mode mode,
                       struct series *s)
 {
     struct io_speed speed;
     if (io_measure(file, e, mode, &speed))
         return -1;
-    samples_add(&s->speed, 1e-9 * speed.bytes_per_second);
-    samples_add(&s->cpu, 1e9 * speed.cpu_per_byte);
+    speed_add(s, speed);
     return 0;
 }
 
@@ -104,59 +109,86 @@ int io_limit_find(struct io_file *file, enum io_mode mode, int rounds,
     return 0;
 }
 
-static void mode_print(const char *mode, const struct io_engine *best, const struct series *limit,
-                       const struct series *ours)
+/* The samples of one mode: the best limit's, the rings', and fio's where it is asked for. */
+static struct {
+    struct series limit, ours[RINGS], fio;
+    const struct io_engine *best;
+    struct io_engine fio_best;
+} run;
+
+static void fio_print(const char *name, const struct series *ours)
+{
+    double peer = samples_median(&run.fio.speed), peer_cpu = samples_median(&run.fio.cpu);
+    printf("%s_fio %.4g GB/s\n%s_fio_ratio %.3f\n%s_fio_cpu_ratio %.3f\n", name, peer, name,
+           samples_median(&ours->speed) / peer, name, samples_median(&ours->cpu) / peer_cpu);
+}
+
+static void mode_print(const char *mode, bool fio)
 {
     char name[64];
     bench_note("io_%s limit: %s, blocks of %s, %d at once, %.4f CPU seconds per GB", mode,
-               best->name, in_bytes(best->block).text, best->depth, samples_median(&limit->cpu));
+               run.best->name, in_bytes(run.best->block).text, run.best->depth,
+               samples_median(&run.limit.cpu));
+    if (fio)
+        bench_note("io_%s by fio: %s, blocks of %s, %d at once, %.4f CPU seconds per GB", mode,
+                   run.fio_best.name, in_bytes(run.fio_best.block).text, run.fio_best.depth,
+                   samples_median(&run.fio.cpu));
     for (int i = 0; i < RINGS; i++) {
         if (!there(&rings[i]))
             continue;
         snprintf(name, sizeof(name), "io_%s_%s", mode, rings[i].name);
-        bench_rate(name, samples_median(&limit->speed), samples_median(&ours[i].speed), "GB/s");
-        printf("%s_cpu %.4f s/GB\n", name, samples_median(&ours[i].cpu));
+        bench_rate(name, samples_median(&run.limit.speed), samples_median(&run.ours[i].speed),
+                   "GB/s");
+        printf("%s_cpu %.4f s/GB\n", name, samples_median(&run.ours[i].cpu));
+        if (fio)
+            fio_print(name, &run.ours[i]);
     }
     fflush(stdout);
 }
 
-/* The best limit and the rings in turn, round after round. until: of the bench's
+/* The best limit, the rings and fio in turn, round after round. until: of the bench's
  * time, the part after which no round begins. */
 static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mode,
                     const char *name, double until)
 {
-    static struct series limit, ours[RINGS];
-    const struct io_engine *best;
     int rounds = b->quick ? 1 : b->full ? 25 : 9;
-    memset(&limit, 0, sizeof(limit));
-    memset(ours, 0, sizeof(ours));
-    if (io_limit_find(file, mode, b->quick ? 1 : b->full ? 5 : 2, &best))
+    memset(&run, 0, sizeof(run));
+    if (io_limit_find(file, mode,
+                      b->quick  ? 1
+                      : b->full ? 5
+                                : 2,
+                      &run.best) ||
+        (b->fio && io_fio_find(file, mode, b->quick, &run.fio_best)))
         return -1;
     for (int r = 0; r < rounds; r++) {
-        if (r > 0 && !b->full && clock_now() - b->started > until)
+        struct io_speed fio;
+        if (r > 0 && !b->full && !b->fio && clock_now() - b->started > until)
             break;
-        if (series_add(file, best, mode, &limit))
+        if (series_add(file, run.best, mode, &run.limit))
             return -1;
         for (int i = 0; i < RINGS; i++)
-            if (there(&rings[i]) && series_add(file, &rings[i], mode, &ours[i]))
+            if (there(&rings[i]) && series_add(file, &rings[i], mode, &run.ours[i]))
                 return -1;
+        if (b->fio && io_fio(file, mode, &run.fio_best, &fio))
+            return -1;
+        if (b->fio)
+            speed_add(&run.fio, fio);
     }
-    mode_print(name, best, &limit, ours);
-    struct io_speed fio = {0};
-    if (!b->quick && io_fio(file, mode, &fio))
-        bench_note("io_%s by fio, 1 MiB, 8 at once: %.4g GB/s, %.4f CPU seconds per GB", name,
-                   1e-9 * fio.bytes_per_second, 1e9 * fio.cpu_per_byte);
+    mode_print(name, b->fio);
     return 0;
 }
 
 int bench_io(const struct bench *b)
 {
     static const char *const modes[IO_MODES] = {"read", "write", "mixed"};
-    int64_t bytes = (int64_t)(b->quick ? 48 : b->full ? 4032 : 384) << 20;
+    int64_t bytes = (int64_t)(b->quick ? 48 : b->full ? 4032 : b->fio ? 1008 : 384) << 20;
     struct io_file file;
     struct disk disk;
+    if (b->fio && !fio_there())
+        return tool_refuse("There is no fio in PATH. Install it (apt-get install fio), or leave "
+                           "--fio out.");
     disk_look(&disk, b->nvme_path);
-    int status = io_file_open(&file, b->nvme_path, bytes, !b->full);
+    int status = io_file_open(&file, b->nvme_path, bytes, !b->full && !b->fio);
     if (!status)
         bench_note("%s in %s (%s%s), %s", in_bytes(file.bytes).text, b->nvme_path, disk.type,
                    disk.memory ? ": this is RAM, no disk" : "",
