@@ -121,7 +121,13 @@ static struct zero *create(int stage)
 
 int main(int argc, char **argv)
 {
-    struct zero *z = create(argc > 1 ? atoi(argv[1]) : 0);
+    int stage = 0;
+    char more;
+    if (argc > 2 || (argc == 2 && sscanf(argv[1], "%d%c", &stage, &more) != 1)) {
+        fprintf(stderr, "usage: %s [STAGE], 0 to 3\n", argv[0]);
+        return 2;
+    }
+    struct zero *z = create(stage);
     int rank = zero_rank(z), ranks = zero_size(z);
     int micro_steps = ranks < MICRO_BATCHES ? MICRO_BATCHES / ranks : 1;
     check(z, zero_set_accumulate(z, micro_steps));

@@ -28,6 +28,11 @@ if command -v mpirun >/dev/null && nm -D "$build/quickstart" | grep -q MPI_Init_
 else
     echo "skipped: MPI ranks, for want of MPI"
 fi
+for stage in abc 3x "1 2" 7; do
+    timeout 60 "$build/quickstart" "$stage" >"$scratch/none" 2>"$scratch/err"
+    [ $? -gt 0 ] && [ ! -s "$scratch/none" ] && [ "$(wc -l <"$scratch/err")" = 1 ]
+    verdict $? "quickstart '$stage': $(cat "$scratch/none" "$scratch/err")"
+done
 awk '/^step/ { last = $NF; if (!first) first = last }
      END { exit !(first > 0.2 && last < 0.7 * first) }' "$scratch/out"
 verdict $? "the loss does not fall: $(grep ^step "$scratch/out" | tr '\n' ';')"

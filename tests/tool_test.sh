@@ -63,6 +63,7 @@ wrong_use() {
     refused "--state split is for bf16 models\." plan --dtype fp32 --state split
     refused "--chunk 100 is not a multiple of 64\." plan --chunk 100
     refused "Give a larger --unit-size\." plan --params 1G --unit-size 1
+    refused "has an empty name in it" plan --nvme-path :
     refused "ZERO_DEVICE_MEMORY is 'much', which is no size\." ZERO_DEVICE_MEMORY=much plan
     refused "zero bench stands without a name\." bench
     refused "There is no bench 'disk'\." bench disk

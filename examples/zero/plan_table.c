@@ -17,15 +17,14 @@
 #include "examples/zero/plan.h"
 #include "examples/zero/tool.h"
 #include "offload/memory.h"
-
-enum { FOLDERS = 16 };
+#include "offload/spill.h"
 
 struct machine {
     int64_t memory;
     char source[PATH_MAX];
     bool own_device; /* device memory is not the machine's memory */
     int64_t device;  /* of each rank; INT64_MAX: as much as there is memory */
-    char folders[DISK_PATH];
+    const char *folders;
     char type[64];
     int64_t free;
     bool in_memory;                /* files are in RAM */
@@ -49,29 +48,29 @@ static int device_find(struct machine *m, const struct plan_options *o)
 }
 
 /* Folders on one file system share its space. */
-static void folders_find(struct machine *m, const struct plan_options *o)
+static int folders_find(struct machine *m, const struct plan_options *o)
 {
-    struct disk seen[FOLDERS];
+    struct spill_paths paths;
+    struct error error = {0};
+    struct disk seen[STRIPES_FILES];
     const char *variable;
-    char list[DISK_PATH], *rest = list, *folder;
-    int count = 0;
-    snprintf(m->folders, sizeof(m->folders), "%s",
-             o->nvme_path ? o->nvme_path : disk_default(&variable));
-    memcpy(list, m->folders, sizeof(list));
-    while (count < FOLDERS && (folder = strsep(&rest, ":")) != NULL) {
-        struct disk *d = &seen[count];
+    m->folders = o->nvme_path ? o->nvme_path : disk_default(&variable);
+    if (spill_paths_split(&paths, m->folders, &error))
+        return tool_refuse("%s", error.text);
+    for (int i = 0; i < paths.count; i++) {
+        struct disk *d = &seen[i];
         bool known = false;
-        disk_look(d, folder);
+        disk_look(d, paths.path[i]);
         if (!d->writable && !m->refused[0])
             snprintf(m->refused, sizeof(m->refused), "%s: %s", d->path, strerror(d->refused));
-        for (int i = 0; i < count; i++)
-            known = known || seen[i].id == d->id;
+        for (int j = 0; j < i; j++)
+            known = known || seen[j].id == d->id;
         m->free += known ? 0 : d->free;
         m->in_memory = m->in_memory || d->memory;
         snprintf(m->type, sizeof(m->type), "%s",
-                 count && strcmp(m->type, d->type) ? "several" : d->type);
-        count++;
+                 i && strcmp(m->type, d->type) ? "several" : d->type);
     }
+    return 0;
 }
 
 /* What predicts an update's time. Measuring takes no more than a part of what is there. */
@@ -87,9 +86,12 @@ static int machine_find(struct machine *m, const struct plan_options *o)
 {
     *m = (struct machine){0};
     m->memory = memory_available("", m->source, sizeof(m->source));
-    folders_find(m, o);
-    speeds_find(m);
-    return device_find(m, o);
+    int status = device_find(m, o);
+    if (!status)
+        status = folders_find(m, o);
+    if (!status)
+        speeds_find(m);
+    return status;
 }
 
 static void machine_print(const struct machine *m)
