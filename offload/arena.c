@@ -129,6 +129,8 @@ int arena_create_parallel(struct arena *arena, int64_t bytes, int threads, struc
     int refused = mprotect(base, (size_t)rounded, PROT_READ | PROT_WRITE) != 0 ? errno : 0;
     if (refused == 0) {
         madvise(base, (size_t)rounded, MADV_HUGEPAGE); /* advice: some kernels have none */
+        /* Of registered memory fork gives the child a copy, and leaves small pages here. */
+        madvise(base, (size_t)rounded, MADV_DONTFORK);
         struct numa numa;
         numa_read(&numa, "", NULL);
         numa_prefer(&numa, base, rounded); /* else wherever there is room */

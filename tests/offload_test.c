@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "offload/arena.h"
@@ -161,6 +162,27 @@ START_TEST(arena_counts_huge_pages)
     ck_assert_int_gt(arena_huge_bytes(&arenas[0]), 0);
     for (int i = 0; i < 3; i++)
         arena_destroy(&arenas[i]);
+}
+END_TEST
+
+/* A child that had registered memory's copy would take as much again. */
+START_TEST(arena_stays_here)
+{
+    struct arena arena;
+    struct error error = {0};
+    unsigned char there;
+    int status = 0;
+    ck_assert_int_eq(arena_create(&arena, 4 << 20, &error), ZERO_OK);
+    arena.base[0] = 7;
+    ck_assert_int_eq(mincore(arena.base, 4096, &there), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(mincore(arena.base, 4096, &there) == 0 ? 1 : errno == ENOMEM ? 0 : 2);
+    ck_assert(child > 0);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(arena.base[0], 7);
+    arena_destroy(&arena);
 }
 END_TEST
 
@@ -610,6 +632,7 @@ int main(void)
     tcase_add_test(arena, arena_touches_by_hand);
     tcase_add_test(arena, arena_empty);
     tcase_add_test(arena, arena_counts_huge_pages);
+    tcase_add_test(arena, arena_stays_here);
     tcase_add_test(arena, arena_absurd);
     tcase_add_loop_test(arena, arena_refused, 0, 3);
     suite_add_tcase(suite, arena);

@@ -181,7 +181,7 @@ static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mo
 int bench_io(const struct bench *b)
 {
     static const char *const modes[IO_MODES] = {"read", "write", "mixed"};
-    int64_t bytes = (int64_t)(b->quick ? 48 : b->full ? 4032 : b->fio ? 1008 : 384) << 20;
+    int64_t bytes = (int64_t)(b->quick ? 48 : b->full ? 4032 : b->fio ? 2016 : 384) << 20;
     struct io_file file;
     struct disk disk;
     if (b->fio && !fio_there())

@@ -12,6 +12,6 @@ setting=/proc/sys/vm/nr_hugepages
 pages=$(cat "$setting")
 if [ -w "$setting" ]; then
     trap 'echo "$pages" >"$setting"' EXIT
-    echo $((pages + 128)) >"$setting"
+    echo $((pages + 160)) >"$setting"
 fi
 "$build/zero" bench io --fio "$@"
