@@ -70,6 +70,8 @@ wrong_use() {
     refused "--full and --quick contradict each other\." bench adam --full --quick
     refused "--params is for zero bench step" bench io --params 1M
     refused "--verify-spill is for zero bench step" bench io --verify-spill
+    refused "--alone is for zero bench step" bench fixed --alone
+    refused "--alone is for --state split" bench step --alone --state fp32
     refused "--fio is for zero bench io" bench step --fio
     refused "There is no fio in PATH" PATH=/nowhere bench io --fio
     refused "--host-share is for zero bench step" bench fixed --host-share 30
@@ -386,6 +388,9 @@ bench() {
         failed "Install libxxhash-dev" bench step --quick --verify-spill
     fi
     run_bench "step --state split --host-share 30" limit/ours step_1M step_split_host30_1M
+    run_bench "step --state split --alone" limit/ours step_split_1M
+    ! grep -q '^step_1M' "$scratch/out"
+    verdict $? "bench step --alone: $(cat "$scratch/out")"
     run_bench fixed limit/ours fixed_stage0_4u fixed_stage0_32u fixed_stage3_4u fixed_stage3_32u
     failed "No such file" bench io --quick --nvme-path "$scratch/nothing"
     failed "No such file" bench step --quick --nvme-path "$scratch/nothing"

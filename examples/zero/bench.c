@@ -108,6 +108,9 @@ static const struct option table[] = {
      .value = "PERCENT",
      .help = "step: also with so much of the state kept in memory, in turn with steps that keep "
              "none"},
+    {"alone", .kind = OPTION_FLAG, FIELD(alone),
+     .help = "step: with what --state, --host-share and --verify-spill ask for and no steps "
+             "without in turn: two models of that size may not fit"},
     {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR[:DIR]",
      .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
      .help = "io and step: folder for the files; step: or several"},
@@ -164,11 +167,15 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
     struct launch l = launch_find();
     if (b->full && b->quick)
         return tool_refuse("--full and --quick contradict each other. Give one of them.");
-    static const char *const of_step[] = {"params", "verify-spill", "state", "host-share"};
+    static const char *const of_step[] = {"params", "verify-spill", "state", "host-share",
+                                          "alone"};
     for (int i = 0; i < (int)(sizeof(of_step) / sizeof(*of_step)); i++)
         if (was_given(given, of_step[i]) && strcmp(kind->name, "step") != 0)
             return tool_refuse("--%s is for zero bench step, not for %s. Leave it out.", of_step[i],
                                kind->name);
+    if (b->alone && !b->verify_spill && b->state == ZERO_STATE_FP32 && b->host_share == 0)
+        return tool_refuse("--alone is for --state split, --host-share or --verify-spill, and none "
+                           "is given. Give one, or leave it out.");
     if (was_given(given, "threads") && strcmp(kind->name, "adam") != 0)
         return tool_refuse("--threads is for zero bench adam, not for %s. Leave it out.",
                            kind->name);

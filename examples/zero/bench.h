@@ -14,7 +14,7 @@
 enum { BENCH_SAMPLES = 64 };
 
 struct bench {
-    bool full, quick, fio, verify_spill, help;
+    bool full, quick, fio, verify_spill, alone, help;
     int threads;           /* 0: all that this process may use */
     int64_t params;        /* of step */
     int state, host_share; /* likewise: enum zero_state, percent */

@@ -104,7 +104,7 @@ static bool has_other(const struct bench *b)
     return b->verify_spill || b->state || b->host_share;
 }
 
-/* The plain one, or the one with all that was asked for beside it. */
+/* The plain one, or the one with all that was asked for, beside it or alone. */
 static struct zero_config config_of(const struct bench *b, bool other, int64_t elements)
 {
     int64_t state = elements * (b->state == ZERO_STATE_SPLIT ? 10 : 12);
@@ -359,7 +359,7 @@ static void print(const struct bench *b, const struct model *m, const struct dis
         bench_note("  in %s by %s, blocks of %s, %d at once", disks->paths.path[i],
                    disks->best[i]->name, in_bytes(disks->best[i]->block).text,
                    disks->best[i]->depth);
-    name_of(b, false, name, sizeof(name));
+    name_of(b, b->alone, name, sizeof(name));
     bench_seconds(name, samples_median(&s->bytes) / limit, samples_median(&s->seconds));
     print_predicted(b, &stats, ranks, name, samples_median(&s->seconds));
     if (s->other.count == 0)
@@ -398,15 +398,15 @@ int bench_step(const struct bench *b)
 {
     struct model m = {0}, other = {0};
     struct disks disks = {0};
-    struct zero_config plain = config_of(b, false, b->params);
+    struct zero_config first = config_of(b, b->alone, b->params);
     struct zero_config beside = config_of(b, true, b->params);
     int status = check(b);
     if (status)
         return status;
     model_describe(&m, b->params);
     model_describe(&other, b->params);
-    status = engine_create(&m, &plain);
-    if (!status && has_other(b))
+    status = engine_create(&m, &first);
+    if (!status && has_other(b) && !b->alone)
         status = engine_create(&other, &beside);
     if (!status)
         status = disks_open(&disks, b, &m);

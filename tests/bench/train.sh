@@ -83,14 +83,16 @@ compare() { # mode, model
 
 # DeepSpeed's update alone beside ours, of as many parameters, two ranks each.
 compare_update() { # mode, model
-    local peer count state share options
+    local peer count options
     read -r count peer < <(awk '{ print $3, $4 }' "$scratch/$2.$1" | sort -gk 2 |
         awk '{ x[NR] = $0 } END { print x[int((NR + 1) / 2)] }')
-    for options in "fp32 0" "split 0" "split 30"; do
-        read -r state share <<<"$options"
-        timeout 300 "${launcher[@]}" -q -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
-            --params "$count" --state "$state" --host-share "$share" >"$scratch/step" || return
-        awk -v name="update_$2_$1_$state$share" -v peer="$peer" '/_ours / { ours = $2 }
+    for options in "" "--alone --state split" "--alone --state split --host-share 30"; do
+        # shellcheck disable=SC2086
+        timeout 600 "${launcher[@]}" -q -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
+            --params "$count" $options >"$scratch/step" || return
+        # step_24M_ours, step_split_24M_ours and step_split_host30_24M_ours
+        awk -v name="update_$2_$1" -v peer="$peer" '/_ours / { ours = $2 }
+            /_ours / && match($1, /split(_host30)?/) { name = name "_" substr($1, RSTART, RLENGTH) }
             END { printf "%s_peer %s s\n%s_ours %s s\n%s_ratio %.3f\n", name, peer, name, ours,
                 name, peer / ours }' "$scratch/step"
     done
