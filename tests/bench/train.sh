@@ -84,6 +84,7 @@ compare() { # mode, model
 # DeepSpeed's update alone beside ours, of as many parameters, two ranks each.
 compare_update() { # mode, model
     local peer count options
+    [ -s "$scratch/$2.$1" ] || return
     read -r count peer < <(awk '{ print $3, $4 }' "$scratch/$2.$1" | sort -gk 2 |
         awk '{ x[NR] = $0 } END { print x[int((NR + 1) / 2)] }')
     for options in "" "--alone --state split" "--alone --state split --host-share 30"; do
