@@ -42,6 +42,8 @@ static FILE *fio_start(char *const *arguments, pid_t *child)
     bool started = posix_spawnp(child, arguments[0], &actions, NULL, arguments, environ) == 0;
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
+    if (!started)
+        *child = -1;
     FILE *output = started ? fdopen(ends[0], "r") : NULL;
     if (!output)
         close(ends[0]);
@@ -101,8 +103,9 @@ static int fail(struct io_file *file, const struct io_engine *way, int status)
 int io_fio(struct io_file *file, enum io_mode mode, const struct io_engine *way,
            struct io_speed *speed)
 {
-    char words[6][WORD], *arguments[ARGUMENTS] = {"fio", "--output-format=terse", "--direct=1",
-                                                  "--terse-version=3", "--overwrite=1"};
+    char words[6][WORD],
+        *arguments[ARGUMENTS] = {"fio", "--output-format=terse", "--terse-version=3",
+                                 "--overwrite=1", file->direct ? "--direct=1" : "--direct=0"};
     char *const jobs[2][2] = {{"--name=read", "--rw=read"}, {"--name=write", "--rw=write"}};
     int count = 5, status = 0;
     pid_t child = -1;
@@ -142,6 +145,8 @@ int io_fio_find(struct io_file *file, enum io_mode mode, bool quick, struct io_e
                                 .block = (int64_t)blocks[i / 2 % 3] << 20,
                                 .depth = depths[i / 6]};
         struct io_speed speed;
+        if (i % 2 == 1 && !io_uring_there())
+            continue;
         if (io_fio(file, mode, &way, &speed))
             return -1;
         if (speed.bytes_per_second > most) {
