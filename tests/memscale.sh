@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The memory-scaling test: tests/memscale.sh BUILD
 # Every configuration has its row; what is measured is what was planned, by zero plan
-# as well; what does not fit is said, and the test goes on; the largest model is one
+# as well; what does not fit or fails is said, and the test goes on; the largest model is one
 # that fits, and the next one does not; wrong options get one sentence. Make it run
 # by: make check ONLY=memscale.sh.
 set -u
@@ -142,6 +142,37 @@ largest() { # ranks, stage, place, what is said of too much, limits
     verdict $? "$name: $layers layers, and one more, fit: $(cat "$rows")"
 }
 
+# A folder without files, or a device without memory, is some configurations' affair: these have
+# their rows, and the others go on.
+fails_alone() { # ranks
+    local name="$1 ranks, a folder that is not there"
+    have_ranks "$1" "$name" || return
+    run "$1" --nvme-path "$scratch/no" --model d4 --stage 0 3 --csv "$rows" --svg "$plot"
+    [ $? = 1 ]
+    verdict $? "$name: status 0, or another"
+    grep -qE "^rank 0: stage 3, nvme, d4: .*Cannot create a file in $scratch/no: No such" \
+        "$scratch/err" && [ "$(grep -c '^rank [01]: ' "$scratch/err")" = $((2 * $1)) ] &&
+        ! grep -qv '^rank [01]: stage [03], nvme, d4: ' "$scratch/err"
+    verdict $? "$name: it is not said once for each: $(cat "$scratch/err")"
+    [ "$(grep -cE "^ +[03] nvme +d4 .* failed: .*Cannot create a file in" "$scratch/out")" = 2 ] &&
+        [ "$(awk -F, '{ printf "%s ", $15 }' "$rows")" = "fits 1 1  1 1  " ]
+    verdict $? "$name: the rows are others: $(cat "$scratch/out" "$rows")"
+    # Four on the device, two on the host; and four of the legend, with its cross.
+    well_formed "$name" 11
+    [ "$(grep -c 'm-3.5 -3.5l7 7m0 -7l-7 7' "$plot")" = 1 ]
+    verdict $? "$name: what failed stands in the plot as what does not fit"
+    run "$1" --nvme-path "$scratch/no" --find-largest --device-memory 30M --stage 3 --chunk 64K \
+        --channels 128 --offload nvme none --csv "$rows"
+    [ $? = 1 ] && [ "$(awk -F, '{ printf "%s,%s ", $15, $16 }' "$rows")" = "fits,largest ,0 1,1 " ]
+    verdict $? "$name: the largest is not found without it: $(cat "$scratch/out" "$rows")"
+    run "$1" --device-memory 4096 --model d4 --stage 3 --offload none nvme --csv "$rows" \
+        --svg "$plot"
+    verdict $? "$1 ranks, a device of 4 KiB failed: $(cat "$scratch/err")"
+    [ "$(awk -F, '{ printf "%s ", $15 }' "$rows")" = "fits 0 0 " ] &&
+        grep -qE '^ +3 nvme .* does not fit: device needs .* of 4\.0 KiB$' "$scratch/out"
+    verdict $? "$1 ranks, a device of 4 KiB: $(cat "$scratch/out" "$rows")"
+}
+
 # GPUs that are fakes, for which each rank has a GPU, or two share one: a fake counts for
 # its own process alone, so that of two on it half is seen.
 on_gpus() { # ranks, GPUs, ranks on each
@@ -206,8 +237,8 @@ wrong_use() {
     refused 2 1 "--device-memory is given '0'" --device-memory 0
     refused 1 2 "'$scratch/no/rows' cannot be written: No such file" --csv "$scratch/no/rows"
     refused 1 1 "'/dev/full' could not be written to its end\." --model d4 --stage 0 --svg /dev/full
-    refused 1 2 "Cannot create a file in $scratch/no: No such file" --nvme-path "$scratch/no"
-    refused 1 2 "bytes of device memory are needed, 4096 of 4096 are free" --device-memory 4096
+    refused 1 1 "'$scratch/./x' is the file of --csv, '$scratch/x', too\." --csv "$scratch/x" \
+        --svg "$scratch/./x"
     have_ranks 2 "ranks with other options" || return
     timeout -k 5 60 "${launcher[@]}" -q -n 1 "$build/memscale" --model d4 --offload none : \
         -n 1 "$build/memscale" --model d6 --offload none >"$scratch/out" 2>"$scratch/err" </dev/null
@@ -238,6 +269,8 @@ largest 2 3 none device "--device-memory 30M"
 largest 2 1 cpu "host memory" "--device-memory 64M --host-memory 40M"
 largest 2 3 nvme nvme "--nvme-space 20M"
 largest 1 3 cpu "host memory" "--host-memory 20M"
+fails_alone 1
+fails_alone 2
 gpus
 wrong_use
 live

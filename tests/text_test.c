@@ -158,8 +158,8 @@ START_TEST(nul)
     ck_assert_int_eq(text.train_bytes + text.held_bytes, (int64_t)sizeof(bytes));
     ck_assert_int_eq(text.train[TEXT_HEAD], 0);
     ck_assert_int_eq(load(below("early"), 1), -1);
-    ck_assert_str_eq(error, "No text was found: of 1 files none is free of NUL bytes. Give --data "
-                            "files or folders of text.");
+    ck_assert_str_eq(error, "No text was found: of 1 files none can be read and is free of NUL "
+                            "bytes. Give --data files or folders of text.");
 }
 END_TEST
 

@@ -121,8 +121,8 @@ static int check_enough(struct reader *r, int length)
     const struct text *t = r->text;
     if (t->files == 0)
         return refuse(r,
-                      "No text was found: of %d files none is free of NUL bytes. Give --data "
-                      "files or folders of text.",
+                      "No text was found: of %d files none can be read and is free of NUL bytes. "
+                      "Give --data files or folders of text.",
                       r->files->count);
     if (t->train_bytes < text_needs(length))
         return refuse(r,

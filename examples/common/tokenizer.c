@@ -10,7 +10,7 @@
 
 #include "examples/common/refuse.h"
 
-enum { MAGIC = 20240328, HEADER = 1024, LENGTH_MAX = 255, GPT2_END = 50256 };
+enum { MAGIC = 20240328, HEADER = 1024, GPT2_END = 50256 };
 
 /* The whole file, or the first most bytes of one that is longer. */
 static int file_read(struct tokenizer *t, const char *path, int64_t most, struct sink sink)
@@ -82,7 +82,7 @@ int tokenizer_load(struct tokenizer *t, const char *path, int vocab, char *error
     struct sink sink = {error, error_size};
     *t = (struct tokenizer){0};
     assert(vocab > 0 && vocab <= 1 << 22);
-    int64_t most = HEADER + (int64_t)vocab * (1 + LENGTH_MAX) + 1;
+    int64_t most = HEADER + (int64_t)vocab * (1 + TOKENIZER_BYTES) + 1;
     if (file_read(t, path, most, sink) || header_check(t, path, vocab, sink) ||
         walk(t, path, sink)) {
         tokenizer_free(t);

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { TOKENIZER_BYTES = 255 }; /* of a token, at most */
+
 struct tokenizer {
     unsigned char *file; /* the whole of it */
     int64_t bytes;

@@ -164,7 +164,7 @@ static void limit(struct roofline_row *row, double value, const char *of)
 
 static void limits_set(struct roofline *f, const double *sum, double ranks)
 {
-    bool stopped = sum[PRODUCT_PEAK] <= 0, room = sum[STREAM_MISSING] < 1;
+    bool stopped = sum[PRODUCT_PEAK] <= 0, room = sum[STREAM_MISSING] <= 0;
     const char *none = stopped || f->layers ? "not measured" : "not measured: too little memory";
     limit(&f->row[ROOFLINE_COMPUTE], sum[PRODUCT_PEAK],
           stopped     ? none

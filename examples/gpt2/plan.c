@@ -8,6 +8,7 @@
 #include "examples/common/launch.h"
 #include "examples/common/predict.h"
 #include "examples/common/stream.h"
+#include "examples/gpt2/sample.h"
 #include "examples/gpt2/trace.h"
 #include "examples/gpt2/train.h"
 
@@ -26,7 +27,8 @@ struct own_bytes own_sum(const struct arguments *a, const struct data *data, int
     if (a->trace)
         own.buffers += trace_plan_bytes(TRACE_SPANS);
     if (sample > 0) /* logits, and what was drawn */
-        own.buffers += a->shape.vocab * (int64_t)sizeof(float) + sample * 5;
+        own.buffers += a->shape.vocab * (int64_t)sizeof(float) + sample * (int64_t)sizeof(int32_t) +
+                       sample_bytes(a);
     own.total = own.model + own.data + own.buffers;
     return own;
 }

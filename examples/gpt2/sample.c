@@ -11,7 +11,12 @@
 
 #include "examples/common/counter.h"
 
-enum { STREAM = 1, TOKEN_BYTES = 255, LINE = 92 };
+enum { STREAM = 1, LINE = 92 };
+
+int64_t sample_bytes(const struct arguments *a)
+{
+    return (int64_t)a->sample * (a->tokenizer ? TOKENIZER_BYTES : 1);
+}
 
 int sample_pick(const float *logits, int count, double temperature, double u)
 {
@@ -112,7 +117,7 @@ int sample_write(struct run *r)
     assert(a->shape.vocab >= r->data.vocab);
     float *logits = malloc((size_t)a->shape.vocab * sizeof(*logits));
     int32_t *seen = malloc(((size_t)a->sample + 1) * sizeof(*seen));
-    unsigned char *bytes = malloc((size_t)a->sample * (r->data.is_tokens ? TOKEN_BYTES : 1));
+    unsigned char *bytes = malloc((size_t)sample_bytes(a));
     bool well = logits && seen && bytes;
     if (!well)
         snprintf(r->error, sizeof(r->error),

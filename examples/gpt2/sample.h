@@ -9,6 +9,9 @@
  * rank 0. 0, or -1 with r->error set. */
 int sample_write(struct run *r);
 
+/* Of the text that the tokens may stand for. */
+int64_t sample_bytes(const struct arguments *a);
+
 /* The index drawn from softmax(logits / temperature) by u in [0, 1);
  * temperature 0: the largest. */
 int sample_pick(const float *logits, int count, double temperature, double u);

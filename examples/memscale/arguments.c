@@ -192,7 +192,9 @@ void arguments_help(FILE *out)
         "Adam),\n"
         "steps it, and prints what a rank planned and has in its device's memory, in host memory "
         "and in\n"
-        "files, and the seconds of a step. What does not fit is said, and the test goes on.\n\n",
+        "files, and the seconds of a step. What does not fit is said, and so is what fails, which "
+        "makes the\n"
+        "exit status 1; the test goes on.\n\n",
         out);
     options_help(table, OPTIONS, out);
 }

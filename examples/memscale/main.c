@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The memscale program: bytes of a rank and seconds of a step by stage, place and
  * size of the model. Exit status: 0 all went well (what does not fit is said),
- * 1 the test failed, 2 the command line is wrong. */
+ * 1 the test or a configuration failed, 2 the command line is wrong. */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -16,6 +16,7 @@
 
 #define LEFT_MAX   ((int64_t)16 << 20)  /* MPI and malloc keep some of what they were given, */
 #define DRIVER_MAX ((int64_t)256 << 20) /* and a GPU's driver */
+#define MEETING    ((int64_t)1 << 20)   /* more than an engine takes for the ranks to meet in */
 
 struct test {
     struct arguments a;
@@ -23,6 +24,7 @@ struct test {
     FILE *csv, *svg; /* rank 0's */
     struct result *results;
     int count;
+    bool failed; /* a configuration did */
 };
 
 static int fail(struct test *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -58,6 +60,10 @@ static bool open_file(struct test *t, const char *name, FILE **file)
 {
     if (!name || t->scale.rank != 0)
         return true;
+    if (file_same(t->a.csv, name) && name != t->a.csv) {
+        fail(t, "'%s' is the file of --csv, '%s', too. Give --svg another one.", name, t->a.csv);
+        return false;
+    }
     *file = file_create(name);
     if (!*file)
         fail(t, "'%s' cannot be written: %s. Give --csv and --svg files in folders that exist.",
@@ -77,6 +83,16 @@ static int close_file(struct test *t, const char *name, FILE **file)
     return fail(t, "'%s' could not be written to its end. Give a file on a disk with space.", name);
 }
 
+/* This rank's sentence, if it has one. */
+static void explain(struct test *t)
+{
+    struct scale *s = &t->scale;
+    fflush(stdout);
+    if (s->error[0])
+        fprintf(stderr, "rank %d: %s%s\n", s->rank, s->where, s->error);
+    s->error[0] = s->where[0] = 0;
+}
+
 static int one(struct test *t, int stage, enum zero_place offload, const struct size *size)
 {
     struct result *results = realloc(t->results, (size_t)(t->count + 1) * sizeof(*results));
@@ -89,10 +105,12 @@ static int one(struct test *t, int stage, enum zero_place offload, const struct 
                           : scale_try(&t->scale, stage, offload, size, size->shape.layers, r))
         return -1;
     t->count++;
+    t->failed |= r->failed;
+    if (t->scale.rank == 0 && on_terminal())
+        fputs("\r\033[K", stdout);
+    explain(t);
     if (t->scale.rank != 0)
         return 0;
-    if (on_terminal())
-        fputs("\r\033[K", stdout);
     table_row(r);
     table_csv_row(t->csv, r, t->scale.ranks);
     return 0;
@@ -118,21 +136,21 @@ static int finish(struct test *t)
     const struct scale *s = &t->scale;
     int64_t left = s->left - (s->gpu.count ? DRIVER_MAX : 0);
     left = left > s->left_on_gpu ? left : s->left_on_gpu;
+    if (s->rank == 0) {
+        table_end(s);
+        if (t->svg)
+            plot_write(t->svg, s, t->results, t->count);
+        if (close_file(t, t->a.csv, &t->csv) || close_file(t, t->a.svg, &t->svg))
+            return -1;
+        if (fflush(stdout) || ferror(stdout))
+            return fail(t, "Standard output could not be written.");
+    }
     if (left > LEFT_MAX)
         return fail(t,
                     "%s of memory were not given back between configurations. This is a fault of "
                     "the library: tell its makers.",
                     in_bytes(left).text);
-    if (s->rank != 0)
-        return 0;
-    table_end(s);
-    if (t->svg)
-        plot_write(t->svg, s, t->results, t->count);
-    if (close_file(t, t->a.csv, &t->csv) || close_file(t, t->a.svg, &t->svg))
-        return -1;
-    if (fflush(stdout) || ferror(stdout))
-        return fail(t, "Standard output could not be written.");
-    return 0;
+    return t->failed ? -1 : 0;
 }
 
 static int run(struct test *t, int argc, char **argv)
@@ -146,19 +164,19 @@ static int run(struct test *t, int argc, char **argv)
     return finish(t);
 }
 
-/* The CPU device's limit is the library's variable, whichever of the two was given. */
+/* The CPU device's limit is the library's variable, whichever of the two was given. Where it is
+ * next to nothing the ranks still have room to meet: the plans are held to it. */
 static void resolve_device(struct arguments *a)
 {
     const char *variable = getenv("ZERO_DEVICE_MEMORY");
     char text[32];
     if (a->device != ZERO_CPU)
         return;
-    if (a->memory[0]) {
-        snprintf(text, sizeof(text), "%lld", (long long)a->memory[0]);
-        setenv("ZERO_DEVICE_MEMORY", text, 1);
-    } else if (variable) {
-        options_size(variable, &a->memory[0]); /* where it is none, the library says so */
-    }
+    if (a->memory[0] == 0 && (!variable || !options_size(variable, &a->memory[0])))
+        return; /* where it is none, the library says so */
+    snprintf(text, sizeof(text), "%lld",
+             (long long)(a->memory[0] > MEETING ? a->memory[0] : MEETING));
+    setenv("ZERO_DEVICE_MEMORY", text, 1);
 }
 
 int main(int argc, char **argv)
@@ -178,11 +196,10 @@ int main(int argc, char **argv)
     }
     resolve_device(&t.a);
     int status = run(&t, argc, argv);
-    if (status && on_terminal() && t.scale.rank == 0)
+    if (t.scale.error[0] && on_terminal() && t.scale.rank == 0)
         putchar('\n');
-    fflush(stdout);
-    if (status && t.scale.error[0])
-        fprintf(stderr, "rank %d: %s%s\n", t.scale.rank, t.scale.where, t.scale.error);
+    if (status)
+        explain(&t);
     scale_end(&t.scale);
     if (t.csv)
         fclose(t.csv);

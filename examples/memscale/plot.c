@@ -114,7 +114,7 @@ static void widen(double value, double *low, double *high)
 
 static bool shown(const struct result *r, int place)
 {
-    return r->planned[place] > 0;
+    return r->planned[place] > 0 && !r->failed;
 }
 
 static int64_t bytes_shown(const struct result *r, int place)

@@ -54,6 +54,16 @@ static void destroy(struct scale *s)
     s->z = NULL;
 }
 
+/* An engine that needs next to nothing, for ranks to meet in. */
+static int meet(struct scale *s)
+{
+    static const struct zero_param one = {.name = "one", .ndim = 1, .shape = {64}};
+    const struct zero_config config = {
+        .size = sizeof(config), .threads = 1, .deadline_seconds = s->a->deadline};
+    const struct model least = {(struct zero_param *)(uintptr_t)&one, 1};
+    return check(s, create(s, &least, &config));
+}
+
 /* A forward and a backward pass without arithmetic, and the update. device takes an
  * address in the device's memory. */
 static int step(struct scale *s, const struct model *m, const void **device)
@@ -139,7 +149,7 @@ static int count_sharers(struct scale *s)
     for (int r = 0; r < s->ranks; r++) {
         if (sum(s, r == s->rank ? mine : 0, &of_rank))
             return -1;
-        s->on_gpu += of_rank == mine;
+        s->on_gpu += llround(of_rank) == llround(mine); /* a mean is rounded */
     }
     return 0;
 }
@@ -148,14 +158,11 @@ static int count_sharers(struct scale *s)
  * in their engine, or in one that needs no GPU. */
 static int gpu_used(struct scale *s, int64_t *bytes)
 {
-    static const struct zero_param one = {.name = "one", .ndim = 1, .shape = {64}};
-    const struct zero_config alone = {.size = sizeof(alone), .threads = 1};
-    const struct model least = {(struct zero_param *)(uintptr_t)&one, 1};
     bool made = !s->z;
     double ignored;
     if (!on_gpu(s))
         return 0;
-    if ((made && check(s, create(s, &least, &alone))) || sum(s, 0, &ignored))
+    if ((made && meet(s)) || sum(s, 0, &ignored))
         return -1;
     int status = zero_gpu_use(-1, &s->gpu, s->error, sizeof(s->error));
     *bytes = s->gpu.memory - s->gpu.memory_free;
@@ -166,39 +173,74 @@ static int gpu_used(struct scale *s, int64_t *bytes)
     return 0;
 }
 
-/* The smallest engine. Where files are to be tried it has one, so that a folder which cannot
- * be used ends the test before it has begun. */
-int scale_begin(struct scale *s, const struct arguments *a, int argc, char **argv)
+/* ---------------------------------------------------------- the smallest model */
+
+static int describe_smallest(struct scale *s, struct model *m)
 {
     const struct gpt_shape small = {1, 64, 1, 64, 64};
-    const struct launch l = launch_find();
-    enum zero_place place = ZERO_DEVICE;
-    struct model m = {0};
-    const void *device;
-    *s = (struct scale){.a = a, .rank = l.rank, .local = l.local};
-    for (int i = 0; i < a->offload_count; i++)
-        place = a->offloads[i] > place ? a->offloads[i] : place;
-    if (on_gpu(s) && zero_gpu_use(l.local_rank, &s->gpu, s->error, sizeof(s->error)))
-        return -1;
-    if (check(s, gpt_params(&small, 1, &m.params, &m.count)))
-        return -1;
-    struct zero_config config = arguments_config(a, 3, place);
-    int status = check(s, create(s, &m, &config));
-    if (!status) {
-        s->rank = zero_rank(s->z);
-        s->ranks = zero_size(s->z);
-        status = check_alike(s, argc, argv) || step(s, &m, &device) || count_sharers(s) ? -1 : 0;
-    }
-    gpt_params_free(m.params, m.count);
-    return status;
+    return check(s, gpt_params(&small, 1, &m->params, &m->count));
 }
 
+/* Whether it works on all ranks: then what is refused to a larger one is room. */
+static int try_smallest(struct scale *s, const struct zero_config *config, bool *works)
+{
+    struct model m = {0};
+    const void *device;
+    double failed;
+    int status = describe_smallest(s, &m);
+    if (!status)
+        status = create(s, &m, config) || step(s, &m, &device);
+    destroy(s);
+    gpt_params_free(m.params, m.count);
+    if (meet(s) || sum(s, status != 0, &failed))
+        return -1;
+    destroy(s);
+    *works = failed == 0;
+    return 0;
+}
+
+/* What is offloaded as far as the test will. */
+static struct zero_config config_farthest(const struct arguments *a)
+{
+    enum zero_place place = ZERO_DEVICE;
+    for (int i = 0; i < a->offload_count; i++)
+        place = a->offloads[i] > place ? a->offloads[i] : place;
+    return arguments_config(a, 3, place);
+}
+
+/* What no model can be planned with ends the test. */
+int scale_begin(struct scale *s, const struct arguments *a, int argc, char **argv)
+{
+    const struct zero_config config = config_farthest(a);
+    const struct launch l = launch_find();
+    struct zero_plan plan;
+    struct model m = {0};
+    *s = (struct scale){.a = a, .rank = l.rank, .local = l.local};
+    if (on_gpu(s) && zero_gpu_use(l.local_rank, &s->gpu, s->error, sizeof(s->error)))
+        return -1;
+    if (describe_smallest(s, &m) || meet(s))
+        return -1;
+    s->rank = zero_rank(s->z);
+    s->ranks = zero_size(s->z);
+    int status = check_alike(s, argc, argv) || count_sharers(s);
+    if (!status)
+        status = zero_plan_make(m.params, m.count, &config, s->ranks, s->local, &plan, s->error,
+                                sizeof(s->error));
+    gpt_params_free(m.params, m.count);
+    return status ? -1 : 0;
+}
+
+/* The smallest model says what there is to say of the machine, and MPI takes what it keeps. */
 int scale_start(struct scale *s, bool well)
 {
+    const struct zero_config config = config_farthest(s->a);
     double failed;
     if (sum(s, !well, &failed) || failed > 0)
         return -1;
     destroy(s);
+    if (try_smallest(s, &config, &well))
+        return -1;
+    s->error[0] = 0; /* where it does not work, the rows say why */
     s->memory = memory_now();
     return gpu_used(s, &s->gpu_memory);
 }
@@ -211,12 +253,11 @@ void scale_end(struct scale *s)
 /* ----------------------------------------------------------- one configuration */
 
 /* Whether the plan keeps to the limits that are known beforehand; if not, why. */
-static bool within(const struct scale *s, const struct zero_plan *plan, bool device,
-                   struct result *r)
+static bool within(const struct scale *s, const struct zero_plan *plan, struct result *r)
 {
     static const char *const names[PLACES] = {"device", "host memory", "nvme"};
     const int64_t needs[PLACES] = {plan->device.total, plan->host.total, plan->nvme.total};
-    for (int i = !device; i < PLACES; i++) {
+    for (int i = 0; i < PLACES; i++) {
         int64_t there = s->a->memory[i];
         if (there == 0 || needs[i] <= there)
             continue;
@@ -286,31 +327,74 @@ static int run(struct scale *s, const struct model *m, const struct before *befo
     r->seconds = (clock_now() - begun) / s->a->steps;
     if (check(s, zero_stats(s->z, &stats)))
         return -1;
-    if (measure(s, before, device, &stats, r))
+    return measure(s, before, device, &stats, r);
+}
+
+/* How a configuration ended on a rank. */
+enum outcome {
+    FITS,
+    REFUSED, /* memory or space: for its size, if the smallest is not */
+    FAILED,
+};
+
+static enum outcome attempt(struct scale *s, const struct model *m,
+                            const struct zero_config *config, const struct before *before,
+                            struct result *r)
+{
+    int status = create(s, m, config);
+    if (status == ZERO_OK)
+        return run(s, m, before, r) ? FAILED : FITS;
+    check(s, status);
+    return status == ZERO_ERR_MEMORY || status == ZERO_ERR_IO ? REFUSED : FAILED;
+}
+
+/* COLLECTIVE: what it is for all ranks, of which one may have failed alone. Leaves in s->error
+ * this rank's sentence where it is a failure. */
+static int settle(struct scale *s, const struct zero_config *config, enum outcome outcome,
+                  struct result *r)
+{
+    char sentence[sizeof(s->error)];
+    double refused, failed;
+    bool room = true;
+    memcpy(sentence, s->error, sizeof(sentence));
+    s->error[0] = 0;
+    int status =
+        meet(s) || sum(s, outcome == REFUSED, &refused) || sum(s, outcome == FAILED, &failed);
+    destroy(s);
+    if (!status && refused > 0 && failed == 0)
+        status = try_smallest(s, config, &room);
+    if (status) {
+        if (sentence[0]) /* the cause */
+            memcpy(s->error, sentence, sizeof(sentence));
         return -1;
-    r->fits = true;
+    }
+    r->failed = failed > 0 || !room;
+    r->fits = outcome == FITS && !r->failed && refused == 0;
+    if (r->failed || refused > 0)
+        take_reason(r, sentence[0] ? sentence : "another rank failed");
+    if (r->failed)
+        memcpy(s->error, sentence, sizeof(sentence));
     return 0;
 }
 
-/* Memory or space that does not suffice is a result; the small engine had all else. */
-static int try_model(struct scale *s, const struct model *m, const struct zero_plan *plan,
-                     const struct zero_config *config, struct result *r)
+static int try_model(struct scale *s, const struct model *m, const struct zero_config *config,
+                     struct result *r)
 {
     struct before before = {.host = memory_now()};
     if (gpu_used(s, &before.gpu))
         return -1;
-    int status = create(s, m, config), failed = 0;
-    bool refused = status == ZERO_ERR_MEMORY || status == ZERO_ERR_IO;
-    if (refused && within(s, plan, true, r))
-        take_reason(r, s->z ? zero_last_error(s->z) : "No memory for an engine");
-    else if (!refused)
-        failed = check(s, status) || run(s, m, &before, r) ? -1 : 0;
+    enum outcome outcome = attempt(s, m, config, &before, r);
     destroy(s);
     int64_t left = memory_now() - s->memory, used = s->gpu_memory;
-    s->left = left > s->left ? left : s->left;
-    if (failed || gpu_used(s, &used))
+    if (settle(s, config, outcome, r) || gpu_used(s, &used))
         return -1;
+    if (r->failed) { /* what a failed engine keeps is no other's */
+        s->memory += left;
+        s->gpu_memory = used;
+        return 0;
+    }
     used -= s->gpu_memory;
+    s->left = left > s->left ? left : s->left;
     s->left_on_gpu = used > s->left_on_gpu ? used : s->left_on_gpu;
     return 0;
 }
@@ -350,16 +434,15 @@ int scale_try(struct scale *s, int stage, enum zero_place offload, const struct 
     struct zero_config config = arguments_config(s->a, stage, offload);
     struct zero_plan plan;
     struct model m;
-    config.log_level = ZERO_LOG_SILENT; /* the small engine has said all */
+    config.log_level = ZERO_LOG_SILENT; /* the smallest has said all */
     *r = (struct result){.stage = stage, .offload = offload};
     if (describe(s, size, layers, &m, r))
         return -1;
     int status = 0;
-    /* The CPU's library keeps to the device's limit itself. */
-    if (planned(s, &m, &config, &plan, r) && within(s, &plan, on_gpu(s), r))
-        status = try_model(s, &m, &plan, &config, r);
+    if (planned(s, &m, &config, &plan, r) && within(s, &plan, r))
+        status = try_model(s, &m, &config, r);
     gpt_params_free(m.params, m.count);
-    if (status && s->error[0])
+    if (s->error[0])
         snprintf(s->where, sizeof(s->where), "stage %d, %s, %s: ", stage,
                  arguments_offload(offload), r->size.name);
     return status;
@@ -388,7 +471,7 @@ static int layers_planned(struct scale *all, int stage, enum zero_place offload,
             memcpy(all->error, guess.error, sizeof(all->error));
             return -1;
         }
-        bool good = planned(s, &m, &config, &plan, &r) && within(s, &plan, true, &r);
+        bool good = planned(s, &m, &config, &plan, &r) && within(s, &plan, &r);
         gpt_params_free(m.params, m.count);
         if (good)
             fits = layers;
@@ -410,6 +493,10 @@ int scale_largest(struct scale *s, int stage, enum zero_place offload, const str
         struct result tried;
         if (scale_try(s, stage, offload, size, next, &tried))
             return -1;
+        if (tried.failed) {
+            *r = tried;
+            return 0;
+        }
         if (tried.fits) {
             *r = tried;
             fits = next;

@@ -29,8 +29,9 @@ struct result {
     int64_t planned[PLACES], measured[PLACES]; /* bytes of the rank that has most there */
     double seconds;                            /* of a step */
     bool fits;
+    bool failed;   /* neither fits nor does not: something else is wrong */
     bool largest;  /* one layer more does not fit */
-    char why[400]; /* what does not fit, of this or of one layer more: "needs X of Y" */
+    char why[400]; /* what does not fit, of this or of one layer more: "needs X of Y"; or failed */
 };
 
 struct scale {
@@ -49,12 +50,13 @@ struct scale {
 
 /* COLLECTIVE, all of them; 0, or -1 with error set ("" when only another rank failed). */
 
-/* Makes a small engine that finds out who takes part, and that all were given the same. */
+/* Makes an engine that finds out who takes part, and that all were given the same. */
 int scale_begin(struct scale *s, const struct arguments *a, int argc, char **argv);
 /* Ends it, where every rank is well. */
 int scale_start(struct scale *s, bool well);
 
-/* Layers: instead of the size's own. What does not fit is a result. */
+/* Layers: instead of the size's own. What does not fit is a result, and so is what fails, where
+ * all ranks meet again: then error has this rank's sentence, unless it has none. */
 int scale_try(struct scale *s, int stage, enum zero_place offload, const struct size *size,
               int layers, struct result *r);
 

@@ -49,7 +49,7 @@ void table_row(const struct result *r)
     printf("%5d %-7s %-11s %7s  ", r->stage, arguments_offload(r->offload), r->size.name,
            in_short(r->params).text);
     if (!r->fits) {
-        printf("does not fit: %s\n", r->why);
+        printf("%s: %s\n", r->failed ? "failed" : "does not fit", r->why);
         fflush(stdout);
         return;
     }
@@ -99,7 +99,7 @@ void table_csv_row(FILE *csv, const struct result *r, int ranks)
         fprintf(csv, ",%.6g", r->seconds);
     else
         fputs(",", csv);
-    fprintf(csv, ",%d,%d,\"", r->fits, r->largest);
+    fprintf(csv, ",%s,%d,\"", r->failed ? "" : r->fits ? "1" : "0", r->largest);
     for (const char *c = r->why; *c; c++)
         fputc(*c == '"' ? '\'' : *c, csv);
     fputs("\"\n", csv);

@@ -11,7 +11,7 @@ void table_header(const struct scale *s);
 void table_row(const struct result *r);
 void table_end(const struct scale *s);
 
-/* csv may be NULL. Bytes; what was not measured is empty. */
+/* csv may be NULL. Bytes; what was not measured is empty, and so is fits where it failed. */
 void table_csv_header(FILE *csv);
 void table_csv_row(FILE *csv, const struct result *r, int ranks);
 
