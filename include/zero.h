@@ -575,7 +575,7 @@ struct zero_stats {
     struct zero_plan plan;
     int64_t steps, skipped;    /* performed, skipped */
     int64_t acquires, gathers; /* of units */
-    int64_t served, missed;    /* acquires served from a slot; prefetched in vain */
+    int64_t served, missed;    /* acquires that needed no gather; gathers made ahead in vain */
     int64_t sent_bytes;        /* to other ranks */
     struct zero_io io;         /* counted at the ring, what succeeded */
     int64_t io_retried;        /* times that a failed transfer was tried again, each twice at most;
