@@ -269,7 +269,7 @@ struct zero_config {
                              by the ranks of the node that share them, at least 1 */
     int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all
                                ranks to come where zero_create starts MPI, and, but 10 at least,
-                               for a disk that ends no transfer. Default 300 */
+                               for a disk that moves nothing. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone. An MPI that zero_create has
                                started ends at exit; where other ranks do not come to that within
@@ -576,7 +576,7 @@ struct zero_stats {
     struct zero_plan plan;
     int64_t steps, skipped;    /* performed, skipped */
     int64_t acquires, gathers; /* of units */
-    int64_t served, missed;    /* acquires served from a slot; prefetched in vain */
+    int64_t served, missed;    /* acquires that needed no gather; gathers made ahead in vain */
     int64_t sent_bytes;        /* to other ranks */
     struct zero_io io;         /* counted at the ring, what succeeded */
     int64_t io_retried;        /* times that a failed transfer was tried again, each twice at most;

@@ -139,6 +139,13 @@ int pipeline_done(struct pipeline *p, struct transfer *t, bool *done, const char
     return ZERO_OK;
 }
 
+bool pipeline_moves(struct transfer *t)
+{
+    int64_t before = t->seen;
+    t->seen = __atomic_load_n(&t->request.completed, __ATOMIC_RELAXED);
+    return t->seen != before;
+}
+
 static bool edge(enum pipeline_state from, enum pipeline_state to)
 {
     switch (to) {

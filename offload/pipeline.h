@@ -31,11 +31,13 @@ enum pipeline_state {
     PIPELINE_WRITING,
 };
 
-/* One request, whether the ring has ended it, and how often it was put there. */
+/* One request, whether the ring has ended it, how often it was put there, and the
+ * bytes it had moved when that was asked for last. */
 struct transfer {
     struct ring_request request;
     bool done;
     int tries;
+    int64_t seen;
 };
 
 struct pipeline_slot {
@@ -75,6 +77,9 @@ void pipeline_poll(struct pipeline *p);
  * it is done, not to be asked again. */
 int pipeline_done(struct pipeline *p, struct transfer *t, bool *done, const char *what,
                   int64_t number, struct error *error);
+
+/* Whether it has moved something since the last call. */
+bool pipeline_moves(struct transfer *t);
 
 /* The edges that are no transfer, and those that are. */
 void pipeline_reading(struct pipeline_slot *slot, int64_t chunk);

@@ -188,7 +188,7 @@ bool ring_core_complete(struct ring_core *core, struct ring_block *block, int64_
     block->start += moved;
     block->offset += moved;
     block->bytes -= moved;
-    request->completed += moved;
+    __atomic_fetch_add(&request->completed, moved, __ATOMIC_RELAXED);
     if (block->bytes > 0 && request->error.status == ZERO_OK) {
         if (!block_is_stuck(block, result, moved))
             return true;

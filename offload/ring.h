@@ -38,7 +38,8 @@ struct ring_request {
     struct error error; /* set by the ring: path-free sentence with offset, length, errno */
     int error_file;     /* which of files it is about */
     /* the ring's own */
-    int64_t submitted, completed;
+    int64_t submitted;
+    int64_t completed; /* grows while the request is under way: read it atomically then */
     int inflight;
     struct ring_request *next;
 };

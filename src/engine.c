@@ -421,7 +421,8 @@ static int make_memory(struct zero *z)
     const int64_t crosses[][2] = {{0, host->params + host->grads + (master ? host->state : 0)},
                                   {host->total - host->slots, host->slots}};
     for (int i = 0; i < 2 && !refused.status; i++)
-        z->device->ops->pin(z->device, z->arena.base + crosses[i][0], crosses[i][1], &refused);
+        if (crosses[i][1] > 0)
+            z->device->ops->pin(z->device, z->arena.base + crosses[i][0], crosses[i][1], &refused);
     if (refused.status)
         engine_log(z, ZERO_LOG_WARNING, "%s", refused.text);
     return ZERO_OK;

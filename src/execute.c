@@ -89,9 +89,10 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
         t = &z->fetches[c->slot * z->segments_max + c->part];
     if (pipeline_done(&z->pipeline, t, done, what[c->kind], c->chunk, error))
         return error->status;
+    if (*done || pipeline_moves(t))
+        z->with_disk.seconds = 0;
     if (!*done)
         return disk_overdue(z, c, what[c->kind], error);
-    z->with_disk.seconds = 0;
     if (c->kind == COMMAND_STATE_READ)
         pipeline_was_read(slot);
     else if (c->kind == COMMAND_STATE_WRITE ||

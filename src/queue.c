@@ -196,9 +196,11 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
     pthread_mutex_lock(&s->lock);
     while (q->tail - q->head == q->capacity && !s->failed) {
         assert(s->threaded);
+        double start = queue_seconds();
         wait_begin(s, (struct ref){0});
         pthread_cond_wait(&s->changed, &s->lock);
         wait_end(s);
+        s->waited += queue_seconds() - start;
     }
     struct ref ref = ref_to(id, q->tail + 1);
     if (q->tail - q->head < q->capacity) {

@@ -143,7 +143,7 @@ int queues_status(struct queues *queues,
 /* The last command appended to a queue, and all before it. */
 struct ref queues_tail(const struct queues *queues, enum queue_id queue);
 
-double queues_waited(const struct queues *queues); /* seconds spent in queues_wait */
+double queues_waited(const struct queues *queues);   /* seconds spent in appends and waits */
 bool queues_waited_for(const struct queues *queues); /* now; any thread may ask */
 
 /* Every append is reported to observe from now on, in order (tests, traces). */

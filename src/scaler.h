@@ -17,7 +17,7 @@ struct scaler {
     double scale;
     bool dynamic;
     int hysteresis; /* overflows until the next fall, that one included */
-    int good;       /* steps since the last overflow or rise */
+    int good;       /* steps since the last overflow */
 };
 
 /* fixed 0: dynamic. */

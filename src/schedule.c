@@ -59,7 +59,7 @@ int schedule_create(struct schedule *s, const struct plan *plan, const struct la
     for (int u = 0; u < layout->units; u++)
         s->units[u].slot = s->units[u].grad = -1;
     for (int i = 0; i < PLAN_SLOTS_MAX; i++)
-        s->gather[i].unit = s->grad[i].unit = -1;
+        s->gather[i].unit = -1;
     /* Before there is a micro-step to go by: forward, then backward. */
     for (int u = 0; u < layout->units; u++) {
         s->predicted[u] = u;
@@ -386,7 +386,6 @@ int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready)
         return -1;
     *ready = s->grad[best].reduced;
     s->grad[best].held = true;
-    s->grad[best].unit = unit;
     u->grad = best;
     return best;
 }

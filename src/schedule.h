@@ -39,7 +39,6 @@ struct gather_slot {
 };
 
 struct grad_slot {
-    int unit;           /* last owner */
     bool held;          /* from the first zero_grad_data to the reduce */
     uint64_t turn;      /* of its last reduce: the slot least recently reduced is next */
     struct ref reduced; /* the gradients are read */

@@ -98,9 +98,9 @@ static struct piece make_piece(const struct zero *z, const struct run *run, int6
 static float *masters(const struct zero *z, const struct piece *piece, int64_t at, int64_t n,
                       float *buffer)
 {
-    const uint16_t *half = (const uint16_t *)(void *)piece->param + at;
     if (piece->master)
         return piece->master + at;
+    const uint16_t *half = (const uint16_t *)(void *)piece->param + at;
     if (piece->remainder)
         z->kernels->join(n, half, piece->remainder + at, buffer);
     else if (z->plan.set.dtype == ZERO_BF16)

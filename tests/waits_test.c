@@ -460,6 +460,78 @@ START_TEST(a_disk_that_does_not_answer_is_named)
 }
 END_TEST
 
+struct slow_disk {
+    double since; /* 0: it is not slow */
+};
+
+/* A page each 4 s of the first 12: longer than the limit, but never still for so long. */
+static bool reads_slowly(void *arg, const struct latch_op *op)
+{
+    const struct slow_disk *disk = arg;
+    if (disk->since == 0 || op->kind != LATCH_RING || op->request->write)
+        return false;
+    int pages = (int)((queue_seconds() - disk->since) / 4);
+    op->request->completed = pages < 3 ? pages * SPILL_ALIGN : op->request->bytes;
+    return pages < 3;
+}
+
+START_TEST(a_disk_that_is_slow_is_not_overdue)
+{
+    struct zero_param p = {.name = "a", .ndim = 1, .shape = {1 << 14}};
+    const struct zero_config config = {.size = sizeof(config),
+                                       .stage = 3,
+                                       .offload = ZERO_NVME,
+                                       .deadline_seconds = 1,
+                                       .log_level = ZERO_LOG_SILENT};
+    struct slow_disk disk = {0};
+    struct latch latch = {.withheld = reads_slowly, .arg = &disk};
+    struct zero_digest digest;
+    struct zero *z;
+    ck_assert_int_eq(engine_create(&z, &p, 1, &config, latch_seams(&latch)), ZERO_OK);
+    ck_assert_int_eq(zero_wait(z), ZERO_OK);
+    disk.since = queue_seconds();
+    ck_assert_msg(!zero_digest(z, &digest), "%s", zero_last_error(z));
+    ck_assert_double_ge(queue_seconds() - disk.since, 12);
+    zero_destroy(z);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- a full queue */
+
+#define MANY_CHUNKS 20000 /* more than a queue holds */
+
+static bool copies_late(void *arg, const struct latch_op *op)
+{
+    const double *until = arg;
+    return op->kind == LATCH_COPY && queue_seconds() < *until;
+}
+
+START_TEST(a_wait_for_room_in_a_queue_is_a_wait)
+{
+    struct zero_param p = {.name = "a", .ndim = 1, .shape = {64 * MANY_CHUNKS}};
+    const struct zero_config config = {.size = sizeof(config),
+                                       .stage = 3,
+                                       .offload_optimizer = ZERO_HOST,
+                                       .chunk = 64,
+                                       .log_level = ZERO_LOG_SILENT};
+    double until = 0;
+    struct latch latch = {.withheld = copies_late, .arg = &until};
+    struct zero_stats before, after;
+    struct zero *z;
+    ck_assert_int_eq(engine_create(&z, &p, 1, &config, latch_seams(&latch)), ZERO_OK);
+    ck_assert_int_eq(zero_set_adam(z, 0, &(struct zero_adam){.lr = .01, .eps = 1e-8}), ZERO_OK);
+    ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
+    ck_assert_int_eq(zero_wait(z), ZERO_OK);
+    ck_assert_int_eq(zero_stats(z, &before), ZERO_OK);
+    until = queue_seconds() + 2;
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_OK); /* with its last chunk asked for */
+    ck_assert_int_eq(zero_stats(z, &after), ZERO_OK);
+    ck_assert_double_ge(queue_seconds(), until);
+    ck_assert_double_ge(after.wait_seconds - before.wait_seconds, 1);
+    zero_destroy(z);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ zero_wait */
 
 START_TEST(all_bytes_of_a_step_are_counted)
@@ -496,6 +568,8 @@ int main(void)
     tcase_add_test(c, who_computes_does_not_wait);
     tcase_add_test(c, who_comes_slowly_is_not_overdue);
     tcase_add_test(c, a_disk_that_does_not_answer_is_named);
+    tcase_add_test(c, a_disk_that_is_slow_is_not_overdue);
+    tcase_add_test(c, a_wait_for_room_in_a_queue_is_a_wait);
     tcase_add_test(c, all_bytes_of_a_step_are_counted);
     suite_add_tcase(s, c);
     return suite_run_all(s);
