@@ -12,9 +12,9 @@ cd "$(dirname "$0")/.." || exit 1
 limit=60 # seconds for a case: a hang is longer
 mounted=
 trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$scratch"' EXIT
-mkdir "$scratch/files" "$scratch/empty"
+mkdir -p "$scratch/files" "$scratch/empty" "$scratch/read/deep"
 mkfifo "$scratch/pipe"
-cp LICENSE "$scratch/text"
+cp LICENSE "$scratch/text" && cp LICENSE "$scratch/read/deep/text"
 
 # status | ranks | environment | options, with @ for a folder of ours | the sentence
 cases() {
@@ -65,6 +65,7 @@ cases() {
 1|2||--log @/empty/../one --trace @/one|'@/one' is the file of --log, '@/empty/\.\./one', too
 1|2||--data @/text --log @/empty/../text|'@/empty/\.\./text' is the file of --data, '@/text', too
 1|1||--data LICENSE @/text --trace @/text|'@/text' is the file of --data, '@/text', too
+1|2||--data @/read --log @/read/deep/text|'@/read/deep/text' lies in the folder of --data
 1|1||--tokenizer @/text --log @/text|'@/text' is the file of --tokenizer, '@/text', too
 1|2||--trace /dev/full|'/dev/full' could not be written to its end
 1|1||--log /dev/full|'/dev/full' could not be written to its end\.
@@ -221,7 +222,7 @@ run_all() {
     while IFS='|' read -r status ranks environment options pattern; do
         run_case "$status" "$ranks" "$environment" "$options" "$pattern"
     done < <(cases)
-    cmp -s LICENSE "$scratch/text"
+    cmp -s LICENSE "$scratch/text" && cmp -s LICENSE "$scratch/read/deep/text"
     verdict $? "input that --log or --trace names as well"
     text=(--data "$scratch/empty")
     run_case 1 2 "" "" "No text was found: of 0 files"

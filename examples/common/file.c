@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,6 +25,21 @@ bool file_same(const char *a, const char *b)
     struct stat x, y;
     return a && b && stat(a, &x) == 0 && S_ISREG(x.st_mode) && stat(b, &y) == 0 &&
            x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool file_within(const char *path, const char *folder)
+{
+    struct stat x, y;
+    if (!path || !folder || stat(path, &x) || !S_ISREG(x.st_mode) || stat(folder, &y) ||
+        !S_ISDIR(y.st_mode))
+        return false;
+    char *file = realpath(path, NULL), *root = realpath(folder, NULL);
+    size_t length = root ? strlen(root) : 0;
+    bool within = file && root && strncmp(file, root, length) == 0 &&
+                  (file[length] == '/' || length == 1 /* the root of all */);
+    free(file);
+    free(root);
+    return within;
 }
 
 const char *file_reason(void)

@@ -13,6 +13,9 @@ FILE *file_create(const char *path);
 /* Whether both name one regular file that is there; NULL names none. */
 bool file_same(const char *a, const char *b);
 
+/* Whether path names a regular file that lies in folder or in one of its folders. */
+bool file_within(const char *path, const char *folder);
+
 /* errno as a clause, for a sentence about a file that could not be opened or written. */
 const char *file_reason(void);
 

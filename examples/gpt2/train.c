@@ -161,12 +161,14 @@ static int spare_input(const struct arguments *a, char *error, size_t error_size
     const char *const written[][2] = {{"--log", a->log}, {"--trace", a->trace}};
     for (int w = 0; w < 2; w++)
         for (int i = 0; i <= a->data.count; i++) {
-            const char *input = i < a->data.count ? a->data.items[i] : a->tokenizer;
-            if (!file_same(written[w][1], input))
+            bool data = i < a->data.count;
+            const char *name = written[w][1], *input = data ? a->data.items[i] : a->tokenizer;
+            bool same = file_same(name, input);
+            if (!same && !(data && file_within(name, input)))
                 continue;
-            snprintf(error, error_size, "'%s' is the file of %s, '%s', too. Give %s another one.",
-                     written[w][1], i < a->data.count ? "--data" : "--tokenizer", input,
-                     written[w][0]);
+            snprintf(error, error_size, "'%s' %s of %s, '%s'%s. Give %s another one.", name,
+                     same ? "is the file" : "lies in the folder", data ? "--data" : "--tokenizer",
+                     input, same ? ", too" : "", written[w][0]);
             return -1;
         }
     return 0;
