@@ -9,6 +9,10 @@ set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 build=$(realpath "${1:?"give the build folder: tests/slurm.sh BUILD"}") || exit 1
+if [ ! -x "$build/tests/tcp_test" ]; then
+    echo "There is no $build/tests/tcp_test. Run make check-all ONLY=slurm.sh, which builds it." >&2
+    exit 1
+fi
 . tests/support/verdicts.sh
 . tests/support/slurm.sh
 trap 'slurm_down; rm -rf "$scratch"' EXIT
