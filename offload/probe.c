@@ -61,7 +61,7 @@ static int ring_make(struct bench *b, int block, int depth, struct error *error)
                                          .block = block,
                                          .depth = depth};
     struct error refused = {0};
-    /* On where the last ring ended: a drive is faster on what it has just moved. */
+    /* On from where the last ring ended: all of the file takes part. */
     b->next = (b->next + block - 1) / block * block;
     if (ring_uring_create(&b->ring, &options, &refused) == ZERO_OK)
         return ZERO_OK;
@@ -177,7 +177,7 @@ static int measure(struct bench *b, struct probe *probe, double seconds, struct 
     if (file_write(b, seconds, error))
         return error->status;
     for (int round = 0; round < 2; round++)
-        for (int i = 0; i < POINTS && (measured == 0 || now() - begin < 2 * seconds); i++) {
+        for (int i = 0; i < POINTS && (measured == 0 || now() - begin < 1.6 * seconds); i++) {
             if (point_measure(b, &points[i], each, error))
                 return error->status;
             measured++;

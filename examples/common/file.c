@@ -29,9 +29,8 @@ bool file_same(const char *a, const char *b)
 
 bool file_within(const char *path, const char *folder)
 {
-    struct stat x, y;
-    if (!path || !folder || stat(path, &x) || !S_ISREG(x.st_mode) || stat(folder, &y) ||
-        !S_ISDIR(y.st_mode))
+    struct stat status;
+    if (!path || !folder || stat(path, &status) || !S_ISREG(status.st_mode))
         return false;
     char *file = realpath(path, NULL), *root = realpath(folder, NULL);
     size_t length = root ? strlen(root) : 0;

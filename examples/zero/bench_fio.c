@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "examples/zero/bench_io.h"
+#include "examples/zero/info.h"
 
 enum { ARGUMENTS = 20, WORD = 64, LINE = 8192 };
 
@@ -75,20 +76,12 @@ static struct io_speed jobs_read(FILE *output)
 }
 
 /* What two jobs use at most, 32 blocks of 4 MiB each and some more, is there in huge pages. */
-static const char *memory_kind(void)
+bool io_fio_huge(void)
 {
-    char line[256];
-    long pages = 0, kib = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof(line), f)) {
-        if (strncmp(line, "HugePages_Free:", 15) == 0)
-            pages = atol(line + 15);
-        if (strncmp(line, "Hugepagesize:", 13) == 0)
-            kib = atol(line + 13);
-    }
-    if (f)
-        fclose(f);
-    return pages * kib >= 320 << 10 ? "shmhuge" : "mmap";
+    char pages[64] = "", kib[64] = "";
+    info_value("/proc/meminfo", "HugePages_Free", pages, sizeof(pages));
+    info_value("/proc/meminfo", "Hugepagesize", kib, sizeof(kib));
+    return atol(pages) * atol(kib) >= 320 << 10;
 }
 
 static int fail(struct io_file *file, const struct io_engine *way, int status)
@@ -115,7 +108,7 @@ int io_fio(struct io_file *file, enum io_mode mode, const struct io_engine *way,
     snprintf(words[2], WORD, "--ioengine=%s", way->name);
     snprintf(words[3], WORD, "--bs=%" PRId64, way->block);
     snprintf(words[4], WORD, "--iodepth=%d", way->depth);
-    snprintf(words[5], WORD, "--mem=%s", memory_kind());
+    snprintf(words[5], WORD, "--mem=%s", io_fio_huge() ? "shmhuge" : "mmap");
     for (int i = 0; i < 6; i++)
         arguments[count++] = words[i];
     for (int i = 0; i < 2; i++) {

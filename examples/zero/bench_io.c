@@ -151,13 +151,9 @@ static void mode_print(const char *mode, bool fio)
 static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mode,
                     const char *name, double until)
 {
-    int rounds = b->quick ? 1 : b->full ? 25 : 9;
+    int rounds = b->quick ? 1 : b->full ? 25 : 9, tries = b->quick ? 1 : b->full ? 5 : 2;
     memset(&run, 0, sizeof(run));
-    if (io_limit_find(file, mode,
-                      b->quick  ? 1
-                      : b->full ? 5
-                                : 2,
-                      &run.best) ||
+    if (io_limit_find(file, mode, tries, &run.best) ||
         (b->fio && io_fio_find(file, mode, b->quick, &run.fio_best)))
         return -1;
     for (int r = 0; r < rounds; r++) {
@@ -169,10 +165,11 @@ static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mo
         for (int i = 0; i < RINGS; i++)
             if (there(&rings[i]) && series_add(file, &rings[i], mode, &run.ours[i]))
                 return -1;
-        if (b->fio && io_fio(file, mode, &run.fio_best, &fio))
+        if (!b->fio)
+            continue;
+        if (io_fio(file, mode, &run.fio_best, &fio))
             return -1;
-        if (b->fio)
-            speed_add(&run.fio, fio);
+        speed_add(&run.fio, fio);
     }
     mode_print(name, b->fio);
     return 0;
@@ -195,6 +192,11 @@ int bench_io(const struct bench *b)
                    file.direct ? "O_DIRECT" : "through the page cache: no disk is measured");
     if (!status && !io_uring_there())
         bench_note("io_uring does not work here: its lines are left out");
+    if (!status && b->fio)
+        bench_note("fio's memory: %s", io_fio_huge()
+                                           ? "huge pages, as the rings'"
+                                           : "small pages, with which it is slower; "
+                                             "tests/bench/io.sh sets huge ones aside, as root");
     if (!status)
         status = check(&file);
     for (int mode = 0; mode < IO_MODES && !status; mode++)

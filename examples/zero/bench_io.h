@@ -73,9 +73,11 @@ struct io_speed {
 int io_measure(struct io_file *file, const struct io_engine *engine, enum io_mode mode,
                struct io_speed *speed);
 
-/* fio's speed on the file in a second, and its fastest way: of libaio and io_uring, 1, 2
- * and 4 MiB, 4 to 32 at once. quick tries one alone. 0, or -1 with file->error. */
+/* fio's speed on the whole file, and its fastest way: of libaio and io_uring, 1, 2 and
+ * 4 MiB, 4 to 32 at once. quick tries one alone. 0, or -1 with file->error. Its memory is in
+ * huge pages where enough are set aside. */
 bool fio_there(void);
+bool io_fio_huge(void);
 int io_fio(struct io_file *file, enum io_mode mode, const struct io_engine *way,
            struct io_speed *speed);
 int io_fio_find(struct io_file *file, enum io_mode mode, bool quick, struct io_engine *best);
