@@ -4,6 +4,7 @@
  * denormals.
  */
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/bf16.h"
@@ -58,6 +59,11 @@ static inline __m512i vector_lanes(__m512i lower, __m512i upper, short first)
                                      upper);
 }
 
+static inline bool vector_no_nans2(VECTOR a, VECTOR b)
+{
+    return __builtin_expect(_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) == 0, 1);
+}
+
 static inline __mmask32 vector_numbers2(VECTOR a, VECTOR b)
 {
     return _mm512_kunpackw(_mm512_cmp_ps_mask(b, b, _CMP_ORD_Q),
@@ -69,7 +75,9 @@ static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
     const __m512i half = _mm512_set1_epi32(0x8000), nan = _mm512_set1_epi16(BF16_NAN);
     __m512i rounded = vector_halves(_mm512_add_epi32(_mm512_castps_si512(a), half),
                                     _mm512_add_epi32(_mm512_castps_si512(b), half), 1);
-    _mm512_storeu_si512(out, _mm512_mask_mov_epi16(nan, vector_numbers2(a, b), rounded));
+    if (!vector_no_nans2(a, b))
+        rounded = _mm512_mask_mov_epi16(nan, vector_numbers2(a, b), rounded);
+    _mm512_storeu_si512(out, rounded);
 }
 
 static inline VECTOR bf16_widen(const uint16_t *in)
@@ -89,7 +97,9 @@ static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, 
 {
     __m512i lower = vector_halves(_mm512_castps_si512(a), _mm512_castps_si512(b), 0);
     bf16_store2(weight, a, b);
-    _mm512_storeu_si512(remainder, _mm512_maskz_mov_epi16(vector_numbers2(a, b), lower));
+    if (!vector_no_nans2(a, b))
+        lower = _mm512_maskz_mov_epi16(vector_numbers2(a, b), lower);
+    _mm512_storeu_si512(remainder, lower);
 }
 
 /* A remainder and 0x8000 is not negative, and is taken from a lane with it. */
