@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/launch.h"
 #include "examples/common/predict.h"
 #include "examples/common/stream.h"
 #include "examples/zero/bench.h"
@@ -107,7 +108,7 @@ static bool has_other(const struct bench *b)
 /* The plain one, or the one with all that was asked for, beside it or alone. */
 static struct zero_config config_of(const struct bench *b, bool other, int64_t elements)
 {
-    int64_t state = elements * (b->state == ZERO_STATE_SPLIT ? 10 : 12);
+    int64_t state = elements / launch_find().ranks * (b->state == ZERO_STATE_SPLIT ? 10 : 12);
     return (struct zero_config){.size = sizeof(struct zero_config),
                                 .stage = 3,
                                 .dtype = ZERO_BF16,
@@ -264,7 +265,7 @@ static int disks_measure(struct disks *d, struct model *m, double *all)
 /* ----------------------------------------------------------------- measure */
 
 struct series {
-    struct samples limit, seconds, bytes, other;
+    struct samples limit, seconds, bytes, other, other_bytes;
 };
 
 static int64_t moved(const struct zero_stats *s)
@@ -299,7 +300,7 @@ static int step_once(struct model *m, double *seconds, double *bytes)
 /* other: the model beside the plain one, or NULL. */
 static int round_run(struct model *m, struct model *other, struct disks *disks, struct series *s)
 {
-    double speed = 0, seconds = 0, bytes = 0, same = 0;
+    double speed = 0, seconds = 0, bytes = 0;
     if (disks_measure(disks, m, &speed))
         return 1;
     samples_add(&s->limit, speed);
@@ -309,9 +310,10 @@ static int round_run(struct model *m, struct model *other, struct disks *disks, 
     samples_add(&s->bytes, bytes);
     if (!other)
         return 0;
-    if (step_once(other, &seconds, &same))
+    if (step_once(other, &seconds, &bytes))
         return 1;
     samples_add(&s->other, seconds);
+    samples_add(&s->other_bytes, bytes);
     return 0;
 }
 
@@ -365,7 +367,9 @@ static void print(const struct bench *b, const struct model *m, const struct dis
     if (s->other.count == 0)
         return;
     name_of(b, true, name, sizeof(name));
-    bench_note("limit of %s: the steps without; a share above 1 is faster", name);
+    bench_note("limit of %s: the steps without, of whose bytes it moves %.2f; a share above 1 is "
+               "faster",
+               name, samples_median(&s->other_bytes) / samples_median(&s->bytes));
     bench_seconds(name, samples_median(&s->seconds), samples_median(&s->other));
 }
 
