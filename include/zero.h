@@ -482,6 +482,26 @@ ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t f
 ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t first,
                         int64_t count, const float *in);
 
+/*
+ * How far a run has come: what a next step depends on beside masters and moments and what the
+ * program sets itself. A run goes on in another engine with the same bits, at any stage and
+ * place and on any number of ranks, where zero_write takes over what zero_read gave of all
+ * tensors, and zero_set_progress what zero_progress gave. Without it Adam's bias corrections
+ * begin anew, whatever the moments.
+ */
+struct zero_progress {
+    int64_t steps;      /* performed, without those skipped: up to 2^53 */
+    double loss_scale;  /* zero_loss_scale; these three hold where the scale is dynamic */
+    int64_t since_skip; /* steps since the last that was skipped, or since the start */
+    int64_t forgiven;   /* skipped steps that would not halve the scale: 0 or 1 */
+};
+
+/* Local: as the last zero_step left it. */
+ZERO_API int zero_progress(const struct zero *z, struct zero_progress *progress);
+
+/* COLLECTIVE, between steps. zero_step_info and zero_stats count their steps from there on. */
+ZERO_API int zero_set_progress(struct zero *z, const struct zero_progress *progress);
+
 /* COLLECTIVE, between steps. Sums modulo 2^64 of a mix of (element index,
  * bits) over all masters, first and second moments: how two runs are compared.
  * All NaN count alike. */
@@ -574,7 +594,7 @@ struct zero_lane_stats {
 
 struct zero_stats {
     struct zero_plan plan;
-    int64_t steps, skipped;    /* performed, skipped */
+    int64_t steps, skipped;    /* performed (zero_progress), skipped by this engine */
     int64_t acquires, gathers; /* of units */
     int64_t served, missed;    /* acquires that needed no gather; gathers made ahead in vain */
     int64_t sent_bytes;        /* to other ranks */
