@@ -274,6 +274,8 @@ struct zero_config {
                                if need be), else this rank is alone. An MPI that zero_create has
                                started ends at exit; where other ranks do not come to that within
                                the deadline, 10 seconds at least, SIGALRM ends this process.
+                               A program that starts MPI itself does so before zero_create, with
+                               MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize.
                                With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
                                each rank has a GPU of its own and the plugin was built with NCCL;
                                else by it, through host memory. Equal bits; the log says which.
@@ -449,7 +451,8 @@ struct zero_adam {
 ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *adam);
 
 /* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are scaled to
- * it; 0: no clipping (the default). */
+ * it; 0: no clipping (the default). Without it, an element of a gradient beyond
+ * 1e19 may make its second moment infinite: the parameter then only decays. */
 ZERO_API int zero_set_clip(struct zero *z, double max_norm);
 
 /* COLLECTIVE, likewise. Micro-steps per step, >= 1.
