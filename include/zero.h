@@ -274,6 +274,8 @@ struct zero_config {
                                if need be), else this rank is alone. An MPI that zero_create has
                                started ends at exit; where other ranks do not come to that within
                                the deadline, 10 seconds at least, SIGALRM ends this process.
+                               A program that starts MPI itself does so before zero_create, with
+                               MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize.
                                With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
                                each rank has a GPU of its own and the plugin was built with NCCL;
                                else by it, through host memory. Equal bits; the log says which.
@@ -449,7 +451,8 @@ struct zero_adam {
 ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *adam);
 
 /* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are scaled to
- * it; 0: no clipping (the default). */
+ * it; 0: no clipping (the default). Without it, an element of a gradient beyond
+ * 1e19 may make its second moment infinite: the parameter then only decays. */
 ZERO_API int zero_set_clip(struct zero *z, double max_norm);
 
 /* COLLECTIVE, likewise. Micro-steps per step, >= 1.
@@ -481,6 +484,26 @@ ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t f
                        float *out);
 ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t first,
                         int64_t count, const float *in);
+
+/*
+ * How far a run has come: what a next step depends on beside masters and moments and what the
+ * program sets itself. A run goes on in another engine with the same bits, at any stage and
+ * place and on any number of ranks, where zero_write takes over what zero_read gave of all
+ * tensors, and zero_set_progress what zero_progress gave. Without it Adam's bias corrections
+ * begin anew, whatever the moments.
+ */
+struct zero_progress {
+    int64_t steps;      /* performed, without those skipped: up to 2^53 */
+    double loss_scale;  /* zero_loss_scale; these three hold where the scale is dynamic */
+    int64_t since_skip; /* steps since the last that was skipped, or since the start */
+    int64_t forgiven;   /* skipped steps that would not halve the scale: 0 or 1 */
+};
+
+/* Local: as the last zero_step left it. */
+ZERO_API int zero_progress(const struct zero *z, struct zero_progress *progress);
+
+/* COLLECTIVE, between steps. zero_step_info and zero_stats count their steps from there on. */
+ZERO_API int zero_set_progress(struct zero *z, const struct zero_progress *progress);
 
 /* COLLECTIVE, between steps. Sums modulo 2^64 of a mix of (element index,
  * bits) over all masters, first and second moments: how two runs are compared.
@@ -574,7 +597,7 @@ struct zero_lane_stats {
 
 struct zero_stats {
     struct zero_plan plan;
-    int64_t steps, skipped;    /* performed, skipped */
+    int64_t steps, skipped;    /* performed (zero_progress), skipped by this engine */
     int64_t acquires, gathers; /* of units */
     int64_t served, missed;    /* acquires that needed no gather; gathers made ahead in vain */
     int64_t sent_bytes;        /* to other ranks */

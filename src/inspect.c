@@ -68,7 +68,7 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
         return error_set(
             &z->error, ZERO_ERR_STATE,
             "%s of the gradient of tensor %s, but %s. Reduce all units first.", call, t->name,
-            z->steps + z->skipped ? "zero_discard dropped the sums" : "no step was made yet");
+            z->schedule.step > 0 ? "zero_discard dropped the sums" : "no step was made yet");
     return ZERO_OK;
 }
 
@@ -273,6 +273,19 @@ int zero_gpu_use(int index, struct zero_gpu *gpu, char *text, size_t text_size)
     if (text && text_size)
         snprintf(text, text_size, "%s", error.text);
     return error.status;
+}
+
+int zero_progress(const struct zero *z, struct zero_progress *progress)
+{
+    if (!z || !progress)
+        return ZERO_ERR_ARGUMENT;
+    if (!z->created)
+        return ZERO_ERR_STATE;
+    *progress = (struct zero_progress){.steps = z->steps,
+                                       .loss_scale = z->scaler.scale,
+                                       .since_skip = z->scaler.good,
+                                       .forgiven = z->scaler.hysteresis - 1};
+    return ZERO_OK;
 }
 
 static struct zero_io io_counted(const struct zero_io *io)

@@ -8,6 +8,7 @@
 #define SRC_SCALER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define SCALER_START      65536.0
 #define SCALER_HYSTERESIS 2    /* overflows, after a rise, before the scale falls */
@@ -17,7 +18,7 @@ struct scaler {
     double scale;
     bool dynamic;
     int hysteresis; /* overflows until the next fall, that one included */
-    int good;       /* steps since the last overflow */
+    int64_t good;   /* steps since the last overflow */
 };
 
 /* fixed 0: dynamic. */

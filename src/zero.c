@@ -370,6 +370,33 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
     return ZERO_OK;
 }
 
+int zero_set_progress(struct zero *z, const struct zero_progress *p)
+{
+    if (engine_enter_between_steps(z, "zero_set_progress"))
+        return engine_status(z);
+    if (!p)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_set_progress to NULL. Pass a struct zero_progress.");
+    const int64_t most = (int64_t)1 << 53;
+    if (p->steps < 0 || p->steps > most || !isfinite(p->loss_scale) || p->loss_scale <= 0 ||
+        p->since_skip < 0 || p->since_skip > most || p->forgiven < 0 ||
+        p->forgiven >= SCALER_HYSTERESIS)
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_set_progress to %lld steps, loss scale %g, %lld steps since one was "
+                         "skipped, %lld forgiven. Pass what zero_progress gave.",
+                         (long long)p->steps, p->loss_scale, (long long)p->since_skip,
+                         (long long)p->forgiven);
+    schedule_call(&z->schedule, "zero_set_progress", p->steps, double_bits(p->loss_scale));
+    schedule_call(&z->schedule, "zero_set_progress", p->since_skip, p->forgiven);
+    z->steps = p->steps;
+    if (z->scaler.dynamic)
+        z->scaler = (struct scaler){.scale = p->loss_scale,
+                                    .dynamic = true,
+                                    .hysteresis = (int)p->forgiven + 1,
+                                    .good = p->since_skip};
+    return ZERO_OK;
+}
+
 double zero_loss_scale(const struct zero *z)
 {
     return z && z->created ? z->scaler.scale : 1;

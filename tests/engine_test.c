@@ -482,6 +482,8 @@ START_TEST(null_arguments)
     for (int engine = 0; engine <= 1; engine++) {
         z = engine ? alone(c) : NULL;
         ck_assert_int_eq(zero_stats(z, NULL), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_progress(z, NULL), ZERO_ERR_ARGUMENT);
+        ck_assert_int_eq(zero_set_progress(z, NULL), ZERO_ERR_ARGUMENT);
         ck_assert_int_eq(zero_digest(z, NULL), ZERO_ERR_ARGUMENT);
         ck_assert_int_eq(zero_mean(z, NULL, 1, NULL), ZERO_ERR_ARGUMENT);
         ck_assert_int_eq(zero_set_adam(z, 0, NULL), ZERO_ERR_ARGUMENT);

@@ -104,6 +104,82 @@ START_TEST(votes)
 }
 END_TEST
 
+/* --------------------------------------------------------------------- progress */
+
+/* A run of six steps, or its second half in another engine. */
+struct saved {
+    struct zero_config config;
+    bool goes_on;
+    float values[3][TOY_TENSORS_ALL][1500]; /* by enum zero_what */
+    struct zero_progress progress;
+    struct zero_digest digest;
+    double scale;
+};
+
+static void pass_on(struct zero *z, struct saved *s)
+{
+    static _Thread_local float own[1500];
+    for (int what = ZERO_MASTER; what <= ZERO_MOMENT2; what++)
+        for (int t = 0; t < TOY_TENSORS_ALL; t++) {
+            float *x = zero_rank(z) ? own : s->values[what][t];
+            if (what != ZERO_MASTER && z->layout.tensors[t].frozen)
+                continue;
+            EXPECT(!(s->goes_on ? zero_write(z, t, (enum zero_what)what, 0, tensor_size[t], x)
+                                : zero_read(z, t, (enum zero_what)what, 0, tensor_size[t], x)));
+        }
+    if (s->goes_on)
+        EXPECT(!zero_set_progress(z, &s->progress));
+    else if (zero_rank(z) == 0)
+        EXPECT(!zero_progress(z, &s->progress));
+}
+
+/* Steps 2 and 3 are skipped: the second in a row halves a dynamic scale. */
+static void six_steps(int rank, struct zero_comm *comm, void *arg)
+{
+    struct saved *s = arg;
+    struct zero *z;
+    struct zero_step_info info = {0};
+    struct zero_digest digest;
+    double loss = 0;
+    EXPECT(!create(&z, comm, s->config));
+    int n = zero_size(z);
+    EXPECT(!zero_set_accumulate(z, 2 / n));
+    for (int step = s->goes_on ? 3 : 0; step < 6; step++) {
+        bool skipped = step == 2 || step == 3;
+        if (step == 3)
+            pass_on(z, s);
+        for (int a = 0; a < 2 / n; a++)
+            EXPECT(!toy_micro_step(z, 2 * step + a * n + rank, skipped, &loss));
+        EXPECT(!zero_step(z, &info) && info.skipped == skipped);
+    }
+    EXPECT(info.step == 4 && !zero_digest(z, &digest));
+    if (rank == 0)
+        s->digest = digest, s->scale = zero_loss_scale(z);
+    zero_destroy(z);
+}
+
+START_TEST(goes_on_elsewhere)
+{
+    enum zero_dtype dtype = (enum zero_dtype)_i;
+    struct saved *s = calloc(1, sizeof(*s));
+    ck_assert_ptr_nonnull(s);
+    s->config = (struct zero_config){
+        .stage = 3, .offload = ZERO_NVME, .dtype = dtype, .chunk = 1088, .accumulate = 2};
+    ranks_run(2, six_steps, s);
+    struct zero_digest digest = s->digest;
+    double scale = s->scale;
+    ck_assert_int_eq(s->progress.steps, 2);
+    ck_assert(scale == (dtype == ZERO_FP16 ? 32768 : 1));
+    s->goes_on = true;
+    s->config.stage = 0;
+    s->config.offload = ZERO_DEVICE;
+    ranks_run(1, six_steps, s);
+    ck_assert(!memcmp(&s->digest, &digest, sizeof(digest)));
+    ck_assert(s->scale == scale);
+    free(s);
+}
+END_TEST
+
 /* ---------------------------------------------------------------------- discard */
 
 enum { NOTHING, SOME, HELD, BETWEEN, COMPLETE, HOWS };
@@ -496,6 +572,7 @@ int main(void)
     TCase *c = tcase_create("steps");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, votes);
+    tcase_add_loop_test(c, goes_on_elsewhere, ZERO_FP32, ZERO_FP16 + 1);
     tcase_add_loop_test(c, discards, 0, HOWS);
     tcase_add_test(c, gradients_of_some_ranks);
     tcase_add_test(c, loss_scale_ends);

@@ -23,6 +23,7 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof(*(array))))
 
 static const struct zero_adam adam = {.lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
+static const struct zero_progress begun = {.loss_scale = 1};
 
 /* What one rank found wrong: the test's thread asserts. */
 struct verdict {
@@ -147,6 +148,19 @@ static void wild_settings(struct zero *z, struct verdict *v)
     for (int i = 0; i < COUNT(micros); i++)
         REFUSED(zero_set_accumulate(z, micros[i]), ZERO_ERR_ARGUMENT, "Use 1 or more");
     REFUSED(zero_digest(z, NULL), ZERO_ERR_ARGUMENT, "into NULL");
+    static const struct zero_progress runs[] = {
+        {.steps = -1, .loss_scale = 1},
+        {.steps = INT64_MAX, .loss_scale = 1},
+        {.loss_scale = 0},
+        {.loss_scale = NAN},
+        {.loss_scale = INFINITY},
+        {.loss_scale = 1, .since_skip = -1},
+        {.loss_scale = 1, .forgiven = -1},
+        {.loss_scale = 1, .forgiven = 2},
+        {.loss_scale = 1, .since_skip = INT64_MAX},
+    };
+    for (int i = 0; i < COUNT(runs); i++)
+        REFUSED(zero_set_progress(z, &runs[i]), ZERO_ERR_ARGUMENT, "what zero_progress gave");
 }
 
 static void wild_values(struct zero *z, struct verdict *v)
@@ -210,6 +224,7 @@ static void wrong_within_step(struct zero *z, struct verdict *v)
     REFUSED(zero_set_adam(z, 0, &adam), ZERO_ERR_STATE, "zero_set_adam within a step");
     REFUSED(zero_set_clip(z, 1), ZERO_ERR_STATE, "zero_set_clip within a step");
     REFUSED(zero_set_accumulate(z, 1), ZERO_ERR_STATE, "zero_set_accumulate within a step");
+    REFUSED(zero_set_progress(z, &begun), ZERO_ERR_STATE, "zero_set_progress within a step");
     REFUSED(zero_read(z, 0, ZERO_MASTER, 0, 1, &x), ZERO_ERR_STATE, "within a step");
     REFUSED(zero_read(z, 0, ZERO_GRAD, 0, 1, &x), ZERO_ERR_STATE, "or after the last zero_reduce");
     REFUSED(zero_write(z, 0, ZERO_MASTER, 0, 1, &x), ZERO_ERR_STATE, "within a step");
@@ -411,6 +426,7 @@ static void expect_all(struct zero *z, int status, const char *sentence)
         REFUSED(zero_set_adam(z, 0, &adam), status, sentence);
         REFUSED(zero_set_clip(z, 1), status, sentence);
         REFUSED(zero_set_accumulate(z, 1), status, sentence);
+        REFUSED(zero_set_progress(z, &begun), status, sentence);
         REFUSED(zero_mean(z, &mean, 1, &mean), status, sentence);
         REFUSED(zero_read(z, 0, ZERO_MASTER, 0, 1, &x), status, sentence);
         REFUSED(zero_write(z, 0, ZERO_MASTER, 0, 1, &x), status, sentence);

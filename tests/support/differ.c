@@ -306,6 +306,21 @@ static int clip(struct zero *z, bool odd)
     return zero_set_clip(z, odd ? 1 : 2);
 }
 
+static int progress(struct zero *z, bool odd)
+{
+    return zero_set_progress(z, &(struct zero_progress){.steps = odd ? 1 : 2, .loss_scale = 1});
+}
+
+static int progress_scale(struct zero *z, bool odd)
+{
+    return zero_set_progress(z, &(struct zero_progress){.steps = 1, .loss_scale = odd ? 1 : 2});
+}
+
+static int progress_forgiven(struct zero *z, bool odd)
+{
+    return zero_set_progress(z, &(struct zero_progress){.loss_scale = 1, .forgiven = odd});
+}
+
 static int accumulate(struct zero *z, bool odd)
 {
     return zero_set_accumulate(z, odd ? 3 : 2);
@@ -373,6 +388,9 @@ static int (*const calls[])(struct zero *z, bool odd) = {
     adam_group,
     adam_not_set,
     clip,
+    progress,
+    progress_scale,
+    progress_forgiven,
     accumulate,
     phase,
     discard,
