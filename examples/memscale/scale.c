@@ -14,6 +14,7 @@
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
 #include "examples/common/usage.h"
+#include "src/comm/comm.h"
 
 #define CAP_VARIABLE "ZERO_DEVICE_MEMORY"
 
@@ -27,6 +28,11 @@ static int64_t memory_now(void)
 {
     malloc_trim(0);
     return usage_memory(NULL);
+}
+
+static bool on_gpu(const struct scale *s)
+{
+    return s->a->device == ZERO_CUDA;
 }
 
 /* ------------------------------------------------------------------- an engine */
@@ -52,15 +58,28 @@ static void destroy(struct scale *s)
 {
     zero_destroy(s->z);
     s->z = NULL;
+    if (s->between)
+        s->between->ops->destroy(s->between);
+    s->between = NULL;
 }
 
-/* An engine that needs next to nothing, for ranks to meet in. */
+/* An engine that needs next to nothing, no GPU either, for ranks to meet in. They reach each
+ * other as those of the test do: ranks with GPUs need no MPI. */
 static int meet(struct scale *s)
 {
     static const struct zero_param one = {.name = "one", .ndim = 1, .shape = {64}};
-    const struct zero_config config = {
+    struct zero_config config = {
         .size = sizeof(config), .threads = 1, .deadline_seconds = s->a->deadline};
     const struct model least = {(struct zero_param *)(uintptr_t)&one, 1};
+    struct error error = {0};
+    if (on_gpu(s)) {
+        comm_default_deadline(s->a->deadline);
+        if (comm_default_create(ZERO_CUDA, &s->between, &error)) {
+            snprintf(s->error, sizeof(s->error), "%s", error.text);
+            return -1;
+        }
+        config.comm = s->between;
+    }
     return check(s, create(s, &least, &config));
 }
 
@@ -132,11 +151,6 @@ static int check_alike(struct scale *s, int argc, char **argv)
 }
 
 /* ---------------------------------------------------------------------- GPUs */
-
-static bool on_gpu(const struct scale *s)
-{
-    return s->a->device == ZERO_CUDA;
-}
 
 /* Who shares this rank's GPU. */
 static int count_sharers(struct scale *s)

@@ -36,7 +36,8 @@ struct result {
 
 struct scale {
     const struct arguments *a;
-    struct zero *z; /* while there is one */
+    struct zero *z;            /* while there is one */
+    struct zero_comm *between; /* of an engine in which ranks with GPUs meet */
     int rank, ranks, local;
     struct zero_gpu gpu; /* this rank's; its count is 0 on the CPU */
     int on_gpu;          /* ranks that have the same */
