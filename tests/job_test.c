@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/launch.h"
 #include "src/comm/comm.h"
 #include "tests/support/suite.h"
 
@@ -128,6 +129,12 @@ START_TEST(launchers_tell_where_rank_0_is)
     ck_assert_int_eq(job.size, is->size);
     ck_assert_int_eq(job.local_rank, is->local_rank);
     ck_assert_int_eq(job.local_size, is->local_size);
+    /* Programs, which choose a GPU by it, find the same. */
+    const struct launch l = launch_find();
+    ck_assert_int_eq(l.rank, is->rank);
+    ck_assert_int_eq(l.ranks, is->size);
+    ck_assert_int_eq(l.local_rank, is->local_rank);
+    ck_assert_int_eq(l.local, is->local_size);
     ck_assert_str_eq(job.host, is->host);
     ck_assert_str_eq(job.name, is->name);
     if (is->port)
@@ -242,6 +249,23 @@ START_TEST(several_ranks_are_told_how_to_start)
 }
 END_TEST
 
+#ifndef HAVE_MPI
+/* Under an srun that speaks PMIx GPUs need of it no more than without. */
+START_TEST(gpus_need_no_mpi)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    expect_refused(SRUN "PMIX_RANK=3", ZERO_CPU,
+                   "This job has 4 ranks (PMIX_RANK is set) and this build has no MPI.");
+    environment(SRUN "PMIX_RANK=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=1");
+    comm_default_deadline(1);
+    ck_assert_int_eq(comm_default_create(ZERO_CUDA, &comm, &error), ZERO_ERR_DEADLINE);
+    ck_assert_msg(strstr(error.text, "Rank 0 did not answer rank 3 at 127.0.0.1"), "%s",
+                  error.text);
+}
+END_TEST
+#endif
+
 START_TEST(a_wrong_variable_is_no_lone_rank)
 {
     struct zero_comm *comm;
@@ -328,6 +352,9 @@ int main(void)
                         (int)(sizeof(wrongs) / sizeof(wrongs[0])));
     tcase_add_test(tests, a_name_without_end_is_named);
     tcase_add_test(tests, several_ranks_are_told_how_to_start);
+#ifndef HAVE_MPI
+    tcase_add_test(tests, gpus_need_no_mpi);
+#endif
     tcase_add_test(tests, a_wrong_variable_is_no_lone_rank);
     tcase_add_test(tests, first_hosts);
     tcase_add_test(tests, tasks_of_nodes);

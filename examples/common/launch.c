@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One row per kind of launcher. Open MPI's mpirun is first: under Slurm it
- * leaves SLURM_PROCID 0 everywhere. */
+/* One row per kind of launcher, as src/comm/comm.c and job.c choose among them: a worker of
+ * torchrun is that whatever has started torchrun. Open MPI's mpirun is before Slurm: under
+ * Slurm it leaves SLURM_PROCID 0 everywhere. */
 #include "examples/common/launch.h"
 
 #include <sched.h>
@@ -10,13 +11,16 @@
 
 static const struct launcher {
     const char *rank, *ranks, *local_rank, *local; /* variables; local may hold "2(x3)" */
+    const char *mark;                              /* without which it is not this one; or NULL */
 } launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"PMI_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
+    {"PMI_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
 };
 
 static int number(const char *variable, int otherwise)
@@ -30,7 +34,7 @@ struct launch launch_find(void)
     struct launch l = {.ranks = 1, .local = 1};
     for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
         int rank = number(launchers[i].rank, -1), ranks = number(launchers[i].ranks, 0);
-        if (rank < 0 || ranks < 1)
+        if (rank < 0 || ranks < 1 || (launchers[i].mark && !getenv(launchers[i].mark)))
             continue;
         int local = number(launchers[i].local, ranks);
         return (struct launch){.rank = rank,

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/comm/job.h"
 #include "src/comm/tcp.h"
@@ -120,12 +121,19 @@ void comm_default_deadline(int seconds)
 
 #else
 
+/* What srun sets is there beside PMIx's. */
+static bool started_by_srun(const struct launcher *launcher)
+{
+    return !strcmp(launcher->size, "SLURM_STEP_NUM_TASKS") && getenv(launcher->size) &&
+           getenv("SLURM_PROCID");
+}
+
 int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)
 {
     const struct launcher *launcher = launcher_find();
     const char *size = launcher ? getenv(launcher->size) : NULL;
     *comm = NULL;
-    if (!launcher)
+    if (!launcher || (device == ZERO_CUDA && started_by_srun(launcher)))
         return create_without(device, comm, error);
     if (!size || atoi(size) != 1)
         return no_mpi(size, launcher->mark, error);
