@@ -275,7 +275,8 @@ struct zero_config {
                                started ends at exit; where other ranks do not come to that within
                                the deadline, 10 seconds at least, SIGALRM ends this process.
                                A program that starts MPI itself does so before zero_create, with
-                               MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize.
+                               MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
+                               (calls after that are ZERO_ERR_COMM).
                                With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
                                each rank has a GPU of its own and the plugin was built with NCCL;
                                else by it, through host memory. Equal bits; the log says which.

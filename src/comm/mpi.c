@@ -95,6 +95,38 @@ static void progress(struct mpi *m)
             notice_apply(m, m->busy[i]->c);
 }
 
+/* ---------------------------------------------------------------- MPI_Finalize */
+
+/* MPI_Finalize calls it before all else. */
+static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
+{
+    struct mpi *m = value;
+    (void)self, (void)key, (void)state;
+    pthread_mutex_lock(&m->lock);
+    m->finalized = true;
+    if (!m->status)
+        error_comm(&m->comm, ZERO_ERR_COMM,
+                   "The program has called MPI_Finalize while an engine was there. Call "
+                   "zero_destroy before it.");
+    mpi_fail(m, ZERO_ERR_COMM);
+    pthread_mutex_unlock(&m->lock);
+    return MPI_SUCCESS;
+}
+
+static int finalize_watch(struct mpi *m)
+{
+    int rc = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize_begins, &m->key, NULL);
+    return rc ? rc : MPI_Comm_set_attr(MPI_COMM_SELF, m->key, m);
+}
+
+static void finalize_unwatch(struct mpi *m)
+{
+    if (m->key == MPI_KEYVAL_INVALID)
+        return;
+    MPI_Comm_delete_attr(MPI_COMM_SELF, m->key);
+    MPI_Comm_free_keyval(&m->key);
+}
+
 /* ------------------------------------------------------------ start, test */
 
 static void set_release(struct mpi *m, struct set *s)
@@ -110,9 +142,8 @@ static void set_release(struct mpi *m, struct set *s)
     s->c = NULL;
 }
 
-static int mpi_start(struct zero_comm *comm, struct zero_collective *c)
+static int start(struct mpi *m, struct zero_collective *c)
 {
-    struct mpi *m = (struct mpi *)comm;
     c->state = NULL;
     if (m->status)
         return m->status;
@@ -130,20 +161,39 @@ static int mpi_start(struct zero_comm *comm, struct zero_collective *c)
     return set_start(m, s, c);
 }
 
+static int mpi_start(struct zero_comm *comm, struct zero_collective *c)
+{
+    struct mpi *m = (struct mpi *)comm;
+    pthread_mutex_lock(&m->lock);
+    int status = start(m, c);
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* The status of the first failure. */
+static int look(struct mpi *m)
+{
+    pthread_mutex_lock(&m->lock);
+    if (!m->status)
+        progress(m);
+    int status = m->status;
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
 static int mpi_test(struct zero_comm *comm, struct zero_collective *c, bool *done)
 {
     struct mpi *m = (struct mpi *)comm;
     struct set *s = c->state;
     *done = false;
-    if (!m->status)
-        progress(m);
+    int status = look(m);
     if (s && s->state == SET_DONE && s->c == c) {
         set_release(m, s);
         *done = true;
         return ZERO_OK;
     }
-    assert(m->status || (s && s->c == c));
-    return m->status;
+    assert(status || (s && s->c == c));
+    return status;
 }
 
 static int mpi_missing(struct zero_comm *comm, const struct zero_collective *c)
@@ -157,10 +207,9 @@ static int mpi_listen(struct zero_comm *comm, uint64_t sequence)
 {
     struct mpi *m = (struct mpi *)comm;
     const struct zero_collective none = {0};
-    if (!m->status)
-        progress(m);
-    if (m->status || m->failed_rank < 0 || sequence < m->failed.sequence)
-        return m->status;
+    int status = look(m);
+    if (status || m->failed_rank < 0 || sequence < m->failed.sequence)
+        return status;
     return comm_header_compare(comm, &none, m->failed_rank, &m->failed);
 }
 
@@ -191,18 +240,17 @@ static uint64_t first_unfinished(const struct mpi *m, uint64_t sequence)
     return sequence;
 }
 
-static void mpi_abort(struct zero_comm *comm, uint64_t sequence)
+static void give_up(struct mpi *m, uint64_t sequence)
 {
-    struct mpi *m = (struct mpi *)comm;
-    if (m->notice_out.kind == ZERO_COLLECTIVE_FAILED)
+    if (m->finalized || m->notice_out.kind == ZERO_COLLECTIVE_FAILED)
         return;
     m->notice_out = (struct zero_collective_header){
         .sequence = first_unfinished(m, sequence), .kind = ZERO_COLLECTIVE_FAILED, .unit = -1};
     if (!m->status)
-        error_comm(comm, ZERO_ERR_COMM,
+        error_comm(&m->comm, ZERO_ERR_COMM,
                    "This rank (%d) gave up before message %llu. Look for its first error, which "
                    "says why.",
-                   comm->rank, (unsigned long long)m->notice_out.sequence);
+                   m->comm.rank, (unsigned long long)m->notice_out.sequence);
     mpi_fail(m, ZERO_ERR_COMM);
     for (int i = 0; i < m->peers; i++) {
         int rc = MPI_Isend(&m->notice_out, (int)sizeof(m->notice_out), MPI_BYTE,
@@ -214,6 +262,14 @@ static void mpi_abort(struct zero_comm *comm, uint64_t sequence)
     quiesce(m);
 }
 
+static void mpi_abort(struct zero_comm *comm, uint64_t sequence)
+{
+    struct mpi *m = (struct mpi *)comm;
+    pthread_mutex_lock(&m->lock);
+    give_up(m, sequence);
+    pthread_mutex_unlock(&m->lock);
+}
+
 static void mpi_free(struct mpi *m)
 {
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
@@ -222,15 +278,14 @@ static void mpi_free(struct mpi *m)
     free(m->completed);
     free(m->statuses);
     free(m->notice_sends);
+    pthread_mutex_destroy(&m->lock);
     free(m);
 }
 
 static void mpi_destroy(struct zero_comm *comm)
 {
     struct mpi *m = (struct mpi *)comm;
-    int finalized = 0;
-    MPI_Finalized(&finalized);
-    if (!finalized) {
+    if (!m->finalized) {
         bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
         quiesce(m);
         double until = MPI_Wtime() + QUIESCE_SECONDS;
@@ -244,6 +299,7 @@ static void mpi_destroy(struct zero_comm *comm)
             MPI_Comm_free(&m->world);
         else
             mpi_fail(m, ZERO_ERR_COMM);
+        finalize_unwatch(m);
     }
     if (!m->left)
         mpi_free(m);
@@ -271,6 +327,8 @@ static struct mpi *mpi_alloc(int size)
     m->failed_rank = -1;
     m->world = MPI_COMM_NULL;
     m->notice_receive = MPI_REQUEST_NULL;
+    m->key = MPI_KEYVAL_INVALID;
+    pthread_mutex_init(&m->lock, NULL);
     size_t requests = (size_t)set_requests(m);
     m->parts = calloc((size_t)size, sizeof(*m->parts));
     m->completed = calloc(requests, sizeof(*m->completed));
@@ -299,6 +357,7 @@ static int join(struct mpi *m, MPI_Comm world)
     rc = rc ? rc : MPI_Comm_rank(node, &m->comm.local_rank);
     rc = rc ? rc : MPI_Comm_size(node, &m->comm.local_size);
     rc = rc ? rc : MPI_Comm_free(&node);
+    rc = rc ? rc : finalize_watch(m);
     return rc ? rc : notice_listen(m);
 }
 
@@ -377,8 +436,12 @@ static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *er
     if (rc)
         mpi_error(error, "MPI", rc);
     if (error->status) {
-        if (m)
+        if (m) {
+            finalize_unwatch(m);
             mpi_free(m);
+        }
+        if (!rc) /* all ranks come to it */
+            MPI_Comm_free(&world);
         return error->status;
     }
     *comm = &m->comm;

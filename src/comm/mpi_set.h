@@ -6,6 +6,8 @@
 #ifndef SRC_COMM_MPI_SET_H
 #define SRC_COMM_MPI_SET_H
 
+#include <pthread.h>
+
 #include "include/zero_mpi.h"
 
 /* The kinds of message of one collective and peer, one request each. Pieces of
@@ -61,6 +63,10 @@ struct mpi {
     int failed_rank; /* the earliest message that a peer gave up, and who; -1: none */
     MPI_Request notice_receive, *notice_sends; /* (peers) */
     bool left; /* MPI still holds memory of ours */
+
+    pthread_mutex_t lock; /* MPI_Finalize waits for the engine's calls, and there are none after */
+    bool finalized;
+    int key; /* of the attribute by which it tells */
 };
 
 /* Tags of one pair of ranks. Headers arrive in the order of the starts. At most
