@@ -344,7 +344,6 @@ static void expect_gpu_kept(struct device *device, char *host)
     while (!ops->copied(device, &mark))
         ;
     ck_assert_int_eq(ops->read(device, host, memory, 4096, &error), ZERO_OK);
-    ops->free(device, memory, 4096);
     ck_assert_int_eq(cudaGetDevice(&gpu), cudaSuccess);
     ck_assert_int_eq(gpu, 0);
 }

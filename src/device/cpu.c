@@ -93,23 +93,6 @@ static void *cpu_alloc(struct device *device, int64_t bytes, struct error *error
     return allocation->arena.base;
 }
 
-static void cpu_free(struct device *device, void *memory, int64_t bytes)
-{
-    struct device_cpu *cpu = (struct device_cpu *)device;
-    if (memory == NULL)
-        return;
-    struct allocation **link = &cpu->allocations;
-    while (*link != NULL && (*link)->arena.base != memory)
-        link = &(*link)->next;
-    struct allocation *allocation = *link;
-    assert(allocation != NULL && allocation->arena.bytes == bytes);
-    *link = allocation->next;
-    cpu->used -= bytes;
-    assert(cpu->used >= 0);
-    arena_destroy(&allocation->arena);
-    free(allocation);
-}
-
 static int cpu_pin(struct device *device, void *memory, int64_t bytes, struct error *error)
 {
     (void)device;
@@ -245,8 +228,11 @@ static void cpu_destroy(struct device *device)
         pthread_cond_destroy(&stream->wake);
         pthread_mutex_destroy(&stream->lock);
     }
-    while (cpu->allocations != NULL)
-        cpu_free(device, cpu->allocations->arena.base, cpu->allocations->arena.bytes);
+    for (struct allocation *a; (a = cpu->allocations) != NULL;) {
+        cpu->allocations = a->next;
+        arena_destroy(&a->arena);
+        free(a);
+    }
     free(cpu);
 }
 
@@ -282,7 +268,6 @@ static int cap_read(int64_t *cap, struct error *error)
 
 static const struct device_ops cpu_ops = {
     .alloc = cpu_alloc,
-    .free = cpu_free,
     .pin = cpu_pin,
     .copy = cpu_copy,
     .mark = cpu_mark,

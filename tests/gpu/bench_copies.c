@@ -152,7 +152,6 @@ void bench_copies(const struct bench *b)
                    passes[1].median);
     }
     for (int way = 0; way < WAYS; way++) {
-        bed.device->ops->free(bed.device, bed.there[way], bed.bytes);
         bench_ok(cudaFreeHost(bed.best[way]));
         bench_ok(cudaStreamDestroy(bed.stream[way]));
         free(bed.copies[way]);
