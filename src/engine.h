@@ -258,7 +258,20 @@ void engine_mark(struct zero *z);
  * ranks. (No mark is made any more.) */
 int engine_device_failed(struct zero *z);
 
-extern const struct queue_ops engine_queue_ops; /* src/execute.c */
+/* src/execute.c */
+extern const struct queue_ops engine_queue_ops;
+
+/* Appends a copy between device memory and the host's, which way its stream says, and
+ * counts its bytes. One of none is done. */
+void copy_append(struct zero *z, enum device_stream stream, struct device_copy *copy, void *device,
+                 void *host, int64_t bytes);
+bool copies_done(const struct zero *z, const struct device_copy *copies, int n);
+
+/* Copies between a chunk's slot on the host and where the units' own parts of it rest, one a
+ * unit: the part's address at a position of state order, and bytes an element. */
+typedef char *rest_fn(const struct zero *z, int unit, enum part_kind kind, int64_t position);
+void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
+                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element);
 
 /* src/collective.c: between ranks. */
 bool collective_ready(struct zero *z, const struct command *c);
@@ -305,16 +318,8 @@ char *update_record(const struct zero *z, int64_t chunk, int slot); /* its array
 /* src/bounce.c: a chunk on the host's side of a device, there and back. */
 char *bounce_record(const struct zero *z);
 char *bounce_params(const struct zero *z);
-void bounce_in(struct zero *z, const struct command *c);
-void bounce_out(struct zero *z, const struct command *c);
+void bounce_start(struct zero *z, const struct command *c, bool out);
 bool bounce_copied(struct zero *z);
-
-/* Copies between a chunk's slot and where the units' own parts of it rest, one a
- * unit: src/params.c. The part's address at a position of state order, and bytes
- * an element. */
-typedef char *rest_fn(const struct zero *z, int unit, enum part_kind kind, int64_t position);
-void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
-                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element);
 
 /* src/step.c: the verdict. */
 int step_finish(struct zero *z, struct zero_step_info *info);

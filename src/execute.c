@@ -104,6 +104,46 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
 
 /* ---------------------------------------------------------------- copies */
 
+void copy_append(struct zero *z, enum device_stream stream, struct device_copy *copy, void *device,
+                 void *host, int64_t bytes)
+{
+    bool in = stream == DEVICE_TO_DEVICE_MEMORY;
+    assert(in || stream == DEVICE_TO_HOST_MEMORY);
+    *copy = (struct device_copy){
+        .to = in ? device : host, .from = in ? host : device, .bytes = bytes, .done = bytes == 0};
+    if (bytes == 0)
+        return;
+    count(in ? &z->to_device_bytes : &z->to_host_bytes, bytes);
+    z->device->ops->copy(z->device, stream, copy);
+}
+
+void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
+                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element)
+{
+    const struct plan *p = &z->plan;
+    enum part_kind kind = plan_chunk_frozen(p, c->chunk) ? PART_FROZEN : PART_LIVE;
+    int64_t begin = c->chunk * p->chunk, end = begin + plan_chunk_count(p, c->chunk);
+    for (int u = 0; u < z->layout.units; u++) {
+        int64_t a = plan_part_begin(p, &z->layout, u, kind);
+        int64_t b = a + plan_part_count(p, &z->layout, u, kind);
+        a = a > begin ? a : begin;
+        b = b < end ? b : end;
+        copies[u].done = true;
+        if (a >= b)
+            continue;
+        copy_append(z, stream, &copies[u], rest(z, u, kind, a), slot + (a - begin) * element,
+                    (b - a) * element);
+    }
+}
+
+bool copies_done(const struct zero *z, const struct device_copy *copies, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!z->device->ops->copied(z->device, &copies[i]))
+            return false;
+    return true;
+}
+
 static struct device_copy *copies_of(struct zero *z, const struct command *c, int *n)
 {
     *n = 1;
@@ -128,10 +168,7 @@ static bool copied(struct zero *z, const struct command *c)
 {
     int n;
     const struct device_copy *copies = copies_of(z, c, &n);
-    for (int i = 0; i < n; i++)
-        if (!z->device->ops->copied(z->device, &copies[i]))
-            return false;
-    return true;
+    return copies_done(z, copies, n);
 }
 
 /* ------------------------------------------------------------ the switches */

@@ -69,25 +69,15 @@ int params_fetch(struct zero *z, struct command *c, struct error *error)
     return pipeline_transfer(&z->pipeline, t, &read, error);
 }
 
-static void copy(struct zero *z, enum device_stream stream, struct device_copy *c, void *to,
-                 const void *from, int64_t bytes)
-{
-    *c = (struct device_copy){.to = to, .from = from, .bytes = bytes};
-    count(stream == DEVICE_TO_DEVICE_MEMORY ? &z->to_device_bytes : &z->to_host_bytes, bytes);
-    z->device->ops->copy(z->device, stream, c);
-}
-
 /* From where parameters rest in host memory: a copy a part. */
 static void copy_parts(struct zero *z, int unit, struct device_copy *copies, char *slot)
 {
     const struct plan *p = &z->plan;
     for (enum part_kind kind = PART_LIVE; kind < PARTS; kind++) {
         int64_t begin = plan_part_begin(p, &z->layout, unit, kind);
-        copies[kind].done = true;
-        if (z->layout.unit[unit].part[kind].elements > 0)
-            copy(z, DEVICE_TO_DEVICE_MEMORY, &copies[kind], slot + own(z, unit, kind) * p->element,
-                 params_at_rest(z, unit, kind, begin),
-                 plan_part_count(p, &z->layout, unit, kind) * p->element);
+        copy_append(z, DEVICE_TO_DEVICE_MEMORY, &copies[kind],
+                    slot + own(z, unit, kind) * p->element, params_at_rest(z, unit, kind, begin),
+                    plan_part_count(p, &z->layout, unit, kind) * p->element);
     }
 }
 
@@ -106,31 +96,11 @@ void params_copy(struct zero *z, const struct command *c)
         enum part_kind kind = plan_chunk_frozen(p, s[i].chunk) ? PART_FROZEN : PART_LIVE;
         int64_t shard = z->layout.unit[c->unit].part[kind].shard;
         int64_t inside = s[i].begin - s[i].chunk * p->chunk;
-        const char *from =
-            s[i].in_ram ? update_record(z, s[i].chunk, -1) + inside * p->element
-                        : z->arena.base + p->host.staging[c->slot] + s[i].staging + s[i].skip;
-        copy(z, DEVICE_TO_DEVICE_MEMORY, &copies[i],
-             slot + (s[i].to + z->rank * shard) * p->element, from, s[i].count * p->element);
-    }
-}
-
-void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
-                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element)
-{
-    const struct plan *p = &z->plan;
-    enum part_kind kind = plan_chunk_frozen(p, c->chunk) ? PART_FROZEN : PART_LIVE;
-    int64_t begin = c->chunk * p->chunk, end = begin + plan_chunk_count(p, c->chunk);
-    for (int u = 0; u < z->layout.units; u++) {
-        int64_t a = plan_part_begin(p, &z->layout, u, kind);
-        int64_t b = a + plan_part_count(p, &z->layout, u, kind);
-        a = a > begin ? a : begin;
-        b = b < end ? b : end;
-        copies[u].done = true;
-        if (a >= b)
-            continue;
-        char *here = slot + (a - begin) * element, *there = rest(z, u, kind, a);
-        bool out = stream == DEVICE_TO_DEVICE_MEMORY; /* slots are where Adam runs: on the host */
-        copy(z, stream, &copies[u], out ? there : here, out ? here : there, (b - a) * element);
+        char *from = s[i].in_ram
+                         ? update_record(z, s[i].chunk, -1) + inside * p->element
+                         : z->arena.base + p->host.staging[c->slot] + s[i].staging + s[i].skip;
+        copy_append(z, DEVICE_TO_DEVICE_MEMORY, &copies[i],
+                    slot + (s[i].to + z->rank * shard) * p->element, from, s[i].count * p->element);
     }
 }
 
@@ -148,6 +118,6 @@ void params_copy_chunk(struct zero *z, const struct command *c)
     char *host = p->slot_bounce ? z->arena.base + p->host.chunk_param[c->slot]
                                 : z->arena.base + p->host.params +
                                       plan_param_index(p, c->chunk * p->chunk) * p->element;
-    copy(z, fetch ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copies, fetch ? slot : host,
-         fetch ? host : slot, c->bytes);
+    copy_append(z, fetch ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copies, slot, host,
+                c->bytes);
 }

@@ -400,7 +400,7 @@ void update_start(struct zero *z, struct command *c)
         return;
     }
     u->state = UPDATE_IN;
-    bounce_in(z, c);
+    bounce_start(z, c, false);
 }
 
 static int finish(struct zero *z, const struct command *c, struct error *error)
@@ -447,7 +447,7 @@ int update_test(struct zero *z, const struct command *c, bool *done, struct erro
         if (!u->bounced || !walk_writes(u->kind) || u->error.status)
             break;
         u->state = UPDATE_OUT;
-        bounce_out(z, c);
+        bounce_start(z, c, true);
         return ZERO_OK;
     case UPDATE_OUT:
         if (!bounce_copied(z))
