@@ -346,7 +346,6 @@ static int make_tables(struct zero *z)
     z->verdict = table((size_t)step_verdict_words(l), sizeof(*z->verdict), e);
     z->parts = table((size_t)z->size, sizeof(*z->parts), e);
     z->fetches = table(parts, sizeof(*z->fetches), e);
-    z->segments = table(parts, sizeof(*z->segments), e);
     z->param_copies = table(parts, sizeof(*z->param_copies), e);
     size_t chunk_parts = (size_t)p->chunk_slots * (size_t)l->units;
     z->chunk_param_copies = table(chunk_parts, sizeof(*z->chunk_param_copies), e);
@@ -358,8 +357,6 @@ static int make_tables(struct zero *z)
     }
     if (e->status)
         return e->status;
-    for (int i = 0; i < PLAN_SLOTS_MAX; i++)
-        z->segments_unit[i] = -1;
     z->scaler = scaler_make(z->set.loss_scale);
     z->run_count = layout_runs(l, z->rank, p->whole_state, p->frozen_begin, z->runs);
     return schedule_create(&z->schedule, p, l, z->queues, e);
@@ -548,20 +545,10 @@ void zero_destroy(struct zero *z)
     spill_destroy(&z->spill);
     arena_destroy(&z->arena);
     layout_destroy(&z->layout);
-    void *tables[] = {z->runs,
-                      z->adam,
-                      z->adam_set,
-                      z->update.adam,
-                      z->verdict,
-                      z->parts,
-                      z->fetches,
-                      z->segments,
-                      z->param_copies,
-                      z->chunk_param_copies,
-                      z->chunk_grad_copies,
-                      z->sum_copies,
-                      z->marks,
-                      z->bounce_copies};
+    void *tables[] = {
+        z->runs,       z->adam,    z->adam_set,     z->update.adam,        z->verdict,
+        z->parts,      z->fetches, z->param_copies, z->chunk_param_copies, z->chunk_grad_copies,
+        z->sum_copies, z->marks,   z->bounce_copies};
     for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
         free(tables[i]);
     free(z);

@@ -140,10 +140,9 @@ struct zero {
     struct probe probe; /* of paths together */
     struct spill spill;
     struct pipeline pipeline;
-    struct transfer *fetches; /* per gather slot and segment */
-    struct segment *segments; /* of the unit in each gather slot */
-    int segments_max, segments_unit[PLAN_SLOTS_MAX], segments_count[PLAN_SLOTS_MAX];
-    struct device_copy *param_copies;       /* per gather slot and segment */
+    struct transfer *fetches;               /* per gather slot and segment */
+    struct device_copy *param_copies;       /* likewise; elsewhere than NVMe, and part */
+    int segments_max;                       /* of either */
     struct device_copy *chunk_param_copies; /* per chunk slot and unit */
     struct device_copy *chunk_grad_copies;  /* likewise */
     struct device_copy *sum_copies;         /* per gradient slot: in, out */

@@ -149,7 +149,10 @@ static struct device_copy *copies_of(struct zero *z, const struct command *c, in
     *n = 1;
     switch (c->kind) {
     case COMMAND_COPY_PARAM:
-        *n = z->plan.set.param == ZERO_NVME ? z->segments_count[c->slot] : PARTS;
+        if (z->plan.set.param == ZERO_NVME)
+            schedule_segments(&z->schedule, c->unit, n);
+        else
+            *n = PARTS;
         return &z->param_copies[c->slot * z->segments_max];
     case COMMAND_COPY_FETCH:
     case COMMAND_COPY_PUBLISH:

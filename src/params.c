@@ -45,22 +45,10 @@ void params_gather(struct zero *z, const struct command *c, struct zero_collecti
         o->own = params_at_rest(z, c->unit, kind, plan_part_begin(p, &z->layout, c->unit, kind));
 }
 
-/* The segments of the unit that comes into a gather slot. */
-static struct segment *slot_segments(struct zero *z, int slot, int unit, int *n)
-{
-    struct segment *s = &z->segments[slot * z->segments_max];
-    if (z->segments_unit[slot] != unit) {
-        z->segments_count[slot] = plan_segments(&z->plan, &z->layout, unit, s);
-        z->segments_unit[slot] = unit;
-    }
-    *n = z->segments_count[slot];
-    return s;
-}
-
 int params_fetch(struct zero *z, struct command *c, struct error *error)
 {
     int n;
-    const struct segment *s = slot_segments(z, c->slot, c->unit, &n) + c->part;
+    const struct segment *s = schedule_segments(&z->schedule, c->unit, &n) + c->part;
     assert(c->part < n && !s->in_ram);
     struct transfer *t = &z->fetches[c->slot * z->segments_max + c->part];
     char *to = z->arena.base + z->plan.host.staging[c->slot] + s->staging;
@@ -91,7 +79,7 @@ void params_copy(struct zero *z, const struct command *c)
         return;
     }
     int n;
-    const struct segment *s = slot_segments(z, c->slot, c->unit, &n);
+    const struct segment *s = schedule_segments(&z->schedule, c->unit, &n);
     for (int i = 0; i < n; i++) {
         enum part_kind kind = plan_chunk_frozen(p, s[i].chunk) ? PART_FROZEN : PART_LIVE;
         int64_t shard = z->layout.unit[c->unit].part[kind].shard;

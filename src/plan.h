@@ -18,7 +18,7 @@
 
 #define PLAN_SLOTS_MAX  64
 #define PLAN_STAGES     2         /* collectives whose parts pass through host memory at once */
-#define PLAN_CHUNKS_MAX (1 << 24) /* the engine has tables of some 2 KB for each */
+#define PLAN_CHUNKS_MAX (1 << 24) /* the engine has tables of some 100 bytes for each */
 
 /* A stretch of a part's shard that lies in one chunk: how parameters on NVMe
  * are fetched. */
@@ -123,9 +123,10 @@ int64_t plan_part_count(const struct plan *p, const struct layout *l, int u, enu
  * no gap before the frozen ones. */
 int64_t plan_param_index(const struct plan *p, int64_t position);
 
-/* The segments of unit u's shards (parameters on NVMe), at most
- * plan_segments_max of them. segments may be NULL: only count. */
-int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments);
+/* How many segments unit u's shards have (parameters on NVMe), at most plan_segments_max.
+ * segments and staging, the bytes that they take of a staging slot, may be NULL. */
+int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments,
+                  int64_t *staging);
 int plan_segments_max(const struct plan *p, const struct layout *l);
 
 #endif

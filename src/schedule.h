@@ -72,7 +72,8 @@ struct schedule {
     struct grad_slot grad[PLAN_SLOTS_MAX];
     struct chunk_slot chunk[PLAN_SLOTS_MAX];
     struct ref *published;    /* per chunk: what made its parameters readable */
-    struct segment *segments; /* room for a unit's */
+    struct segment *segments; /* parameters on NVMe: of all units, one after the other, */
+    int *segments_begin;      /* (units + 1) where each unit's begin */
     uint64_t turn, marks;     /* so far */
     struct ref last_reduce;   /* owner of the receive buffers */
 
@@ -95,6 +96,13 @@ struct schedule {
 int schedule_create(struct schedule *s, const struct plan *plan, const struct layout *layout,
                     struct queues *queues, struct error *error);
 void schedule_destroy(struct schedule *s);
+
+/* A unit's segments, n of them; constant. */
+static inline const struct segment *schedule_segments(const struct schedule *s, int unit, int *n)
+{
+    *n = s->segments_begin[unit + 1] - s->segments_begin[unit];
+    return s->segments + s->segments_begin[unit];
+}
 
 /* Mixes a public call and what its ranks must agree on into the hash that all
  * further messages carry. */

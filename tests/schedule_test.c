@@ -492,10 +492,10 @@ struct step_bytes {
 static int64_t file_bytes(struct dry *d, int unit)
 {
     int64_t bytes = 0;
-    int n =
-        d->plan.set.param == ZERO_NVME ? plan_segments(&d->plan, &d->layout, unit, d->segments) : 0;
+    int n;
+    const struct segment *s = schedule_segments(&d->schedule, unit, &n);
     for (int i = 0; i < n; i++)
-        bytes += d->segments[i].bytes;
+        bytes += s[i].bytes;
     return bytes;
 }
 

@@ -465,7 +465,6 @@ static void make_memory(struct dry *d)
         d->notes[q] = calloc(NOTES, sizeof(struct dry_note));
     d->tasks = calloc(TASKS, sizeof(*d->tasks));
     d->uses = calloc(USES, sizeof(*d->uses));
-    d->segments = calloc((size_t)plan_segments_max(&d->plan, &d->layout), sizeof(*d->segments));
 }
 
 int dry_create(struct dry *d, const struct zero_param *params, int count,
@@ -507,7 +506,6 @@ void dry_destroy(struct dry *d)
         free(d->uses[i].task.access);
     free(d->uses);
     free(d->tasks);
-    free(d->segments);
     schedule_destroy(&d->schedule);
     queues_destroy(d->queues);
     layout_destroy(&d->layout);

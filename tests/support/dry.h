@@ -78,7 +78,6 @@ struct dry {
     /* what is where */
     uint64_t *tags[DRY_SPACES];
     int64_t tag_count[DRY_SPACES];
-    struct segment *segments;
     int landing[PLAN_SLOTS_MAX]; /* writes that a chunk slot's owner in the file still owes */
     struct dry_task params[DRY_UNITS_MAX], grads[DRY_UNITS_MAX]; /* the caller's */
     struct dry_use *uses;                                        /* of a device that is apart */
