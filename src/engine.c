@@ -211,16 +211,14 @@ int engine_wait(struct zero *z, struct ref ref)
     return status;
 }
 
-void engine_mark(struct zero *z)
+static void mark(void *arg, int slot)
 {
-    if (z->plan.apart)
-        z->device->ops->mark(z->device, DEVICE_COMPUTE,
-                             &z->marks[schedule_mark_slot(&z->schedule)]);
+    struct zero *z = arg;
+    z->device->ops->mark(z->device, DEVICE_COMPUTE, &z->marks[slot]);
 }
 
 int engine_device_failed(struct zero *z)
 {
-    engine_mark(z);
     return engine_wait(z, schedule_mark(&z->schedule));
 }
 
@@ -359,7 +357,11 @@ static int make_tables(struct zero *z)
         return e->status;
     z->scaler = scaler_make(z->set.loss_scale);
     z->run_count = layout_runs(l, z->rank, p->whole_state, p->frozen_begin, z->runs);
-    return schedule_create(&z->schedule, p, l, z->queues, e);
+    if (schedule_create(&z->schedule, p, l, z->queues, e))
+        return e->status;
+    z->schedule.mark = mark;
+    z->schedule.mark_arg = z;
+    return ZERO_OK;
 }
 
 static int make_ring(struct zero *z)

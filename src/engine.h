@@ -249,10 +249,6 @@ int engine_wait_all(struct zero *z); /* for all that was asked for */
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Marks what the program's stream was given so far; before a call that appends the
- * mark to the schedule: the last of a unit's releases, or a reduce that moves something. */
-void engine_mark(struct zero *z);
-
 /* What the caller asked of the device has failed: so does the engine, which tells the other
  * ranks. (No mark is made any more.) */
 int engine_device_failed(struct zero *z);

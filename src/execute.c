@@ -213,7 +213,7 @@ static int begin(struct zero *z, struct command *c, struct error *error)
     case COMMAND_COPY_GRAD: grads_copy_chunk(z, c); break;
     case COMMAND_COPY_SUM_IN:
     case COMMAND_COPY_SUM_OUT: grads_copy_sum(z, c); break;
-    case COMMAND_MARK: break; /* was made before it was appended */
+    case COMMAND_MARK: break; /* was made when it was appended */
     case COMMANDS: assert(false);
     }
     return error->status;

@@ -102,13 +102,13 @@ void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b)
     s->calls = random_mix(s->calls ^ (uint64_t)b);
 }
 
-/* What the program's stream was given so far; on the CPU that is done. */
 struct ref schedule_mark(struct schedule *s)
 {
     if (!s->plan->apart)
         return (struct ref){0};
-    struct command c = command(COMMAND_MARK, -1, -1, schedule_mark_slot(s), 0);
-    s->marks++;
+    struct command c = command(COMMAND_MARK, -1, -1, (int)(s->marks++ % (QUEUE_MARKS + 1)), 0);
+    if (s->mark)
+        s->mark(s->mark_arg, c.slot);
     return append(s, QUEUE_MARK, &c);
 }
 

@@ -66,6 +66,8 @@ struct schedule {
     const struct plan *plan;
     const struct layout *layout;
     struct queues *queues;
+    void (*mark)(void *arg, int slot); /* makes the mark, 0 .. QUEUE_MARKS, that is appended then */
+    void *mark_arg;
 
     struct unit_state *units;
     struct gather_slot gather[PLAN_SLOTS_MAX];
@@ -111,14 +113,8 @@ void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b);
 /* Each schedule_ call has been checked by its caller in zero.c. */
 void schedule_phase(struct schedule *s, enum zero_phase phase);
 
-/* Where the device is apart, release and reduce append a mark of the program's stream:
- * this is the next one's slot, 0 .. QUEUE_MARKS. It was made before the call. */
-static inline int schedule_mark_slot(const struct schedule *s)
-{
-    return (int)(s->marks % (QUEUE_MARKS + 1));
-}
-
-/* Such a mark without a reason of the schedule's own. */
+/* What the program's stream was given so far, as release and reduce append it; where the
+ * device is not apart that is done. */
 struct ref schedule_mark(struct schedule *s);
 
 /* Whether unit can be acquired: a slot for it is or can be made free. */

@@ -144,8 +144,6 @@ int zero_release(struct zero *z, int unit)
             "it was acquired.",
             unit);
     schedule_call(&z->schedule, "zero_release", unit, 0);
-    if (z->schedule.units[unit].acquired == 1)
-        engine_mark(z);
     schedule_release(&z->schedule, unit);
     return ZERO_OK;
 }
@@ -237,8 +235,6 @@ int zero_reduce(struct zero *z, int unit)
     schedule_call(&z->schedule, "zero_reduce", unit, 0);
     z->grads_summed = (int64_t)z->size * z->schedule.accumulate;
     z->grads_scale = z->scaler.scale;
-    if (trains)
-        engine_mark(z);
     schedule_reduce(&z->schedule, unit);
     return ZERO_OK;
 }
