@@ -173,7 +173,7 @@ struct zero {
     int64_t grads_summed; /* micro-batches in the sums at rest, and their loss scale */
     double grads_scale;
     bool grads_whole; /* between steps: the sums at rest are the last step's */
-    int64_t steps, skipped;
+    int64_t steps;    /* performed; of schedule.step, the others were skipped */
     int64_t *verdict; /* room for one */
     int64_t huge_bytes;
     struct numa numa;

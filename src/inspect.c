@@ -68,7 +68,7 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
         return error_set(
             &z->error, ZERO_ERR_STATE,
             "%s of the gradient of tensor %s, but %s. Reduce all units first.", call, t->name,
-            z->steps + z->skipped ? "zero_discard dropped the sums" : "no step was made yet");
+            z->schedule.step ? "zero_discard dropped the sums" : "no step was made yet");
     return ZERO_OK;
 }
 
@@ -292,7 +292,7 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
     *stats = (struct zero_stats){
         .plan = z->plan.report,
         .steps = z->steps,
-        .skipped = z->skipped,
+        .skipped = s->step - z->steps,
         .acquires = s->acquires,
         .gathers = s->gathers,
         .served = s->served,

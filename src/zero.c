@@ -79,12 +79,13 @@ int engine_enter_param(struct zero *z, int param, const char *call)
     return ZERO_OK;
 }
 
-static int acquired_unit(const struct zero *z)
+static int check_released(struct zero *z, const char *call)
 {
     for (int u = 0; u < z->layout.units; u++)
         if (z->schedule.units[u].acquired)
-            return u;
-    return -1;
+            return error_set(&z->error, ZERO_ERR_STATE,
+                             "%s while unit %d is acquired. Release it first.", call, u);
+    return ZERO_OK;
 }
 
 void *zero_stream(const struct zero *z)
@@ -101,12 +102,8 @@ int zero_phase(struct zero *z, enum zero_phase phase)
     if (phase != ZERO_TRAIN && phase != ZERO_EVAL)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_phase got %d. Use ZERO_TRAIN or ZERO_EVAL.", (int)phase);
-    int unit = acquired_unit(z);
-    if (unit >= 0)
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_phase while unit %d is acquired. Release "
-                         "it first.",
-                         unit);
+    if (check_released(z, "zero_phase"))
+        return engine_status(z);
     bool held = false;
     for (int i = 0; i < z->plan.grad_slots; i++)
         held |= z->schedule.grad[i].held;
@@ -251,12 +248,8 @@ int zero_step(struct zero *z, struct zero_step_info *info)
                          "zero_step in micro-step %d of %d with %d of %d units reduced. Reduce "
                          "every unit in every micro-step first.",
                          s->micro + 1, s->accumulate, s->reduces, z->layout.units);
-    int unit = acquired_unit(z);
-    if (unit >= 0)
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_step while unit %d is acquired. Release "
-                         "it first.",
-                         unit);
+    if (check_released(z, "zero_step"))
+        return engine_status(z);
     for (int i = 0; i < z->layout.count; i++)
         if (!z->layout.tensors[i].frozen && !z->adam_set[z->layout.tensors[i].group])
             return error_set(&z->error, ZERO_ERR_STATE,
@@ -392,12 +385,8 @@ int zero_set_deadline(struct zero *z, int seconds)
 
 int zero_discard(struct zero *z)
 {
-    if (engine_enter(z))
+    if (engine_enter(z) || check_released(z, "zero_discard"))
         return engine_status(z);
-    int unit = acquired_unit(z);
-    if (unit >= 0)
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_discard while unit %d is acquired. Release it first.", unit);
     schedule_call(&z->schedule, "zero_discard", 0, 0);
     z->grads_whole = z->grads_whole && !schedule_step_open(&z->schedule);
     schedule_discard(&z->schedule);
