@@ -102,7 +102,7 @@ static void introduce(struct zero *z, struct hello *me)
     *me = (struct hello){0};
     if (z->layout.unit) {
         me->model = layout_hash(&z->layout);
-        me->settings = settings_hash(&z->set);
+        me->settings = settings_hash(&z->plan.set);
     }
     if (z->layout.unit && !z->device && !z->error.status) {
         const struct preflight_need need = {
@@ -170,7 +170,8 @@ static void judge(struct zero *z, struct hello *all)
     if (!z->error.status && preflight_warning(&me->facts, &z->paths, warning))
         engine_log(z, ZERO_LOG_WARNING, "%s", warning);
     if (!z->threads)
-        z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
+        z->threads =
+            z->plan.set.threads ? z->plan.set.threads : share_of_cpus(all, z->size, z->rank);
 }
 
 int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
@@ -294,7 +295,7 @@ static int find_paths(struct zero *z)
                              asked);
         when = *asked == '1' ? PROBE_NOW : PROBE_NEVER;
     }
-    if (spill_paths_split(&z->paths, z->set.nvme_path, &z->error))
+    if (spill_paths_split(&z->paths, z->plan.set.nvme_path, &z->error))
         return z->error.status;
     probe_paths(&z->probe, &z->paths, z->plan.file.total, when);
     return ZERO_OK;
@@ -302,7 +303,7 @@ static int find_paths(struct zero *z)
 
 int engine_plan(struct zero *z)
 {
-    return plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
+    return plan_make(&z->plan, &z->layout, &z->plan.set, &z->error) ||
                    plan_node(&z->plan.report, z->comm->local_size, &z->error)
                ? z->error.status
                : ZERO_OK;
@@ -311,8 +312,8 @@ int engine_plan(struct zero *z)
 static void describe(struct zero *z, const struct zero_param *params, int count,
                      const struct zero_config *config)
 {
-    if (settings_resolve(&z->set, config, &z->error) ||
-        (z->set.verify && verify_supported(&z->error)) ||
+    if (settings_resolve(&z->plan.set, config, &z->error) ||
+        (z->plan.set.verify && verify_supported(&z->error)) ||
         layout_create(&z->layout, params, count, z->size, &z->error) || engine_plan(z) ||
         (z->plan.file.total > 0 && find_paths(z)))
         return;
@@ -355,7 +356,7 @@ static int make_tables(struct zero *z)
     }
     if (e->status)
         return e->status;
-    z->scaler = scaler_make(z->set.loss_scale);
+    z->scaler = scaler_make(z->plan.set.loss_scale);
     z->run_count = layout_runs(l, z->rank, p->whole_state, p->frozen_begin, z->runs);
     if (schedule_create(&z->schedule, p, l, z->queues, e))
         return e->status;
@@ -377,7 +378,7 @@ static int make_ring(struct zero *z)
     struct error refused = {0};
     if (z->seams && z->seams->ring)
         return z->seams->ring(ring, &options, &z->error);
-    if (z->set.ring == ZERO_RING_POSIX)
+    if (z->plan.set.ring == ZERO_RING_POSIX)
         return ring_posix_create(ring, &options, &z->error);
     if (!ring_uring_create(ring, &options, &refused)) {
         struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
@@ -391,7 +392,7 @@ static int make_ring(struct zero *z)
                        limit.rlim_cur == RLIM_INFINITY ? -1 : (long long)(limit.rlim_cur >> 10));
         return ZERO_OK;
     }
-    if (z->set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
+    if (z->plan.set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
         return error_set(&z->error, refused.status, "%s", refused.text);
     engine_log(z, ZERO_LOG_WARNING, "%s Using pread and pwrite instead.", refused.text);
     return ring_posix_create(ring, &options, &z->error);
@@ -403,7 +404,7 @@ static int make_memory(struct zero *z)
     const struct plan *p = &z->plan;
     struct error *e = &z->error;
     const struct device_options options = {
-        .event_fd = queues_event(z->queues), .kernels = z->kernels, .stream = z->set.stream};
+        .event_fd = queues_event(z->queues), .kernels = z->kernels, .stream = z->plan.set.stream};
     int (*device)(struct device **, const struct device_options *, struct error *) =
         p->apart ? device_plugin_create : device_cpu_create;
     if (z->seams && z->seams->device)
@@ -496,8 +497,8 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, thread.status, "%s", thread.text);
     }
-    if (!z->set.deadline_seconds)
-        z->set.deadline_seconds = DEADLINE_SECONDS;
+    if (!z->plan.set.deadline_seconds)
+        z->plan.set.deadline_seconds = DEADLINE_SECONDS;
     if (engine_agree(z, "zero_create"))
         return z->error.status;
     if (!reach_connect(z) && !make_tables(z))

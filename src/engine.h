@@ -112,7 +112,6 @@ void patience_look(struct patience *p, double now, double most, bool counts);
 struct zero {
     struct error error;
     struct error failure; /* for good, found by the caller's thread */
-    struct settings set;
     struct layout layout;
     struct plan plan;
     pid_t process; /* that made it: a fork of it has no threads */
@@ -230,7 +229,7 @@ int engine_enter_between_steps(struct zero *z, const char *call);
 static inline int engine_deadline(const struct zero *z)
 {
     int seconds = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED);
-    return seconds ? seconds : z->set.deadline_seconds;
+    return seconds ? seconds : z->plan.set.deadline_seconds;
 }
 
 /* What a call that failed returns. */

@@ -61,7 +61,7 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
 static int disk_overdue(struct zero *z, const struct command *c, const char *what,
                         struct error *error)
 {
-    int limit = z->set.deadline_seconds;
+    int limit = z->plan.set.deadline_seconds;
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
     patience_look(&z->with_disk, queue_seconds(), DISK_LOOK_SECONDS, true);

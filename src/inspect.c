@@ -155,7 +155,7 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
 static int check_values(struct zero *z, const struct tensor *t, enum zero_what what, int64_t first,
                         int64_t count, const float *in, uint64_t *mix)
 {
-    float limit = what == ZERO_MASTER ? dtype_limit(z->set.dtype) : INFINITY;
+    float limit = what == ZERO_MASTER ? dtype_limit(z->plan.set.dtype) : INFINITY;
     *mix = 0;
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits;

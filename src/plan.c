@@ -390,7 +390,8 @@ static void place_file(struct plan *p)
 int plan_make(struct plan *p, const struct layout *l, const struct settings *set,
               struct error *error)
 {
-    *p = (struct plan){.set = *set};
+    const struct settings given = *set;
+    *p = (struct plan){.set = given};
     decide(p, l);
     p->report = (struct zero_plan){.params = l->params,
                                    .frozen = l->frozen,

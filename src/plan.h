@@ -82,6 +82,7 @@ struct plan {
     struct zero_plan report;
 };
 
+/* set may be p's own. */
 int plan_make(struct plan *p, const struct layout *l, const struct settings *set,
               struct error *error);
 

@@ -14,14 +14,14 @@
 void reach_introduce(struct zero *z, struct reach *me)
 {
     struct error unheard = {0};
-    struct settings direct = z->set;
+    struct settings direct = z->plan.set;
     struct plan plan;
     int (*describe)(struct device_link *, struct error *) =
         z->seams && z->seams->link ? z->seams->link : device_plugin_link;
-    if (z->set.device != ZERO_CUDA || z->size == 1 || z->comm->device_memory)
+    if (z->plan.set.device != ZERO_CUDA || z->size == 1 || z->comm->device_memory)
         return;
     me->asked = 1;
-    me->answers = !describe(&z->link, z->set.added ? &z->error : &unheard);
+    me->answers = !describe(&z->link, z->plan.set.added ? &z->error : &unheard);
     if (!me->answers)
         return;
     me->version = z->link.version;
@@ -95,7 +95,7 @@ bool reach_choose(struct zero *z, const struct reach *first, size_t stride)
                   "Units cannot go from rank to rank by NCCL: %s. Start the ranks with mpirun -n "
                   "%d (srun: --mpi=pmix), then they go through host memory.",
                   why, z->size);
-    else if (why && z->set.added)
+    else if (why && z->plan.set.added)
         error_set(&z->error, ZERO_ERR_UNSUPPORTED,
                   "NCCL cannot add gradients up: %s. Give each rank a GPU of its own and the same "
                   "plugin, built with NCCL, or use .reduction = ZERO_REDUCE_ORDERED.",
@@ -105,7 +105,8 @@ bool reach_choose(struct zero *z, const struct reach *first, size_t stride)
     else
         engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d%s.",
                    version / 10000, version % 10000 / 100, version % 100,
-                   z->set.added ? ", which adds gradients up outside the law of equal bits" : "");
+                   z->plan.set.added ? ", which adds gradients up outside the law of equal bits"
+                                     : "");
     return !why;
 }
 
@@ -123,7 +124,7 @@ int reach_connect(struct zero *z)
     struct error failure = {0};
     struct told told = {0};
     struct zero_comm *comm;
-    if (!z->linked && z->set.added && z->size > 1 && !z->comm->ops->reduce)
+    if (!z->linked && z->plan.set.added && z->size > 1 && !z->comm->ops->reduce)
         return error_set(&z->error, ZERO_ERR_UNSUPPORTED,
                          ".reduction is ZERO_REDUCE_NCCL, and .comm takes GPU memory but adds "
                          "nothing up (ops->reduce). Use ZERO_REDUCE_ORDERED, or leave .comm out.");
@@ -143,6 +144,6 @@ int reach_connect(struct zero *z)
     }
     z->control = z->comm;
     z->comm = comm;
-    z->set.staged = false;
+    z->plan.set.staged = false;
     return engine_plan(z);
 }

@@ -194,7 +194,8 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
     for (int64_t at = 0; at < piece->count && !error->status; at += BLOCK) {
         int64_t n = piece->count - at < BLOCK ? piece->count - at : BLOCK;
         float *out = piece->master ? piece->master + at : buffer;
-        if (!fill_block(piece->tensor, dtype_limit(z->set.dtype), piece->first + at, n, out, error))
+        if (!fill_block(piece->tensor, dtype_limit(z->plan.set.dtype), piece->first + at, n, out,
+                        error))
             put_masters(z, piece, at, n, out);
     }
 }

@@ -307,10 +307,10 @@ START_TEST(ways_of_nccl_sums)
     struct zero_comm comm = {.ops = &none};
     struct zero z = {.size = 2, .comm = &comm, .seams = &seams, .log = keep};
     struct reach me = {0};
-    z.set.device = ZERO_CUDA;
+    z.plan.set.device = ZERO_CUDA;
     reach_introduce(&z, &me);
     ck_assert(me.asked && !me.answers && !z.error.status);
-    z.set.added = true;
+    z.plan.set.added = true;
     reach_introduce(&z, &me);
     ck_assert_str_eq(z.error.text, "There is no plugin.");
     z.error = (struct error){0};
