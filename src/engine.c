@@ -8,7 +8,6 @@
 #include "src/engine.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include <unistd.h>
 
 #include "src/comm/comm.h"
-#include "src/random.h"
 
 /* ------------------------------------------------------------------- the log */
 
@@ -78,17 +76,6 @@ static void tell_retries(struct zero *z)
 
 /* ------------------------------------------------------------ all ranks agree */
 
-/* What each rank tells the others at a door. */
-struct hello {
-    int64_t status;
-    char text[496];
-    uint64_t model, settings;
-    uint64_t host;
-    uint64_t cpus[16];            /* affinity mask */
-    struct preflight_facts facts; /* these two at the first door */
-    struct reach reach;
-};
-
 /* Of one file at a time; a block lies in one of them. */
 static int64_t stripe_bytes(const struct zero *z)
 {
@@ -97,9 +84,6 @@ static int64_t stripe_bytes(const struct zero *z)
 
 static void introduce(struct zero *z, struct hello *me)
 {
-    char name[256] = "";
-    cpu_set_t set;
-    *me = (struct hello){0};
     if (z->layout.unit) {
         me->model = layout_hash(&z->layout);
         me->settings = settings_hash(&z->plan.set);
@@ -110,32 +94,22 @@ static void introduce(struct zero *z, struct hello *me)
         preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
         reach_introduce(z, &me->reach);
     }
-    me->status = z->error.status;
-    memcpy(me->text, z->error.text, sizeof(me->text) - 1);
-    gethostname(name, sizeof(name) - 1);
-    for (const char *c = name; *c; c++)
-        me->host = random_mix(me->host ^ (uint64_t)*c);
-    CPU_ZERO(&set);
-    if (!sched_getaffinity(0, sizeof(set), &set))
-        for (int cpu = 0; cpu < 1024; cpu++)
-            if (CPU_ISSET((size_t)cpu, &set))
-                me->cpus[cpu / 64] |= (uint64_t)1 << cpu % 64;
+    me->error = z->error;
+    sched_getaffinity(0, sizeof(me->cpus), &me->cpus);
 }
 
 /* The CPUs this rank may use, divided by the node's ranks that may use some of
  * them too. */
 static int share_of_cpus(const struct hello *all, int size, int rank)
 {
-    int cpus = 0, ranks = 0;
-    for (int i = 0; i < 16; i++)
-        cpus += __builtin_popcountll(all[rank].cpus[i]);
+    const struct hello *me = &all[rank];
+    int ranks = 0;
     for (int r = 0; r < size; r++) {
-        bool overlap = false;
-        for (int i = 0; i < 16; i++)
-            overlap |= (all[r].cpus[i] & all[rank].cpus[i]) != 0;
-        ranks += all[r].host == all[rank].host && overlap;
+        cpu_set_t both;
+        CPU_AND(&both, &all[r].cpus, &me->cpus);
+        ranks += all[r].facts.node == me->facts.node && CPU_COUNT(&both) > 0;
     }
-    int threads = ranks ? cpus / ranks : 1;
+    int threads = ranks ? CPU_COUNT(&me->cpus) / ranks : 1;
     return threads > 1 ? threads : 1;
 }
 
@@ -143,8 +117,8 @@ static void judge(struct zero *z, struct hello *all)
 {
     const struct hello *me = &all[z->rank];
     for (int r = 0; r < z->size && !z->error.status; r++)
-        if (all[r].status)
-            error_set(&z->error, (int)all[r].status, "Rank %d: %s", r, all[r].text);
+        if (all[r].error.status)
+            error_set(&z->error, all[r].error.status, "Rank %d: %s", r, all[r].error.text);
     for (int r = 0; r < z->size && !z->error.status; r++) {
         if (all[r].model != me->model)
             error_set(&z->error, ZERO_ERR_MISMATCH,
@@ -160,7 +134,7 @@ static void judge(struct zero *z, struct hello *all)
                 r, z->rank);
     }
     if (!z->error.status && me->reach.asked)
-        z->linked = reach_choose(z, &all->reach, sizeof(*all));
+        z->linked = reach_choose(z, all);
     for (int r = 0; r < z->size && z->linked; r++)
         preflight_shrink(&all[r].facts, all[r].reach.staging);
     const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};

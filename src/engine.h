@@ -15,6 +15,8 @@
 #ifndef SRC_ENGINE_H
 #define SRC_ENGINE_H
 
+#include <sched.h>
+
 #include "kernels/kernels.h"
 #include "offload/arena.h"
 #include "offload/numa.h"
@@ -205,16 +207,24 @@ int engine_agree(struct zero *z, const char *what);
 /* What is where, by now. */
 int engine_plan(struct zero *z);
 
-/* src/reach.c: how units go from rank to rank where ranks compute on GPUs. What a rank tells
- * the others at the first door, with the host memory that they pass through or save. */
-struct reach {
-    int64_t asked, answers, version, staging;
-    char gpu[16];
+/* What each rank tells the others at a door. */
+struct hello {
+    struct error error;
+    uint64_t model, settings;
+    cpu_set_t cpus;               /* affinity mask */
+    struct preflight_facts facts; /* these two at the first door */
+    struct reach {
+        int64_t asked, answers, version;
+        int64_t staging; /* of host memory that units pass through, or save */
+        char gpu[16];
+    } reach;
 };
+
+/* src/reach.c: how units go from rank to rank where ranks compute on GPUs. */
 void reach_introduce(struct zero *z, struct reach *me);
-/* Whether they go from GPU to GPU: the first of size ranks, each stride bytes after the one
- * before. Alike on all ranks; the log hears of it. An error where they cannot go at all. */
-bool reach_choose(struct zero *z, const struct reach *first, size_t stride);
+/* Whether they go from GPU to GPU. Alike on all ranks; the log hears of it. An error where they
+ * cannot go at all. */
+bool reach_choose(struct zero *z, const struct hello *all);
 /* COLLECTIVE. Then comm is one that does, and the plan fits it. */
 int reach_connect(struct zero *z);
 
