@@ -296,11 +296,14 @@ static void describe(struct zero *z, const struct zero_param *params, int count,
 
 /* ------------------------------------------------------------- the second door */
 
-static void *table(size_t n, size_t size, struct error *error)
+/* Zeroed memory that lives as long as the engine. */
+static void *table(struct zero *z, size_t n, size_t size)
 {
     void *memory = calloc(n ? n : 1, size);
+    assert(z->table_count < ENGINE_TABLES);
+    z->tables[z->table_count++] = memory;
     if (!memory)
-        error_set(error, ZERO_ERR_MEMORY,
+        error_set(&z->error, ZERO_ERR_MEMORY,
                   "No memory for a table of %zu entries of %zu bytes." ERROR_FREE_MEMORY, n, size);
     return memory;
 }
@@ -312,21 +315,20 @@ static int make_tables(struct zero *z)
     struct error *e = &z->error;
     z->segments_max = p->set.param == ZERO_NVME ? plan_segments_max(p, l) : PARTS;
     size_t parts = (size_t)p->gather_slots * (size_t)z->segments_max;
-    z->runs = table((size_t)l->count, sizeof(*z->runs), e);
-    z->adam = table((size_t)l->groups, sizeof(*z->adam), e);
-    z->adam_set = table((size_t)l->groups, sizeof(*z->adam_set), e);
-    z->update.adam = table((size_t)l->groups, sizeof(*z->update.adam), e);
-    z->verdict = table((size_t)step_verdict_words(l), sizeof(*z->verdict), e);
-    z->parts = table((size_t)z->size, sizeof(*z->parts), e);
-    z->fetches = table(parts, sizeof(*z->fetches), e);
-    z->param_copies = table(parts, sizeof(*z->param_copies), e);
+    z->runs = table(z, (size_t)l->count, sizeof(*z->runs));
+    z->adam = table(z, (size_t)l->groups, sizeof(*z->adam));
+    z->update.adam = table(z, (size_t)l->groups, sizeof(*z->update.adam));
+    z->verdict = table(z, (size_t)step_verdict_words(l), sizeof(*z->verdict));
+    z->parts = table(z, (size_t)z->size, sizeof(*z->parts));
+    z->fetches = table(z, parts, sizeof(*z->fetches));
+    z->param_copies = table(z, parts, sizeof(*z->param_copies));
     size_t chunk_parts = (size_t)p->chunk_slots * (size_t)l->units;
-    z->chunk_param_copies = table(chunk_parts, sizeof(*z->chunk_param_copies), e);
-    z->chunk_grad_copies = table(chunk_parts, sizeof(*z->chunk_grad_copies), e);
-    z->sum_copies = table(2 * (size_t)p->grad_slots, sizeof(*z->sum_copies), e);
+    z->chunk_param_copies = table(z, chunk_parts, sizeof(*z->chunk_param_copies));
+    z->chunk_grad_copies = table(z, chunk_parts, sizeof(*z->chunk_grad_copies));
+    z->sum_copies = table(z, 2 * (size_t)p->grad_slots, sizeof(*z->sum_copies));
     if (p->apart) {
-        z->marks = table(QUEUE_MARKS + 1, sizeof(*z->marks), e);
-        z->bounce_copies = table((size_t)l->units + 1, sizeof(*z->bounce_copies), e);
+        z->marks = table(z, QUEUE_MARKS + 1, sizeof(*z->marks));
+        z->bounce_copies = table(z, (size_t)l->units + 1, sizeof(*z->bounce_copies));
     }
     if (e->status)
         return e->status;
@@ -522,11 +524,7 @@ void zero_destroy(struct zero *z)
     spill_destroy(&z->spill);
     arena_destroy(&z->arena);
     layout_destroy(&z->layout);
-    void *tables[] = {
-        z->runs,       z->adam,    z->adam_set,     z->update.adam,        z->verdict,
-        z->parts,      z->fetches, z->param_copies, z->chunk_param_copies, z->chunk_grad_copies,
-        z->sum_copies, z->marks,   z->bounce_copies};
-    for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
-        free(tables[i]);
+    for (int i = 0; i < z->table_count; i++)
+        free(z->tables[i]);
     free(z);
 }

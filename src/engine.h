@@ -111,6 +111,8 @@ struct patience {
  * most, for a process that was stopped did not wait in it. */
 void patience_look(struct patience *p, double now, double most, bool counts);
 
+#define ENGINE_TABLES 12
+
 struct zero {
     struct error error;
     struct error failure; /* for good, found by the caller's thread */
@@ -166,8 +168,7 @@ struct zero {
     void *log_arg;
     enum zero_log_level log_level;
     bool muted;             /* by default rank 0 speaks for all */
-    struct zero_adam *adam; /* per group */
-    bool *adam_set;
+    struct zero_adam *adam; /* per group; eps 0: not set */
     double clip;
     struct scaler scaler;
     uint32_t votes;
@@ -180,6 +181,8 @@ struct zero {
     struct numa numa;
     bool created;
     const struct engine_seams *seams;
+    void *tables[ENGINE_TABLES]; /* that pointers above go to, to be freed */
+    int table_count;
 };
 
 static inline void count(int64_t *counter, int64_t n)

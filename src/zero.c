@@ -251,7 +251,7 @@ int zero_step(struct zero *z, struct zero_step_info *info)
     if (check_released(z, "zero_step"))
         return engine_status(z);
     for (int i = 0; i < z->layout.count; i++)
-        if (!z->layout.tensors[i].frozen && !z->adam_set[z->layout.tensors[i].group])
+        if (!z->layout.tensors[i].frozen && z->adam[z->layout.tensors[i].group].eps == 0)
             return error_set(&z->error, ZERO_ERR_STATE,
                              "zero_step while group %d (tensor %s) has no hyper-parameters. Call "
                              "zero_set_adam first.",
@@ -316,13 +316,12 @@ int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
     if (engine_enter(z) || check_adam(z, group, a))
         return engine_status(z);
     /* A group that was forgotten may still be set: zero_step has asked for it. */
-    if (z->adam_set[group] && engine_enter_between_steps(z, "zero_set_adam"))
+    if (z->adam[group].eps > 0 && engine_enter_between_steps(z, "zero_set_adam"))
         return engine_status(z);
     const double fields[] = {a->lr, a->beta1, a->beta2, a->eps, a->weight_decay, a->l2};
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         schedule_call(&z->schedule, "zero_set_adam", group, double_bits(fields[i]));
     z->adam[group] = *a;
-    z->adam_set[group] = true;
     return ZERO_OK;
 }
 
