@@ -31,10 +31,7 @@ static int start_record(struct zero *z, struct command *c, struct error *error)
 {
     bool write = c->kind == COMMAND_STATE_WRITE;
     struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
-    if (write)
-        pipeline_writing(slot);
-    else
-        pipeline_reading(slot, c->chunk);
+    pipeline_enter(slot, write ? PIPELINE_WRITING : PIPELINE_READING, c->chunk);
     struct ring_request record = {.write = write,
                                   .buffer = update_record(z, c->chunk, c->slot),
                                   .bytes = c->bytes,
@@ -48,7 +45,7 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
     struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
     bool write = c->kind == COMMAND_PARAM_WRITE;
     if (write && plan_chunk_in_file(&z->plan, c->chunk))
-        pipeline_writing(slot);
+        pipeline_enter(slot, PIPELINE_WRITING, c->chunk);
     struct ring_request params = {.write = write,
                                   .buffer = z->arena.base + z->plan.host.chunk_param[c->slot],
                                   .bytes = c->bytes,
@@ -94,7 +91,7 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
     if (!*done)
         return disk_overdue(z, c, what[c->kind], error);
     if (c->kind == COMMAND_STATE_READ)
-        pipeline_was_read(slot);
+        pipeline_enter(slot, PIPELINE_READ, c->chunk);
     else if (c->kind == COMMAND_STATE_WRITE ||
              (c->kind == COMMAND_PARAM_WRITE && plan_chunk_in_file(&z->plan, c->chunk)))
         pipeline_was_written(slot);

@@ -394,7 +394,7 @@ void update_start(struct zero *z, struct command *c)
     u->running = true;
     u->started = queue_seconds();
     if (plan_chunk_in_file(&z->plan, c->chunk))
-        pipeline_stepping(&z->pipeline.slots[c->slot], c->chunk);
+        pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_STEPPING, c->chunk);
     u->bounced = z->plan.apart && z->plan.compute == ZERO_DEVICE;
     if (!u->bounced) {
         pool_walk(z);
