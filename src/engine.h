@@ -51,8 +51,7 @@ struct update {
     struct adam *adam; /* per group, for tensors with decay; grad_scale included */
     /* ASSIGN and LOAD: elements of one tensor, from or to the caller's memory */
     enum zero_what what;
-    int tensor;
-    int64_t first, count;
+    struct run range;
     const float *in;
     float *out;
     struct zero_digest digest;

@@ -21,11 +21,6 @@ static int64_t max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t align_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 int64_t plan_chunk_count(const struct plan *p, int64_t c)
 {
     assert(c >= 0 && c < p->chunks);

@@ -205,20 +205,21 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
 static void exchange_block(const struct zero *z, const struct piece *piece, int64_t at, int64_t n)
 {
     const struct update *u = &z->update;
+    const struct run *range = &u->range;
     bool in = u->kind == WALK_ASSIGN;
     float buffer[BLOCK];
     float *array = u->what == ZERO_MASTER    ? masters(z, piece, at, n, buffer)
                    : u->what == ZERO_MOMENT1 ? piece->m + at
                                              : piece->v + at;
     int64_t first = piece->first + at;
-    int64_t from = first > u->first ? first : u->first;
-    int64_t to = first + n < u->first + u->count ? first + n : u->first + u->count;
-    if (piece->tensor == &z->layout.tensors[u->tensor] && from < to) {
+    int64_t from = first > range->first ? first : range->first, end = range->first + range->count;
+    int64_t to = first + n < end ? first + n : end;
+    if (piece->tensor == &z->layout.tensors[range->tensor] && from < to) {
         size_t bytes = (size_t)(to - from) * 4;
         if (in)
-            memcpy(array + from - first, u->in + from - u->first, bytes);
+            memcpy(array + from - first, u->in + from - range->first, bytes);
         else
-            memcpy(u->out + from - u->first, array + from - first, bytes);
+            memcpy(u->out + from - range->first, array + from - first, bytes);
     }
     if (!in)
         return;
@@ -251,13 +252,11 @@ static void digest_piece(struct zero *z, const struct piece *piece)
 {
     const struct tensor *t = piece->tensor;
     int64_t from = piece->first, to = piece->first + piece->count;
-    if (z->plan.whole_state) {
-        const struct part *part =
-            &z->layout.unit[t->unit].part[t->frozen ? PART_FROZEN : PART_LIVE];
-        int64_t begin = part->offset + z->rank * part->shard - t->offset;
-        from = from > begin ? from : begin;
-        to = to < begin + part->shard ? to : begin + part->shard;
-    }
+    struct run own;
+    if (!layout_run(&z->layout, (int)(t - z->layout.tensors), z->rank, false, 0, &own))
+        return;
+    from = from > own.first ? from : own.first;
+    to = to < own.first + own.count ? to : own.first + own.count;
     struct zero_digest sum = {0};
     float buffer[BLOCK];
     for (int64_t n; from < to; from += n) {
