@@ -193,7 +193,7 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
     struct spill_paths paths;
     if (spill_paths_split(&paths, folder, error) ||
         spill_create(&b.spill, &paths, RING_BLOCK, PROBE_FILE, error) ||
-        arena_create(&b.arena, MEMORY, error)) {
+        arena_create(&b.arena, MEMORY, 1, error)) {
         spill_destroy(&b.spill);
         return error->status;
     }

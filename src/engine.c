@@ -388,7 +388,7 @@ static int make_memory(struct zero *z)
     if (device(&z->device, &options, e))
         return e->status;
     z->device_memory = z->device->ops->alloc(z->device, p->device.total, e);
-    if (!z->device_memory || arena_create_parallel(&z->arena, p->host.total, z->threads, e))
+    if (!z->device_memory || arena_create(&z->arena, p->host.total, z->threads, e))
         return e->status;
     z->device->room = z->device_memory + p->device.room;
     const struct zero_bytes *host = &p->report.host;

@@ -83,7 +83,7 @@ static void *cpu_alloc(struct device *device, int64_t bytes, struct error *error
                   "No memory for an allocation's record." ERROR_FREE_MEMORY);
         return NULL;
     }
-    if (arena_create(&allocation->arena, bytes, error) != ZERO_OK) {
+    if (arena_create(&allocation->arena, bytes, 1, error) != ZERO_OK) {
         free(allocation);
         return NULL;
     }
