@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "offload/arena.h"
-#include "offload/probe_cache.h"
 
 #define SECONDS      2.0
 #define WAIT_SECONDS 30 /* for another rank that measures */
