@@ -22,27 +22,27 @@ char *bounce_params(const struct zero *z)
 void bounce_start(struct zero *z, const struct command *c, bool out)
 {
     const struct plan *p = &z->plan;
-    struct device_copy *units = z->bounce_copies, *record = &units[z->layout.units];
+    struct device_copy *copies = z->bounce_copies;
+    int *n = &z->update.bounces;
     enum device_stream stream = out ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY;
     assert(p->compute == ZERO_DEVICE);
-    for (int u = 0; u <= z->layout.units; u++)
-        units[u].done = true;
+    *n = 0;
     if (!out && c->part == WALK_FILL) {
         memset(bounce_record(z), 0, (size_t)(p->chunk * (p->master + 8)));
         memset(bounce_params(z), 0, (size_t)(p->chunk * p->element));
         return;
     }
     if (!plan_chunk_frozen(p, c->chunk))
-        copy_append(z, stream, record, update_record(z, c->chunk, c->slot), bounce_record(z),
-                    plan_record(p, c->chunk).bytes);
+        copy_append(z, stream, &copies[(*n)++], update_record(z, c->chunk, c->slot),
+                    bounce_record(z), plan_record(p, c->chunk).bytes);
     if (p->slot_param && plan_chunk_apart(p, c->chunk))
-        copy_append(z, stream, units, slot_params(z, c->slot), bounce_params(z),
+        copy_append(z, stream, &copies[(*n)++], slot_params(z, c->slot), bounce_params(z),
                     plan_chunk_count(p, c->chunk) * p->element);
     else
-        copy_by_unit(z, c, units, stream, bounce_params(z), params_at_rest, p->element);
+        *n += copy_by_unit(z, c, copies + *n, stream, bounce_params(z), params_at_rest, p->element);
 }
 
-bool bounce_copied(struct zero *z)
+bool bounce_copied(const struct zero *z)
 {
-    return copies_done(z, z->bounce_copies, z->layout.units + 1);
+    return copies_done(z, z->bounce_copies, z->update.bounces);
 }

@@ -61,7 +61,8 @@ struct update {
     int64_t chunk;
     int slot;
     bool running;
-    bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
+    bool bounced; /* in host memory, although it rests on a device: src/bounce.c, */
+    int bounces;  /* by so many copies */
     enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
     double started;
     struct device_copy mark[UPDATE_STEPS]; /* each behind a step of the device's own */
@@ -274,10 +275,10 @@ void copy_append(struct zero *z, enum device_stream stream, struct device_copy *
 bool copies_done(const struct zero *z, const struct device_copy *copies, int n);
 
 /* Copies between a chunk's slot on the host and where the units' own parts of it rest, one a
- * unit: the part's address at a position of state order, and bytes an element. */
+ * unit: the part's address at a position of state order, and bytes an element. How many. */
 typedef char *rest_fn(const struct zero *z, int unit, enum part_kind kind, int64_t position);
-void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
-                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element);
+int copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
+                 enum device_stream stream, char *slot, rest_fn *rest, int64_t element);
 
 /* src/collective.c: between ranks. */
 bool collective_ready(struct zero *z, const struct command *c);
@@ -303,8 +304,9 @@ char *params_at_rest(const struct zero *z, int unit, enum part_kind kind,
 char *params_usable(const struct zero *z, int unit); /* whole, in the slot or in place; or NULL */
 void params_gather(struct zero *z, const struct command *c, struct zero_collective *o);
 int params_fetch(struct zero *z, struct command *c, struct error *error); /* file to staging */
-void params_copy(struct zero *z, const struct command *c);                /* staging to slot */
-void params_copy_chunk(struct zero *z, const struct command *c); /* before or after an update */
+/* Of copies these return how many. */
+int params_copy(struct zero *z, const struct command *c);       /* staging to slot */
+int params_copy_chunk(struct zero *z, const struct command *c); /* before or after an update */
 
 /* src/grads.c: gradient slots, ordered sums, where sums rest. */
 char *grads_slot(const struct zero *z, int slot);
@@ -312,8 +314,8 @@ char *grads_at_rest(const struct zero *z, int unit, int64_t position); /* by sta
 void grads_accumulate(struct zero *z, const struct command *c);
 void grads_reduce(struct zero *z, const struct command *c, struct operation *o);
 void grads_gather_sums(struct zero *z, const struct command *c, struct zero_collective *o);
-void grads_copy_sum(struct zero *z, const struct command *c);
-void grads_copy_chunk(struct zero *z, const struct command *c);
+int grads_copy_sum(struct zero *z, const struct command *c);
+int grads_copy_chunk(struct zero *z, const struct command *c);
 
 /* src/update.c: what happens to a chunk. */
 bool update_ready(const struct zero *z, const struct command *c);
@@ -325,7 +327,7 @@ char *update_record(const struct zero *z, int64_t chunk, int slot); /* its array
 char *bounce_record(const struct zero *z);
 char *bounce_params(const struct zero *z);
 void bounce_start(struct zero *z, const struct command *c, bool out);
-bool bounce_copied(struct zero *z);
+bool bounce_copied(const struct zero *z);
 
 /* src/step.c: the verdict. */
 int step_finish(struct zero *z, struct zero_step_info *info);

@@ -114,23 +114,23 @@ void copy_append(struct zero *z, enum device_stream stream, struct device_copy *
     z->device->ops->copy(z->device, stream, copy);
 }
 
-void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
-                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element)
+int copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
+                 enum device_stream stream, char *slot, rest_fn *rest, int64_t element)
 {
     const struct plan *p = &z->plan;
     enum part_kind kind = plan_chunk_frozen(p, c->chunk) ? PART_FROZEN : PART_LIVE;
     int64_t begin = c->chunk * p->chunk, end = begin + plan_chunk_count(p, c->chunk);
+    int n = 0;
     for (int u = 0; u < z->layout.units; u++) {
         int64_t a = plan_part_begin(p, &z->layout, u, kind);
         int64_t b = a + plan_part_count(p, &z->layout, u, kind);
         a = a > begin ? a : begin;
         b = b < end ? b : end;
-        copies[u].done = true;
-        if (a >= b)
-            continue;
-        copy_append(z, stream, &copies[u], rest(z, u, kind, a), slot + (a - begin) * element,
-                    (b - a) * element);
+        if (a < b)
+            copy_append(z, stream, &copies[n++], rest(z, u, kind, a), slot + (a - begin) * element,
+                        (b - a) * element);
     }
+    return n;
 }
 
 bool copies_done(const struct zero *z, const struct device_copy *copies, int n)
@@ -141,34 +141,17 @@ bool copies_done(const struct zero *z, const struct device_copy *copies, int n)
     return true;
 }
 
-static struct device_copy *copies_of(struct zero *z, const struct command *c, int *n)
+static const struct device_copy *copies_of(const struct zero *z, const struct command *c)
 {
-    *n = 1;
     switch (c->kind) {
-    case COMMAND_COPY_PARAM:
-        if (z->plan.set.param == ZERO_NVME)
-            schedule_segments(&z->schedule, c->unit, n);
-        else
-            *n = PARTS;
-        return &z->param_copies[c->slot * z->segments_max];
+    case COMMAND_COPY_PARAM: return &z->param_copies[c->slot * z->segments_max];
     case COMMAND_COPY_FETCH:
-    case COMMAND_COPY_PUBLISH:
-        *n = z->plan.compute == ZERO_HOST ? z->layout.units : 1;
-        return &z->chunk_param_copies[c->slot * z->layout.units];
-    case COMMAND_COPY_GRAD:
-        *n = z->plan.set.local ? z->layout.units : 1;
-        return &z->chunk_grad_copies[c->slot * z->layout.units];
+    case COMMAND_COPY_PUBLISH: return &z->chunk_param_copies[c->slot * z->layout.units];
+    case COMMAND_COPY_GRAD: return &z->chunk_grad_copies[c->slot * z->layout.units];
     case COMMAND_COPY_SUM_IN: return &z->sum_copies[2 * c->slot];
     case COMMAND_MARK: return &z->marks[c->slot];
     default: return &z->sum_copies[2 * c->slot + 1];
     }
-}
-
-static bool copied(struct zero *z, const struct command *c)
-{
-    int n;
-    const struct device_copy *copies = copies_of(z, c, &n);
-    return copies_done(z, copies, n);
 }
 
 /* ------------------------------------------------------------ the switches */
@@ -204,13 +187,13 @@ static int begin(struct zero *z, struct command *c, struct error *error)
     case COMMAND_PARAM_FETCH:
     case COMMAND_PARAM_WRITE: return start_params(z, c, error);
     case COMMAND_UPDATE: update_start(z, c); break;
-    case COMMAND_COPY_PARAM: params_copy(z, c); break;
+    case COMMAND_COPY_PARAM: c->resource = params_copy(z, c); break;
     case COMMAND_COPY_FETCH:
-    case COMMAND_COPY_PUBLISH: params_copy_chunk(z, c); break;
-    case COMMAND_COPY_GRAD: grads_copy_chunk(z, c); break;
+    case COMMAND_COPY_PUBLISH: c->resource = params_copy_chunk(z, c); break;
+    case COMMAND_COPY_GRAD: c->resource = grads_copy_chunk(z, c); break;
     case COMMAND_COPY_SUM_IN:
-    case COMMAND_COPY_SUM_OUT: grads_copy_sum(z, c); break;
-    case COMMAND_MARK: break; /* was made when it was appended */
+    case COMMAND_COPY_SUM_OUT: c->resource = grads_copy_sum(z, c); break;
+    case COMMAND_MARK: c->resource = 1; break; /* was made when it was appended */
     case COMMANDS: assert(false);
     }
     return error->status;
@@ -270,7 +253,7 @@ static int look(struct zero *z, struct command *c, bool *done, struct error *err
     case QUEUE_PARAM_DISK:
     case QUEUE_STATE_DISK: return test_disk(z, c, done, error);
     case QUEUE_UPDATE: return update_test(z, c, done, error);
-    default: *done = copied(z, c);
+    default: *done = copies_done(z, copies_of(z, c), c->resource);
     }
     return *done ? ZERO_OK : z->device->ops->status(z->device, error);
 }

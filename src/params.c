@@ -58,7 +58,7 @@ int params_fetch(struct zero *z, struct command *c, struct error *error)
 }
 
 /* From where parameters rest in host memory: a copy a part. */
-static void copy_parts(struct zero *z, int unit, struct device_copy *copies, char *slot)
+static int copy_parts(struct zero *z, int unit, struct device_copy *copies, char *slot)
 {
     const struct plan *p = &z->plan;
     for (enum part_kind kind = PART_LIVE; kind < PARTS; kind++) {
@@ -67,17 +67,16 @@ static void copy_parts(struct zero *z, int unit, struct device_copy *copies, cha
                     slot + own(z, unit, kind) * p->element, params_at_rest(z, unit, kind, begin),
                     plan_part_count(p, &z->layout, unit, kind) * p->element);
     }
+    return PARTS;
 }
 
-void params_copy(struct zero *z, const struct command *c)
+int params_copy(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
     struct device_copy *copies = &z->param_copies[c->slot * z->segments_max];
     char *slot = z->device_memory + p->device.gather[c->slot];
-    if (p->set.param == ZERO_HOST) {
-        copy_parts(z, c->unit, copies, slot);
-        return;
-    }
+    if (p->set.param == ZERO_HOST)
+        return copy_parts(z, c->unit, copies, slot);
     int n;
     const struct segment *s = schedule_segments(&z->schedule, c->unit, &n);
     for (int i = 0; i < n; i++) {
@@ -90,22 +89,22 @@ void params_copy(struct zero *z, const struct command *c)
         copy_append(z, DEVICE_TO_DEVICE_MEMORY, &copies[i],
                     slot + (s[i].to + z->rank * shard) * p->element, from, s[i].count * p->element);
     }
+    return n;
 }
 
-void params_copy_chunk(struct zero *z, const struct command *c)
+int params_copy_chunk(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
     struct device_copy *copies = &z->chunk_param_copies[c->slot * z->layout.units];
     char *slot = slot_params(z, c->slot);
     bool fetch = c->kind == COMMAND_COPY_FETCH;
-    if (p->compute == ZERO_HOST) {
-        copy_by_unit(z, c, copies, fetch ? DEVICE_TO_HOST_MEMORY : DEVICE_TO_DEVICE_MEMORY, slot,
-                     params_at_rest, p->element);
-        return;
-    }
+    if (p->compute == ZERO_HOST)
+        return copy_by_unit(z, c, copies, fetch ? DEVICE_TO_HOST_MEMORY : DEVICE_TO_DEVICE_MEMORY,
+                            slot, params_at_rest, p->element);
     char *host = p->slot_bounce ? z->arena.base + p->host.chunk_param[c->slot]
                                 : z->arena.base + p->host.params +
                                       plan_param_index(p, c->chunk * p->chunk) * p->element;
     copy_append(z, fetch ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copies, slot, host,
                 c->bytes);
+    return 1;
 }
