@@ -141,7 +141,7 @@ static void judge(struct zero *z, struct hello *all)
     char warning[PREFLIGHT_TEXT];
     if (!z->error.status)
         preflight_judge(&ranks, &z->error);
-    if (!z->error.status && preflight_warning(&me->facts, &z->paths, warning))
+    if (!z->error.status && preflight_warning(&me->facts, warning))
         engine_log(z, ZERO_LOG_WARNING, "%s", warning);
     if (!z->threads)
         z->threads =
