@@ -319,7 +319,7 @@ int grads_copy_chunk(struct zero *z, const struct command *c);
 
 /* src/update.c: what happens to a chunk. */
 bool update_ready(const struct zero *z, const struct command *c);
-void update_start(struct zero *z, struct command *c);
+void update_start(struct zero *z, const struct command *c);
 int update_test(struct zero *z, const struct command *c, bool *done, struct error *error);
 char *update_record(const struct zero *z, int64_t chunk, int slot); /* its arrays */
 

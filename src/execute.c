@@ -174,13 +174,6 @@ static bool ready(void *arg, const struct command *c)
 static int begin(struct zero *z, struct command *c, struct error *error)
 {
     switch (c->kind) {
-    case COMMAND_GATHER:
-    case COMMAND_REDUCE:
-    case COMMAND_GATHER_SUMS:
-    case COMMAND_SUM:
-    case COMMAND_BROADCAST:
-    case COMMAND_EXCHANGE:
-    case COMMAND_ACCUMULATE: return collective_start(z, c, error);
     case COMMAND_PARAM_READ: return params_fetch(z, c, error);
     case COMMAND_STATE_READ:
     case COMMAND_STATE_WRITE: return start_record(z, c, error);
@@ -193,8 +186,8 @@ static int begin(struct zero *z, struct command *c, struct error *error)
     case COMMAND_COPY_GRAD: c->resource = grads_copy_chunk(z, c); break;
     case COMMAND_COPY_SUM_IN:
     case COMMAND_COPY_SUM_OUT: c->resource = grads_copy_sum(z, c); break;
-    case COMMAND_MARK: c->resource = 1; break; /* was made when it was appended */
-    case COMMANDS: assert(false);
+    case COMMAND_MARK: c->resource = 1; break;     /* was made when it was appended */
+    default: return collective_start(z, c, error); /* between ranks */
     }
     return error->status;
 }

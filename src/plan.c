@@ -199,7 +199,6 @@ static void decide(struct plan *p, const struct layout *l)
     p->whole_params = s->stage < 3;
     p->whole_state = s->stage == 0;
     p->whole_grads = p->whole_state || s->local;
-    p->gathers = s->stage > 0;
     p->shared = s->dtype == ZERO_FP32 && s->param == s->state;
     p->master = s->split ? 2 : p->shared && s->param != ZERO_NVME ? 0 : 4;
     p->grad = s->round_grads && s->accumulate == 1 && !s->local ? 2 : 4;
@@ -295,7 +294,7 @@ static int64_t collective_bytes(const struct plan *p, const struct layout *l)
     for (int u = 0; u < l->units; u++) {
         int64_t live = l->unit[u].part[PART_LIVE].elements;
         int64_t frozen = l->unit[u].part[PART_FROZEN].elements;
-        most = max64(most, p->gathers ? max64(live, frozen) * p->element : 0);
+        most = max64(most, p->whole_state ? 0 : max64(live, frozen) * p->element);
         most = max64(most, live * (p->set.local ? 4 : p->element));
         most = max64(most, p->whole_state ? live * p->grad : 0);
     }
@@ -404,7 +403,7 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
     place_host(p, l);
     int64_t live = l->whole[PART_LIVE] / l->ranks * (l->ranks - 1);
     int64_t frozen = p->whole_params ? 0 : l->whole[PART_FROZEN] / l->ranks * (l->ranks - 1);
-    p->report.gather_bytes = p->gathers ? (live + frozen) * p->element : 0;
+    p->report.gather_bytes = p->whole_state ? 0 : (live + frozen) * p->element;
     p->report.reduce_bytes =
         live * ((p->set.local ? 4 : p->element) + (p->whole_state ? p->grad : 0));
     bool apart = !p->shared && !p->set.split; /* the parameter is no part of the master */

@@ -39,8 +39,8 @@ struct plan {
     int64_t element;              /* bytes of a parameter */
     enum zero_place compute;      /* where Adam runs: ZERO_DEVICE or ZERO_HOST */
     bool whole_params;            /* stages 0-2 */
-    bool whole_state;             /* stage 0: state order is whole order */
-    bool gathers;                 /* stages 1-3: a unit's parameters come from all ranks */
+    bool whole_state;             /* stage 0: state order is whole order, parameters
+                                   need no gather */
     bool apart;                   /* the host cannot read device memory */
     bool staged;                  /* units' parts cross the host on their way to other ranks */
     bool shared;                  /* fp32: the master is the parameter, in one place */

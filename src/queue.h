@@ -98,7 +98,7 @@ struct command {
     uint64_t sequence;
     bool done;
     /* the executor's own */
-    int resource; /* of the engine: an operation, a mark; of copies, how many there are */
+    int resource; /* of those between ranks: the operation; of copies: how many */
     double started;
 };
 

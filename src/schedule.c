@@ -350,7 +350,7 @@ struct ref schedule_acquire(struct schedule *s, int unit)
     struct unit_state *u = &s->units[unit];
     s->acquires++;
     record(s, unit);
-    if (!p->gathers) {
+    if (p->whole_state) {
         u->acquired++;
         return published_in_memory(s, unit, PART_LIVE);
     }
@@ -394,7 +394,7 @@ int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready)
             continue;
         /* A larger slot only when the smaller ones are held. */
         bool same = best >= 0 && s->plan->grad_elements[i] == s->plan->grad_elements[best];
-        if (best < 0 || (same && g->turn < s->grad[best].turn))
+        if (best < 0 || (same && g->reduced.sequence < s->grad[best].reduced.sequence))
             best = i;
     }
     if (best < 0)
@@ -489,7 +489,6 @@ static void give_back_grads(struct schedule *s, struct unit_state *u)
     if (u->grad < 0)
         return;
     s->grad[u->grad].held = false;
-    s->grad[u->grad].turn = ++s->turn;
     u->grad = -1;
 }
 

@@ -40,8 +40,7 @@ struct gather_slot {
 
 struct grad_slot {
     bool held;          /* from the first zero_grad_data to the reduce */
-    uint64_t turn;      /* of its last reduce: the slot least recently reduced is next */
-    struct ref reduced; /* the gradients are read */
+    struct ref reduced; /* the gradients are read: the slot least recently reduced is next */
     struct ref summed;  /* the sum slot is read */
 };
 
@@ -76,7 +75,7 @@ struct schedule {
     struct ref *published;    /* per chunk: what made its parameters readable */
     struct segment *segments; /* parameters on NVMe: of all units, one after the other, */
     int *segments_begin;      /* (units + 1) where each unit's begin */
-    uint64_t turn, marks;     /* so far */
+    uint64_t marks;           /* so far */
     struct ref last_reduce;   /* owner of the receive buffers */
 
     uint64_t calls; /* a hash of all collective calls so far */

@@ -353,7 +353,8 @@ bool update_ready(const struct zero *z, const struct command *c)
 {
     const struct update *u = &z->update;
     return !u->running &&
-           (on_device(z, (enum walk_kind)c->part) ? u->steps < UPDATE_STEPS : u->steps == 0);
+           (on_device(z, (enum walk_kind)c->part) ? !u->mark_taken[c->sequence % UPDATE_STEPS]
+                                                  : u->steps == 0);
 }
 
 static void pool_walk(struct zero *z)
@@ -365,20 +366,19 @@ static void pool_walk(struct zero *z)
     pool_start(z->pool, task, z, u->kind == WALK_FILL ? 1 : tasks);
 }
 
-static void device_step(struct zero *z, struct command *c)
+static void device_step(struct zero *z, const struct command *c)
 {
     struct update *u = &z->update;
     int64_t begin = c->chunk * z->plan.chunk;
-    for (c->resource = 0; u->mark_taken[c->resource]; c->resource++)
-        assert(c->resource < UPDATE_STEPS - 1);
-    u->mark_taken[c->resource] = true;
+    int i = (int)(c->sequence % UPDATE_STEPS);
+    u->mark_taken[i] = true;
     if (u->steps++ == 0)
         u->started = queue_seconds();
     walk(z, begin, begin + plan_chunk_count(&z->plan, c->chunk));
-    z->device->ops->mark(z->device, DEVICE_UPDATE, &u->mark[c->resource]);
+    z->device->ops->mark(z->device, DEVICE_UPDATE, &u->mark[i]);
 }
 
-void update_start(struct zero *z, struct command *c)
+void update_start(struct zero *z, const struct command *c)
 {
     struct update *u = &z->update;
     assert(!u->running);
@@ -420,10 +420,11 @@ static int finish(struct zero *z, const struct command *c, struct error *error)
 static int test_step(struct zero *z, const struct command *c, bool *done, struct error *error)
 {
     struct update *u = &z->update;
-    *done = z->device->ops->copied(z->device, &u->mark[c->resource]);
+    int i = (int)(c->sequence % UPDATE_STEPS);
+    *done = z->device->ops->copied(z->device, &u->mark[i]);
     if (!*done)
         return z->device->ops->status(z->device, error);
-    u->mark_taken[c->resource] = false;
+    u->mark_taken[i] = false;
     if (--u->steps == 0)
         count(&z->update_ns, (int64_t)(1e9 * (queue_seconds() - u->started)));
     return ZERO_OK;
