@@ -158,7 +158,7 @@ static int take_device(struct settings *s, const struct zero_config *c, struct e
 
 int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
 {
-    *s = (struct settings){0};
+    *s = (struct settings){.deadline_seconds = DEADLINE_SECONDS}; /* also where all else fails */
     if (!c)
         return error_set(error, ZERO_ERR_ARGUMENT, "config is NULL. Pass a struct zero_config.");
     if (c->size != sizeof(*c))

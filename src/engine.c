@@ -473,8 +473,6 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, thread.status, "%s", thread.text);
     }
-    if (!z->plan.set.deadline_seconds)
-        z->plan.set.deadline_seconds = DEADLINE_SECONDS;
     if (engine_agree(z, "zero_create"))
         return z->error.status;
     if (!reach_connect(z) && !make_tables(z))
