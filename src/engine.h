@@ -16,6 +16,7 @@
 #define SRC_ENGINE_H
 
 #include <sched.h>
+#include <stdio.h>
 
 #include "kernels/kernels.h"
 #include "offload/arena.h"

@@ -14,6 +14,8 @@
 #ifndef TESTS_SUPPORT_DRY_H
 #define TESTS_SUPPORT_DRY_H
 
+#include <stdio.h>
+
 #include "src/schedule.h"
 
 #define DRY_UNITS_MAX 8
@@ -95,6 +97,9 @@ struct dry {
     int now[COMMANDS], most[COMMANDS]; /* of a kind under way, and ever at once */
     char fault[600];                   /* the first; "": none */
 };
+
+/* A command as a line of text. */
+void command_print(FILE *out, const struct command *c);
 
 /* The engine's zero_create on one of ranks ranks; random: the order of things. */
 int dry_create(struct dry *d, const struct zero_param *params, int count,
