@@ -37,7 +37,7 @@ static int take_int(int value, int fallback, int least, int most, const char *na
 {
     if (value != 0 && (value < least || value > most))
         return error_set(error, ZERO_ERR_ARGUMENT, "%s is %d. Use %d to %d, or 0 for the default.",
-                         name, value, least > 0 ? least : 1, most);
+                         name, value, least, most);
     *out = value == 0 ? fallback : value;
     return ZERO_OK;
 }
@@ -188,7 +188,7 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         take_int(c->chunk_slots, 4, 2, 64, ".chunk_slots", &s->chunk_slots, error) ||
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
-        take_int(c->threads, 0, 0, 1024, ".threads", &s->threads, error) ||
+        take_int(c->threads, 0, 1, 1024, ".threads", &s->threads, error) ||
         take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, 1 << 30, ".deadline_seconds",
                  &s->deadline_seconds, error))
         return error->status;

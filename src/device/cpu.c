@@ -298,23 +298,21 @@ int device_cpu_create(struct device **device, const struct device_options *optio
     cpu->kernels = options->kernels;
     for (int i = 0; i < THREADS; i++) {
         struct stream *stream = &cpu->streams[i];
+        char text[64];
         stream->event_fd = options->event_fd;
         pthread_mutex_init(&stream->lock, NULL);
         pthread_cond_init(&stream->wake, NULL);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        struct stream *stream = &cpu->streams[i];
         int rc = thread_start(&stream->thread, stream_run, stream);
-        if (rc != 0) {
-            char text[64];
+        stream->started = rc == 0;
+        if (rc != 0)
             error_set(error, ZERO_ERR_MEMORY,
                       "A copy thread could not be started: %s. Raise the limit on processes "
                       "or memory (ulimit -u, ulimit -v).",
                       strerror_r(rc, text, sizeof(text)));
-            cpu_destroy(&cpu->device);
-            return error->status;
-        }
-        stream->started = true;
+    }
+    if (error->status) {
+        cpu_destroy(&cpu->device);
+        return error->status;
     }
     *device = &cpu->device;
     return ZERO_OK;
