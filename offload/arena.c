@@ -24,11 +24,11 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define HUGE_PAGE ((int64_t)2 << 20)
-#define SMALL_PAGE 4096
-#define TOUCH_PIECE (4 * HUGE_PAGE)
+#define HUGE_PAGE     ((int64_t)2 << 20)
+#define SMALL_PAGE    4096
+#define TOUCH_PIECE   (4 * HUGE_PAGE)
 #define TOUCH_THREADS 32
-#define TOUCH_TRIES 1000 /* a signal, of a profiler say, ends one; what it took stays */
+#define TOUCH_TRIES   1000 /* a signal, of a profiler say, ends one; what it took stays */
 
 static int arena_refused(int64_t bytes, const char *what, int errnum, struct error *error)
 {
@@ -95,12 +95,7 @@ static int range_touch(char *base, int64_t bytes, int threads)
     return t.refused;
 }
 
-int arena_create(struct arena *arena, int64_t bytes, struct error *error)
-{
-    return arena_create_parallel(arena, bytes, 1, error);
-}
-
-int arena_create_parallel(struct arena *arena, int64_t bytes, int threads, struct error *error)
+int arena_create(struct arena *arena, int64_t bytes, int threads, struct error *error)
 {
     assert(bytes >= 0);
     memset(arena, 0, sizeof(*arena));

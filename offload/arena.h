@@ -19,13 +19,11 @@ struct arena {
 };
 
 /* Maps and touches bytes zeroed bytes, on the NUMA nodes of this thread's CPUs
- * where the kernel can. ZERO_ERR_MEMORY names the size and the limit that
- * refused it where one is known. */
-int arena_create(struct arena *arena, int64_t bytes, struct error *error);
-
-/* The same, touched by up to threads threads, which end with the call: a large
- * arena takes seconds, and most of that is the kernel's clearing of pages. */
-int arena_create_parallel(struct arena *arena, int64_t bytes, int threads, struct error *error);
+ * where the kernel can. Up to threads threads, which end with the call, touch
+ * them: a large arena takes seconds, and most of that is the kernel's clearing of
+ * pages. ZERO_ERR_MEMORY names the size and the limit that refused it where one
+ * is known. */
+int arena_create(struct arena *arena, int64_t bytes, int threads, struct error *error);
 void arena_destroy(struct arena *arena);
 
 /* Bytes of the arena that are in huge pages now (from /proc/self/smaps). */

@@ -14,12 +14,13 @@
 
 #define PREFERRED_MANY 5 /* MPOL_PREFERRED_MANY, Linux 5.15 */
 
-/* The kernel's lists of numbers: "0-3,8". Calls take for each; false: no such
- * file, or it holds something else. */
-static bool list_read(const char *path, void (*take)(void *arg, int number), void *arg)
+/* The kernel's lists of numbers: "0-3,8". False: no such file, or it holds something
+ * else. */
+static bool list_read(const char *path, cpu_set_t *numbers)
 {
     char text[4096];
     FILE *file = fopen(path, "re");
+    CPU_ZERO(numbers);
     if (file == NULL)
         return false;
     size_t length = fread(text, 1, sizeof(text) - 1, file);
@@ -30,37 +31,16 @@ static bool list_read(const char *path, void (*take)(void *arg, int number), voi
         if (*at == '-')
             last = strtol(at + 1, &at, 10);
         for (long n = first; n <= last && n < CPU_SETSIZE; n++)
-            take(arg, (int)n);
+            CPU_SET((size_t)n, numbers);
         at += *at == ',';
     }
     return text[0] == '\n' || isdigit((unsigned char)text[0]);
 }
 
-static void node_take(void *arg, int node)
-{
-    struct numa *numa = arg;
-    if (node < NUMA_NODES && (numa->mask[node / 64] >> node % 64 & 1) == 0) {
-        numa->mask[node / 64] |= (uint64_t)1 << node % 64;
-        numa->nodes++;
-    }
-}
-
-/* Whether a list of CPUs has one of a set. */
-struct overlap {
-    const cpu_set_t *cpus;
-    bool found;
-};
-
-static void cpu_take(void *arg, int cpu)
-{
-    struct overlap *overlap = arg;
-    overlap->found |= CPU_ISSET((size_t)cpu, overlap->cpus);
-}
-
 void numa_read(struct numa *numa, const char *root, const cpu_set_t *cpus)
 {
     char path[PATH_MAX];
-    cpu_set_t own;
+    cpu_set_t own, nodes, list;
     memset(numa, 0, sizeof(*numa));
     if (cpus == NULL) {
         CPU_ZERO(&own);
@@ -68,17 +48,18 @@ void numa_read(struct numa *numa, const char *root, const cpu_set_t *cpus)
         cpus = &own;
     }
     snprintf(path, sizeof(path), "%s/sys/devices/system/node/has_memory", root);
-    if (!list_read(path, node_take, numa)) {
+    if (!list_read(path, &nodes)) {
         snprintf(path, sizeof(path), "%s/sys/devices/system/node/online", root);
-        list_read(path, node_take, numa);
+        list_read(path, &nodes);
     }
     for (int node = 0; node < NUMA_NODES; node++) {
-        struct overlap overlap = {.cpus = cpus};
-        if ((numa->mask[node / 64] >> node % 64 & 1) == 0)
+        if (!CPU_ISSET((size_t)node, &nodes))
             continue;
+        numa->nodes++;
         snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%d/cpulist", root, node);
-        list_read(path, cpu_take, &overlap);
-        if (overlap.found) {
+        list_read(path, &list);
+        CPU_AND(&list, &list, cpus);
+        if (CPU_COUNT(&list) > 0) {
             numa->mine_mask[node / 64] |= (uint64_t)1 << node % 64;
             numa->mine++;
         }

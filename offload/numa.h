@@ -17,8 +17,7 @@
 struct numa {
     int nodes;                           /* that have memory; 0: the machine does not say */
     int mine;                            /* of them, those that hold some of the CPUs */
-    uint64_t mask[NUMA_NODES / 64];      /* of nodes, one bit each */
-    uint64_t mine_mask[NUMA_NODES / 64]; /* of mine */
+    uint64_t mine_mask[NUMA_NODES / 64]; /* of mine, one bit each */
 };
 
 /* For the CPUs of a set; NULL: those the calling thread may run on. root is put

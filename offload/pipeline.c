@@ -159,47 +159,30 @@ static bool edge(enum pipeline_state from, enum pipeline_state to)
     return false;
 }
 
-static void set_state(struct pipeline_slot *slot, enum pipeline_state state)
+void pipeline_enter(struct pipeline_slot *slot, enum pipeline_state state, int64_t chunk)
 {
     assert(edge(slot->state, state));
+    assert(slot->chunk == chunk || slot->state == PIPELINE_FREE || state == PIPELINE_READING);
     slot->state = state;
-}
-
-void pipeline_reading(struct pipeline_slot *slot, int64_t chunk)
-{
-    set_state(slot, PIPELINE_READING);
     slot->chunk = chunk;
 }
 
-void pipeline_was_read(struct pipeline_slot *slot)
+static void leave(struct pipeline_slot *slot)
 {
-    set_state(slot, PIPELINE_READ);
-}
-
-void pipeline_stepping(struct pipeline_slot *slot, int64_t chunk)
-{
-    assert(slot->state == PIPELINE_FREE || slot->chunk == chunk);
-    set_state(slot, PIPELINE_STEPPING);
-    slot->chunk = chunk;
+    if (slot->writes == 0)
+        pipeline_enter(slot, PIPELINE_FREE, slot->chunk);
 }
 
 void pipeline_stepped(struct pipeline_slot *slot, int writes)
 {
-    set_state(slot, PIPELINE_STEPPED);
+    pipeline_enter(slot, PIPELINE_STEPPED, slot->chunk);
     slot->writes = writes;
-    if (writes == 0)
-        set_state(slot, PIPELINE_FREE);
-}
-
-void pipeline_writing(struct pipeline_slot *slot)
-{
-    assert(slot->writes > 0);
-    set_state(slot, PIPELINE_WRITING);
+    leave(slot);
 }
 
 void pipeline_was_written(struct pipeline_slot *slot)
 {
     assert(slot->writes > 0);
-    if (--slot->writes == 0)
-        set_state(slot, PIPELINE_FREE);
+    slot->writes--;
+    leave(slot);
 }

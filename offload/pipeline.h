@@ -81,12 +81,10 @@ int pipeline_done(struct pipeline *p, struct transfer *t, bool *done, const char
 /* Whether it has moved something since the last call. */
 bool pipeline_moves(struct transfer *t);
 
-/* The edges that are no transfer, and those that are. */
-void pipeline_reading(struct pipeline_slot *slot, int64_t chunk);
-void pipeline_was_read(struct pipeline_slot *slot);
-void pipeline_stepping(struct pipeline_slot *slot, int64_t chunk);
+/* A slot goes on to a state; to another chunk when it begins to read, or comes from none. */
+void pipeline_enter(struct pipeline_slot *slot, enum pipeline_state state, int64_t chunk);
+/* Its update is done, and so many writes are to land; and one of them has. */
 void pipeline_stepped(struct pipeline_slot *slot, int writes);
-void pipeline_writing(struct pipeline_slot *slot);
 void pipeline_was_written(struct pipeline_slot *slot);
 
 #endif

@@ -59,7 +59,7 @@ static bool type_is_memory(const char *type)
 }
 
 /* The file system under a folder and what this rank wants of it. */
-static void path_collect(struct preflight_facts *facts, const char *path, int index, int64_t bytes)
+static void path_collect(struct preflight_facts *facts, const char *path, int64_t bytes)
 {
     struct stat st;
     struct statvfs fs;
@@ -74,10 +74,8 @@ static void path_collect(struct preflight_facts *facts, const char *path, int in
         limit->available = INT64_MAX;
         if (fs.f_blocks > 0) /* ramfs does not count */
             limit->available = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
-        if (type_is_memory(type)) {
+        if (type_is_memory(type))
             facts->memory_files += bytes;
-            facts->memory_paths |= 1 << index;
-        }
     }
     close(fd);
 }
@@ -93,7 +91,7 @@ void preflight_collect(struct preflight_facts *facts, const char *root,
         struct stripes stripes;
         stripes_deal(&stripes, paths->count, paths->weight, stripe);
         for (int i = 0; i < paths->count; i++)
-            path_collect(facts, paths->path[i], i, stripes_file_bytes(&stripes, i, need->files));
+            path_collect(facts, paths->path[i], stripes_file_bytes(&stripes, i, need->files));
     }
     struct memory_bound bound[MEMORY_BOUNDS];
     int count = memory_bounds(root, bound);
@@ -233,25 +231,16 @@ int preflight_judge(const struct preflight_ranks *ranks, struct error *error)
     return worst != NULL ? refuse(worst, worst_limit, &worst_sum, error) : ZERO_OK;
 }
 
-/* Limits are in the order of the folders, so the first is the first such folder's. */
-static const char *memory_type(const struct preflight_facts *facts)
+bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_TEXT])
 {
-    for (int i = 0; i < facts->limits; i++)
-        if (type_is_memory(facts->limit[i].type))
-            return facts->limit[i].type;
-    return "tmpfs";
-}
-
-bool preflight_warning(const struct preflight_facts *facts, const struct spill_paths *paths,
-                       char text[PREFLIGHT_TEXT])
-{
-    for (int i = 0; facts->memory_paths != 0 && i < paths->count; i++) {
-        if ((facts->memory_paths >> i & 1) == 0)
+    for (int i = 0; i < facts->limits; i++) {
+        const struct preflight_limit *limit = &facts->limit[i];
+        if (!type_is_memory(limit->type))
             continue;
         snprintf(text, PREFLIGHT_TEXT,
-                 "%.200s is memory (%s), not a disk: %s of files take as much host memory. Name a "
+                 "%s is memory (%s), not a disk: %s of files take as much host memory. Name a "
                  "folder on a disk (--nvme-path, .nvme_path).",
-                 paths->path[i], memory_type(facts), amount(facts->memory_files).text);
+                 limit->name, limit->type, amount(facts->memory_files).text);
         return true;
     }
     return false;

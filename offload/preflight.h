@@ -38,8 +38,7 @@ struct preflight_facts {
     char name[64]; /* of the node */
     struct preflight_need need;
     int64_t memory_files; /* the part of need.files that is on tmpfs or ramfs */
-    int32_t limits;
-    int32_t memory_paths; /* one bit for each of the rank's folders: it is memory */
+    int64_t limits;
     struct preflight_limit limit[PREFLIGHT_LIMITS];
 };
 
@@ -65,7 +64,6 @@ struct preflight_ranks {
 int preflight_judge(const struct preflight_ranks *ranks, struct error *error);
 
 /* What is worth a warning although it fits: files in memory. False: nothing. */
-bool preflight_warning(const struct preflight_facts *facts, const struct spill_paths *paths,
-                       char text[PREFLIGHT_TEXT]);
+bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_TEXT]);
 
 #endif

@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "offload/arena.h"
-#include "offload/probe_cache.h"
 
 #define SECONDS      2.0
 #define WAIT_SECONDS 30 /* for another rank that measures */
@@ -193,7 +192,7 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
     struct spill_paths paths;
     if (spill_paths_split(&paths, folder, error) ||
         spill_create(&b.spill, &paths, RING_BLOCK, PROBE_FILE, error) ||
-        arena_create(&b.arena, MEMORY, error)) {
+        arena_create(&b.arena, MEMORY, 1, error)) {
         spill_destroy(&b.spill);
         return error->status;
     }

@@ -39,6 +39,10 @@ bool probe_key(char key[PROBE_KEY], const char *root, const char *folder);
 bool probe_load(struct probe *probe, const char *key);
 bool probe_store(const struct probe *probe, const char *key);
 
+/* An open file to hold a lock on while a key's device is measured; -1: there is
+ * no cache to put one in. */
+int probe_lock(const char *key);
+
 /* The index of the smallest point (block times depth) within 3 % of the best. */
 int probe_choose(const struct probe *points, int count);
 

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "offload/probe.h"
-#include "offload/probe_cache.h"
 
 #define NUMBERS(d) "block %d depth %d read %" d " write %" d " both %" d
 #define FORMAT     "libzero io 2\n%s\n" NUMBERS(PRId64) "\nend\n"

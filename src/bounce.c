@@ -19,57 +19,30 @@ char *bounce_params(const struct zero *z)
     return z->arena.base + z->plan.host.bounce_param;
 }
 
-static void copy(struct zero *z, bool out, struct device_copy *copy, char *device, char *host,
-                 int64_t bytes)
-{
-    *copy = (struct device_copy){
-        .to = out ? device : host, .from = out ? host : device, .bytes = bytes};
-    count(out ? &z->to_device_bytes : &z->to_host_bytes, bytes);
-    z->device->ops->copy(z->device, out ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copy);
-}
-
-static void copy_chunk(struct zero *z, const struct command *c, bool out)
+void bounce_start(struct zero *z, const struct command *c, bool out)
 {
     const struct plan *p = &z->plan;
-    struct device_copy *units = z->bounce_copies, *record = &units[z->layout.units];
-    record->done = true;
-    if (!plan_chunk_frozen(p, c->chunk))
-        copy(z, out, record, update_record(z, c->chunk, c->slot), bounce_record(z),
-             plan_record(p, c->chunk).bytes);
-    if (!p->slot_param || !plan_chunk_apart(p, c->chunk)) {
-        copy_by_unit(z, c, units, out ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY,
-                     bounce_params(z), params_at_rest, p->element);
-        return;
-    }
-    for (int u = 1; u < z->layout.units; u++)
-        units[u].done = true;
-    copy(z, out, units, slot_params(z, c->slot), bounce_params(z),
-         plan_chunk_count(p, c->chunk) * p->element);
-}
-
-void bounce_in(struct zero *z, const struct command *c)
-{
-    const struct plan *p = &z->plan;
+    struct device_copy *copies = z->bounce_copies;
+    int *n = &z->update.bounces;
+    enum device_stream stream = out ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY;
     assert(p->compute == ZERO_DEVICE);
-    if (c->part != WALK_FILL) {
-        copy_chunk(z, c, false);
+    *n = 0;
+    if (!out && c->part == WALK_FILL) {
+        memset(bounce_record(z), 0, (size_t)(p->chunk * (p->master + 8)));
+        memset(bounce_params(z), 0, (size_t)(p->chunk * p->element));
         return;
     }
-    for (int u = 0; u <= z->layout.units; u++)
-        z->bounce_copies[u].done = true;
-    memset(bounce_record(z), 0, (size_t)(p->chunk * (p->master + 8)));
-    memset(bounce_params(z), 0, (size_t)(p->chunk * p->element));
+    if (!plan_chunk_frozen(p, c->chunk))
+        copy_append(z, stream, &copies[(*n)++], update_record(z, c->chunk, c->slot),
+                    bounce_record(z), plan_record(p, c->chunk).bytes);
+    if (p->slot_param && plan_chunk_apart(p, c->chunk))
+        copy_append(z, stream, &copies[(*n)++], slot_params(z, c->slot), bounce_params(z),
+                    plan_chunk_count(p, c->chunk) * p->element);
+    else
+        *n += copy_by_unit(z, c, copies + *n, stream, bounce_params(z), params_at_rest, p->element);
 }
 
-void bounce_out(struct zero *z, const struct command *c)
+bool bounce_copied(const struct zero *z)
 {
-    copy_chunk(z, c, true);
-}
-
-bool bounce_copied(struct zero *z)
-{
-    for (int u = 0; u <= z->layout.units; u++)
-        if (!z->device->ops->copied(z->device, &z->bounce_copies[u]))
-            return false;
-    return true;
+    return copies_done(z, z->bounce_copies, z->update.bounces);
 }

@@ -114,17 +114,6 @@ static int move(struct zero *z, struct operation *o, struct error *error)
     return error_set(error, status, "%s", z->comm->error);
 }
 
-static void copy(struct zero *z, enum device_stream stream, struct device_copy *c, void *to,
-                 const void *from, int64_t bytes)
-{
-    *c = (struct device_copy){.to = to, .from = from, .bytes = bytes, .done = bytes == 0};
-    if (bytes == 0)
-        return;
-    if (stream != DEVICE_SUMS)
-        count(stream == DEVICE_TO_HOST_MEMORY ? &z->to_host_bytes : &z->to_device_bytes, bytes);
-    z->device->ops->copy(z->device, stream, c);
-}
-
 /* What the other ranks need of this one's part, to the stage. */
 static void out(struct zero *z, struct operation *o)
 {
@@ -136,15 +125,15 @@ static void out(struct zero *z, struct operation *o)
     char *stage = z->arena.base + z->plan.host.stage[o->stage];
     c->data = stage;
     if (c->header.kind == ZERO_COLLECTIVE_GATHER) {
-        copy(z, DEVICE_TO_HOST_MEMORY, &o->copies[0], stage + before,
-             c->own ? (const char *)c->own : o->data + before, bytes);
+        copy_append(z, DEVICE_TO_HOST_MEMORY, &o->copies[0],
+                    c->own ? (void *)c->own : o->data + before, stage + before, bytes);
         c->own = NULL;
         return;
     }
     c->scratch = z->arena.base + z->plan.host.scratch;
-    copy(z, DEVICE_TO_HOST_MEMORY, &o->copies[0], stage, o->data, before);
-    copy(z, DEVICE_TO_HOST_MEMORY, &o->copies[1], stage + own, o->data + own,
-         (z->size - 1 - z->rank) * bytes);
+    copy_append(z, DEVICE_TO_HOST_MEMORY, &o->copies[0], o->data, stage, before);
+    copy_append(z, DEVICE_TO_HOST_MEMORY, &o->copies[1], o->data + own, stage + own,
+                (z->size - 1 - z->rank) * bytes);
 }
 
 int collective_start(struct zero *z, struct command *c, struct error *error)
@@ -166,8 +155,10 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
         return ZERO_OK;
     }
     if (z->plan.apart && op->own) {
-        copy(z, DEVICE_SUMS, &o->copies[0], (char *)op->data + z->rank * op->header.bytes, op->own,
-             op->header.bytes);
+        o->copies[0] = (struct device_copy){.to = (char *)op->data + z->rank * op->header.bytes,
+                                            .from = op->own,
+                                            .bytes = op->header.bytes};
+        z->device->ops->copy(z->device, DEVICE_SUMS, &o->copies[0]);
         op->own = NULL;
     }
     return move(z, o, error);
@@ -229,9 +220,8 @@ static bool too_long(struct zero *z, const struct command *c)
 static int done_on_device(struct zero *z, const struct operation *o, bool *done,
                           struct error *error)
 {
-    const struct device_ops *ops = z->device->ops;
-    *done = ops->copied(z->device, &o->copies[0]) && ops->copied(z->device, &o->copies[1]);
-    return *done ? ZERO_OK : ops->status(z->device, error);
+    *done = copies_done(z, o->copies, 2);
+    return *done ? ZERO_OK : z->device->ops->status(z->device, error);
 }
 
 /* Moved between ranks: what is left is the device's. */
@@ -240,8 +230,8 @@ static void in(struct zero *z, const struct command *c, struct operation *o)
     const struct zero_collective *op = &o->collective;
     o->state = OPERATION_IN;
     if (z->plan.staged && op->header.kind == ZERO_COLLECTIVE_GATHER && moves_units(c))
-        copy(z, DEVICE_TO_DEVICE_MEMORY, &o->copies[0], o->data, op->data,
-             z->size * op->header.bytes);
+        copy_append(z, DEVICE_TO_DEVICE_MEMORY, &o->copies[0], o->data, op->data,
+                    z->size * op->header.bytes);
     else
         z->device->ops->mark(z->device, DEVICE_SUMS, &o->copies[1]);
 }

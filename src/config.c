@@ -37,9 +37,17 @@ static int take_int(int value, int fallback, int least, int most, const char *na
 {
     if (value != 0 && (value < least || value > most))
         return error_set(error, ZERO_ERR_ARGUMENT, "%s is %d. Use %d to %d, or 0 for the default.",
-                         name, value, least > 0 ? least : 1, most);
+                         name, value, least, most);
     *out = value == 0 ? fallback : value;
     return ZERO_OK;
+}
+
+static int check_enum(int value, int last, const char *name, const char *values,
+                      struct error *error)
+{
+    if (value >= 0 && value <= last)
+        return ZERO_OK;
+    return error_set(error, ZERO_ERR_ARGUMENT, "%s is %d. Use %s.", name, value, values);
 }
 
 static int take_places(struct settings *s, const struct zero_config *c, struct error *error)
@@ -48,10 +56,9 @@ static int take_places(struct settings *s, const struct zero_config *c, struct e
                                      c->offload_grad};
     const char *names[] = {".offload", ".offload_optimizer", ".offload_param", ".offload_grad"};
     for (int i = 0; i < 4; i++)
-        if ((int)given[i] < ZERO_AUTO || given[i] > ZERO_NVME)
-            return error_set(error, ZERO_ERR_ARGUMENT,
-                             "%s is %d. Use ZERO_DEVICE, ZERO_HOST or ZERO_NVME.", names[i],
-                             (int)given[i]);
+        if (check_enum((int)given[i], ZERO_NVME, names[i], "ZERO_DEVICE, ZERO_HOST or ZERO_NVME",
+                       error))
+            return error->status;
     if (c->offload_grad == ZERO_NVME)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".offload_grad is ZERO_NVME, but gradients "
@@ -82,21 +89,17 @@ static int take_places(struct settings *s, const struct zero_config *c, struct e
 /* How state and gradients are kept. */
 static int take_formats(struct settings *s, const struct zero_config *c, struct error *error)
 {
-    if ((int)c->state < ZERO_STATE_FP32 || c->state > ZERO_STATE_SPLIT)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".state is %d. Use ZERO_STATE_FP32 or ZERO_STATE_SPLIT.", (int)c->state);
+    if (check_enum((int)c->state, ZERO_STATE_SPLIT, ".state", "ZERO_STATE_FP32 or ZERO_STATE_SPLIT",
+                   error) ||
+        check_enum((int)c->grad_dtype, ZERO_BF16, ".grad_dtype", "ZERO_FP32 or ZERO_BF16", error) ||
+        check_enum((int)c->accumulate_in, ZERO_LOCAL, ".accumulate_in", "ZERO_SHARD or ZERO_LOCAL",
+                   error))
+        return error->status;
     if (c->state == ZERO_STATE_SPLIT && c->dtype != ZERO_BF16)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".state is ZERO_STATE_SPLIT with %s parameters, but only a bf16 weight is "
                          "half of its master. Use .dtype = ZERO_BF16, or ZERO_STATE_FP32.",
                          dtype_name(c->dtype));
-    if (c->grad_dtype != ZERO_FP32 && c->grad_dtype != ZERO_BF16)
-        return error_set(error, ZERO_ERR_ARGUMENT, ".grad_dtype is %d. Use ZERO_FP32 or ZERO_BF16.",
-                         (int)c->grad_dtype);
-    if ((int)c->accumulate_in < ZERO_SHARD || c->accumulate_in > ZERO_LOCAL)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".accumulate_in is %d. Use ZERO_SHARD or ZERO_LOCAL.",
-                         (int)c->accumulate_in);
     if (c->accumulate_in == ZERO_LOCAL && c->stage > 1)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".accumulate_in is ZERO_LOCAL at stage %d, which shards the gradients it "
@@ -134,17 +137,14 @@ static int take_path(struct settings *s, const char *path, struct error *error)
 
 static int take_device(struct settings *s, const struct zero_config *c, struct error *error)
 {
-    if ((int)c->device < ZERO_CPU || c->device > ZERO_CUDA)
-        return error_set(error, ZERO_ERR_ARGUMENT, ".device is %d. Use ZERO_CPU or ZERO_CUDA.",
-                         (int)c->device);
+    if (check_enum((int)c->device, ZERO_CUDA, ".device", "ZERO_CPU or ZERO_CUDA", error) ||
+        check_enum((int)c->reduction, ZERO_REDUCE_NCCL, ".reduction",
+                   "ZERO_REDUCE_ORDERED or ZERO_REDUCE_NCCL", error))
+        return error->status;
     if (c->stream && c->device == ZERO_CPU)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".stream is set with .device = ZERO_CPU, where the calling thread is the "
                          "stream. Leave it out, or use ZERO_CUDA.");
-    if ((int)c->reduction < ZERO_REDUCE_ORDERED || c->reduction > ZERO_REDUCE_NCCL)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".reduction is %d. Use ZERO_REDUCE_ORDERED or ZERO_REDUCE_NCCL.",
-                         (int)c->reduction);
     if (c->reduction == ZERO_REDUCE_NCCL && c->device == ZERO_CPU)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".reduction is ZERO_REDUCE_NCCL with .device = ZERO_CPU, where there is "
@@ -158,7 +158,7 @@ static int take_device(struct settings *s, const struct zero_config *c, struct e
 
 int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
 {
-    *s = (struct settings){0};
+    *s = (struct settings){.deadline_seconds = DEADLINE_SECONDS}; /* also where all else fails */
     if (!c)
         return error_set(error, ZERO_ERR_ARGUMENT, "config is NULL. Pass a struct zero_config.");
     if (c->size != sizeof(*c))
@@ -166,21 +166,14 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
                          "config.size is %zu where this library has %zu. Set it to sizeof(struct "
                          "zero_config) and compile with the header of this library.",
                          c->size, sizeof(*c));
-    if (c->stage < 0 || c->stage > 3)
-        return error_set(error, ZERO_ERR_ARGUMENT, ".stage is %d. Use 0, 1, 2 or 3.", c->stage);
-    if ((int)c->dtype < ZERO_FP32 || c->dtype > ZERO_FP16)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".dtype is %d. Use ZERO_FP32, ZERO_BF16 or ZERO_FP16.", (int)c->dtype);
-    if ((int)c->ring < ZERO_RING_AUTO || c->ring > ZERO_RING_POSIX)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".ring is %d. Use ZERO_RING_AUTO, "
-                         "ZERO_RING_URING or ZERO_RING_POSIX.",
-                         (int)c->ring);
-    if ((int)c->log_level < ZERO_LOG_WARNING || c->log_level > ZERO_LOG_SILENT)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".log_level is %d. Use ZERO_LOG_WARNING, ZERO_LOG_INFO or "
-                         "ZERO_LOG_SILENT.",
-                         (int)c->log_level);
+    if (check_enum(c->stage, 3, ".stage", "0, 1, 2 or 3", error) ||
+        check_enum((int)c->dtype, ZERO_FP16, ".dtype", "ZERO_FP32, ZERO_BF16 or ZERO_FP16",
+                   error) ||
+        check_enum((int)c->ring, ZERO_RING_POSIX, ".ring",
+                   "ZERO_RING_AUTO, ZERO_RING_URING or ZERO_RING_POSIX", error) ||
+        check_enum((int)c->log_level, ZERO_LOG_SILENT, ".log_level",
+                   "ZERO_LOG_WARNING, ZERO_LOG_INFO or ZERO_LOG_SILENT", error))
+        return error->status;
     s->stage = c->stage;
     s->dtype = c->dtype;
     s->ring = c->ring;
@@ -195,7 +188,7 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         take_int(c->chunk_slots, 4, 2, 64, ".chunk_slots", &s->chunk_slots, error) ||
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
-        take_int(c->threads, 0, 0, 1024, ".threads", &s->threads, error) ||
+        take_int(c->threads, 0, 1, 1024, ".threads", &s->threads, error) ||
         take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, 1 << 30, ".deadline_seconds",
                  &s->deadline_seconds, error))
         return error->status;

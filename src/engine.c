@@ -8,7 +8,6 @@
 #include "src/engine.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include <unistd.h>
 
 #include "src/comm/comm.h"
-#include "src/random.h"
 
 /* ------------------------------------------------------------------- the log */
 
@@ -78,17 +76,6 @@ static void tell_retries(struct zero *z)
 
 /* ------------------------------------------------------------ all ranks agree */
 
-/* What each rank tells the others at a door. */
-struct hello {
-    int64_t status;
-    char text[496];
-    uint64_t model, settings;
-    uint64_t host;
-    uint64_t cpus[16];            /* affinity mask */
-    struct preflight_facts facts; /* these two at the first door */
-    struct reach reach;
-};
-
 /* Of one file at a time; a block lies in one of them. */
 static int64_t stripe_bytes(const struct zero *z)
 {
@@ -97,12 +84,9 @@ static int64_t stripe_bytes(const struct zero *z)
 
 static void introduce(struct zero *z, struct hello *me)
 {
-    char name[256] = "";
-    cpu_set_t set;
-    *me = (struct hello){0};
     if (z->layout.unit) {
         me->model = layout_hash(&z->layout);
-        me->settings = settings_hash(&z->set);
+        me->settings = settings_hash(&z->plan.set);
     }
     if (z->layout.unit && !z->device && !z->error.status) {
         const struct preflight_need need = {
@@ -110,32 +94,22 @@ static void introduce(struct zero *z, struct hello *me)
         preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
         reach_introduce(z, &me->reach);
     }
-    me->status = z->error.status;
-    memcpy(me->text, z->error.text, sizeof(me->text) - 1);
-    gethostname(name, sizeof(name) - 1);
-    for (const char *c = name; *c; c++)
-        me->host = random_mix(me->host ^ (uint64_t)*c);
-    CPU_ZERO(&set);
-    if (!sched_getaffinity(0, sizeof(set), &set))
-        for (int cpu = 0; cpu < 1024; cpu++)
-            if (CPU_ISSET((size_t)cpu, &set))
-                me->cpus[cpu / 64] |= (uint64_t)1 << cpu % 64;
+    me->error = z->error;
+    sched_getaffinity(0, sizeof(me->cpus), &me->cpus);
 }
 
 /* The CPUs this rank may use, divided by the node's ranks that may use some of
  * them too. */
 static int share_of_cpus(const struct hello *all, int size, int rank)
 {
-    int cpus = 0, ranks = 0;
-    for (int i = 0; i < 16; i++)
-        cpus += __builtin_popcountll(all[rank].cpus[i]);
+    const struct hello *me = &all[rank];
+    int ranks = 0;
     for (int r = 0; r < size; r++) {
-        bool overlap = false;
-        for (int i = 0; i < 16; i++)
-            overlap |= (all[r].cpus[i] & all[rank].cpus[i]) != 0;
-        ranks += all[r].host == all[rank].host && overlap;
+        cpu_set_t both;
+        CPU_AND(&both, &all[r].cpus, &me->cpus);
+        ranks += all[r].facts.node == me->facts.node && CPU_COUNT(&both) > 0;
     }
-    int threads = ranks ? cpus / ranks : 1;
+    int threads = ranks ? CPU_COUNT(&me->cpus) / ranks : 1;
     return threads > 1 ? threads : 1;
 }
 
@@ -143,8 +117,8 @@ static void judge(struct zero *z, struct hello *all)
 {
     const struct hello *me = &all[z->rank];
     for (int r = 0; r < z->size && !z->error.status; r++)
-        if (all[r].status)
-            error_set(&z->error, (int)all[r].status, "Rank %d: %s", r, all[r].text);
+        if (all[r].error.status)
+            error_set(&z->error, all[r].error.status, "Rank %d: %s", r, all[r].error.text);
     for (int r = 0; r < z->size && !z->error.status; r++) {
         if (all[r].model != me->model)
             error_set(&z->error, ZERO_ERR_MISMATCH,
@@ -160,17 +134,18 @@ static void judge(struct zero *z, struct hello *all)
                 r, z->rank);
     }
     if (!z->error.status && me->reach.asked)
-        z->linked = reach_choose(z, &all->reach, sizeof(*all));
+        z->linked = reach_choose(z, all);
     for (int r = 0; r < z->size && z->linked; r++)
         preflight_shrink(&all[r].facts, all[r].reach.staging);
     const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
     char warning[PREFLIGHT_TEXT];
     if (!z->error.status)
         preflight_judge(&ranks, &z->error);
-    if (!z->error.status && preflight_warning(&me->facts, &z->paths, warning))
+    if (!z->error.status && preflight_warning(&me->facts, warning))
         engine_log(z, ZERO_LOG_WARNING, "%s", warning);
     if (!z->threads)
-        z->threads = z->set.threads ? z->set.threads : share_of_cpus(all, z->size, z->rank);
+        z->threads =
+            z->plan.set.threads ? z->plan.set.threads : share_of_cpus(all, z->size, z->rank);
 }
 
 int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
@@ -211,16 +186,14 @@ int engine_wait(struct zero *z, struct ref ref)
     return status;
 }
 
-void engine_mark(struct zero *z)
+static void mark(void *arg, int slot)
 {
-    if (z->plan.apart)
-        z->device->ops->mark(z->device, DEVICE_COMPUTE,
-                             &z->marks[schedule_mark_slot(&z->schedule)]);
+    struct zero *z = arg;
+    z->device->ops->mark(z->device, DEVICE_COMPUTE, &z->marks[slot]);
 }
 
 int engine_device_failed(struct zero *z)
 {
-    engine_mark(z);
     return engine_wait(z, schedule_mark(&z->schedule));
 }
 
@@ -296,7 +269,7 @@ static int find_paths(struct zero *z)
                              asked);
         when = *asked == '1' ? PROBE_NOW : PROBE_NEVER;
     }
-    if (spill_paths_split(&z->paths, z->set.nvme_path, &z->error))
+    if (spill_paths_split(&z->paths, z->plan.set.nvme_path, &z->error))
         return z->error.status;
     probe_paths(&z->probe, &z->paths, z->plan.file.total, when);
     return ZERO_OK;
@@ -304,7 +277,7 @@ static int find_paths(struct zero *z)
 
 int engine_plan(struct zero *z)
 {
-    return plan_make(&z->plan, &z->layout, &z->set, &z->error) ||
+    return plan_make(&z->plan, &z->layout, &z->plan.set, &z->error) ||
                    plan_node(&z->plan.report, z->comm->local_size, &z->error)
                ? z->error.status
                : ZERO_OK;
@@ -313,8 +286,8 @@ int engine_plan(struct zero *z)
 static void describe(struct zero *z, const struct zero_param *params, int count,
                      const struct zero_config *config)
 {
-    if (settings_resolve(&z->set, config, &z->error) ||
-        (z->set.verify && verify_supported(&z->error)) ||
+    if (settings_resolve(&z->plan.set, config, &z->error) ||
+        (z->plan.set.verify && verify_supported(&z->error)) ||
         layout_create(&z->layout, params, count, z->size, &z->error) || engine_plan(z) ||
         (z->plan.file.total > 0 && find_paths(z)))
         return;
@@ -323,11 +296,14 @@ static void describe(struct zero *z, const struct zero_param *params, int count,
 
 /* ------------------------------------------------------------- the second door */
 
-static void *table(size_t n, size_t size, struct error *error)
+/* Zeroed memory that lives as long as the engine. */
+static void *table(struct zero *z, size_t n, size_t size)
 {
     void *memory = calloc(n ? n : 1, size);
+    assert(z->table_count < ENGINE_TABLES);
+    z->tables[z->table_count++] = memory;
     if (!memory)
-        error_set(error, ZERO_ERR_MEMORY,
+        error_set(&z->error, ZERO_ERR_MEMORY,
                   "No memory for a table of %zu entries of %zu bytes." ERROR_FREE_MEMORY, n, size);
     return memory;
 }
@@ -339,30 +315,30 @@ static int make_tables(struct zero *z)
     struct error *e = &z->error;
     z->segments_max = p->set.param == ZERO_NVME ? plan_segments_max(p, l) : PARTS;
     size_t parts = (size_t)p->gather_slots * (size_t)z->segments_max;
-    z->runs = table((size_t)l->count, sizeof(*z->runs), e);
-    z->adam = table((size_t)l->groups, sizeof(*z->adam), e);
-    z->adam_set = table((size_t)l->groups, sizeof(*z->adam_set), e);
-    z->update.adam = table((size_t)l->groups, sizeof(*z->update.adam), e);
-    z->verdict = table((size_t)step_verdict_words(l), sizeof(*z->verdict), e);
-    z->parts = table((size_t)z->size, sizeof(*z->parts), e);
-    z->fetches = table(parts, sizeof(*z->fetches), e);
-    z->segments = table(parts, sizeof(*z->segments), e);
-    z->param_copies = table(parts, sizeof(*z->param_copies), e);
+    z->runs = table(z, (size_t)l->count, sizeof(*z->runs));
+    z->adam = table(z, (size_t)l->groups, sizeof(*z->adam));
+    z->update.adam = table(z, (size_t)l->groups, sizeof(*z->update.adam));
+    z->verdict = table(z, (size_t)step_verdict_words(l), sizeof(*z->verdict));
+    z->parts = table(z, (size_t)z->size, sizeof(*z->parts));
+    z->fetches = table(z, parts, sizeof(*z->fetches));
+    z->param_copies = table(z, parts, sizeof(*z->param_copies));
     size_t chunk_parts = (size_t)p->chunk_slots * (size_t)l->units;
-    z->chunk_param_copies = table(chunk_parts, sizeof(*z->chunk_param_copies), e);
-    z->chunk_grad_copies = table(chunk_parts, sizeof(*z->chunk_grad_copies), e);
-    z->sum_copies = table(2 * (size_t)p->grad_slots, sizeof(*z->sum_copies), e);
+    z->chunk_param_copies = table(z, chunk_parts, sizeof(*z->chunk_param_copies));
+    z->chunk_grad_copies = table(z, chunk_parts, sizeof(*z->chunk_grad_copies));
+    z->sum_copies = table(z, 2 * (size_t)p->grad_slots, sizeof(*z->sum_copies));
     if (p->apart) {
-        z->marks = table(QUEUE_MARKS + 1, sizeof(*z->marks), e);
-        z->bounce_copies = table((size_t)l->units + 1, sizeof(*z->bounce_copies), e);
+        z->marks = table(z, QUEUE_MARKS + 1, sizeof(*z->marks));
+        z->bounce_copies = table(z, (size_t)l->units + 1, sizeof(*z->bounce_copies));
     }
     if (e->status)
         return e->status;
-    for (int i = 0; i < PLAN_SLOTS_MAX; i++)
-        z->segments_unit[i] = -1;
-    z->scaler = scaler_make(z->set.loss_scale);
+    z->scaler = scaler_make(z->plan.set.loss_scale);
     z->run_count = layout_runs(l, z->rank, p->whole_state, p->frozen_begin, z->runs);
-    return schedule_create(&z->schedule, p, l, z->queues, e);
+    if (schedule_create(&z->schedule, p, l, z->queues, e))
+        return e->status;
+    z->schedule.mark = mark;
+    z->schedule.mark_arg = z;
+    return ZERO_OK;
 }
 
 static int make_ring(struct zero *z)
@@ -378,7 +354,7 @@ static int make_ring(struct zero *z)
     struct error refused = {0};
     if (z->seams && z->seams->ring)
         return z->seams->ring(ring, &options, &z->error);
-    if (z->set.ring == ZERO_RING_POSIX)
+    if (z->plan.set.ring == ZERO_RING_POSIX)
         return ring_posix_create(ring, &options, &z->error);
     if (!ring_uring_create(ring, &options, &refused)) {
         struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
@@ -392,7 +368,7 @@ static int make_ring(struct zero *z)
                        limit.rlim_cur == RLIM_INFINITY ? -1 : (long long)(limit.rlim_cur >> 10));
         return ZERO_OK;
     }
-    if (z->set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
+    if (z->plan.set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
         return error_set(&z->error, refused.status, "%s", refused.text);
     engine_log(z, ZERO_LOG_WARNING, "%s Using pread and pwrite instead.", refused.text);
     return ring_posix_create(ring, &options, &z->error);
@@ -404,7 +380,7 @@ static int make_memory(struct zero *z)
     const struct plan *p = &z->plan;
     struct error *e = &z->error;
     const struct device_options options = {
-        .event_fd = queues_event(z->queues), .kernels = z->kernels, .stream = z->set.stream};
+        .event_fd = queues_event(z->queues), .kernels = z->kernels, .stream = z->plan.set.stream};
     int (*device)(struct device **, const struct device_options *, struct error *) =
         p->apart ? device_plugin_create : device_cpu_create;
     if (z->seams && z->seams->device)
@@ -412,7 +388,7 @@ static int make_memory(struct zero *z)
     if (device(&z->device, &options, e))
         return e->status;
     z->device_memory = z->device->ops->alloc(z->device, p->device.total, e);
-    if (!z->device_memory || arena_create_parallel(&z->arena, p->host.total, z->threads, e))
+    if (!z->device_memory || arena_create(&z->arena, p->host.total, z->threads, e))
         return e->status;
     z->device->room = z->device_memory + p->device.room;
     const struct zero_bytes *host = &p->report.host;
@@ -497,8 +473,6 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, thread.status, "%s", thread.text);
     }
-    if (!z->set.deadline_seconds)
-        z->set.deadline_seconds = DEADLINE_SECONDS;
     if (engine_agree(z, "zero_create"))
         return z->error.status;
     if (!reach_connect(z) && !make_tables(z))
@@ -548,21 +522,7 @@ void zero_destroy(struct zero *z)
     spill_destroy(&z->spill);
     arena_destroy(&z->arena);
     layout_destroy(&z->layout);
-    void *tables[] = {z->runs,
-                      z->adam,
-                      z->adam_set,
-                      z->update.adam,
-                      z->verdict,
-                      z->parts,
-                      z->fetches,
-                      z->segments,
-                      z->param_copies,
-                      z->chunk_param_copies,
-                      z->chunk_grad_copies,
-                      z->sum_copies,
-                      z->marks,
-                      z->bounce_copies};
-    for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
-        free(tables[i]);
+    for (int i = 0; i < z->table_count; i++)
+        free(z->tables[i]);
     free(z);
 }

@@ -15,6 +15,9 @@
 #ifndef SRC_ENGINE_H
 #define SRC_ENGINE_H
 
+#include <sched.h>
+#include <stdio.h>
+
 #include "kernels/kernels.h"
 #include "offload/arena.h"
 #include "offload/numa.h"
@@ -49,8 +52,7 @@ struct update {
     struct adam *adam; /* per group, for tensors with decay; grad_scale included */
     /* ASSIGN and LOAD: elements of one tensor, from or to the caller's memory */
     enum zero_what what;
-    int tensor;
-    int64_t first, count;
+    struct run range;
     const float *in;
     float *out;
     struct zero_digest digest;
@@ -60,7 +62,8 @@ struct update {
     int64_t chunk;
     int slot;
     bool running;
-    bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
+    bool bounced; /* in host memory, although it rests on a device: src/bounce.c, */
+    int bounces;  /* by so many copies */
     enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
     double started;
     struct device_copy mark[UPDATE_STEPS]; /* each behind a step of the device's own */
@@ -109,10 +112,11 @@ struct patience {
  * most, for a process that was stopped did not wait in it. */
 void patience_look(struct patience *p, double now, double most, bool counts);
 
+#define ENGINE_TABLES 12
+
 struct zero {
     struct error error;
     struct error failure; /* for good, found by the caller's thread */
-    struct settings set;
     struct layout layout;
     struct plan plan;
     pid_t process; /* that made it: a fork of it has no threads */
@@ -140,10 +144,9 @@ struct zero {
     struct probe probe; /* of paths together */
     struct spill spill;
     struct pipeline pipeline;
-    struct transfer *fetches; /* per gather slot and segment */
-    struct segment *segments; /* of the unit in each gather slot */
-    int segments_max, segments_unit[PLAN_SLOTS_MAX], segments_count[PLAN_SLOTS_MAX];
-    struct device_copy *param_copies;       /* per gather slot and segment */
+    struct transfer *fetches;               /* per gather slot and segment */
+    struct device_copy *param_copies;       /* likewise; elsewhere than NVMe, and part */
+    int segments_max;                       /* of either */
     struct device_copy *chunk_param_copies; /* per chunk slot and unit */
     struct device_copy *chunk_grad_copies;  /* likewise */
     struct device_copy *sum_copies;         /* per gradient slot: in, out */
@@ -166,20 +169,21 @@ struct zero {
     void *log_arg;
     enum zero_log_level log_level;
     bool muted;             /* by default rank 0 speaks for all */
-    struct zero_adam *adam; /* per group */
-    bool *adam_set;
+    struct zero_adam *adam; /* per group; eps 0: not set */
     double clip;
     struct scaler scaler;
     uint32_t votes;
     int64_t grads_summed; /* micro-batches in the sums at rest, and their loss scale */
     double grads_scale;
-    bool grads_whole; /* between steps: the sums at rest are the last step's */
-    int64_t steps, skipped;
-    int64_t *verdict; /* room for one */
+    bool grads_whole;       /* between steps: the sums at rest are the last step's */
+    int64_t steps, skipped; /* zero_set_progress sets steps alone */
+    int64_t *verdict;       /* room for one */
     int64_t huge_bytes;
     struct numa numa;
     bool created;
     const struct engine_seams *seams;
+    void *tables[ENGINE_TABLES]; /* that pointers above go to, to be freed */
+    int table_count;
 };
 
 static inline void count(int64_t *counter, int64_t n)
@@ -207,16 +211,24 @@ int engine_agree(struct zero *z, const char *what);
 /* What is where, by now. */
 int engine_plan(struct zero *z);
 
-/* src/reach.c: how units go from rank to rank where ranks compute on GPUs. What a rank tells
- * the others at the first door, with the host memory that they pass through or save. */
-struct reach {
-    int64_t asked, answers, version, staging;
-    char gpu[16];
+/* What each rank tells the others at a door. */
+struct hello {
+    struct error error;
+    uint64_t model, settings;
+    cpu_set_t cpus;               /* affinity mask */
+    struct preflight_facts facts; /* these two at the first door */
+    struct reach {
+        int64_t asked, answers, version;
+        int64_t staging; /* of host memory that units pass through, or save */
+        char gpu[16];
+    } reach;
 };
+
+/* src/reach.c: how units go from rank to rank where ranks compute on GPUs. */
 void reach_introduce(struct zero *z, struct reach *me);
-/* Whether they go from GPU to GPU: the first of size ranks, each stride bytes after the one
- * before. Alike on all ranks; the log hears of it. An error where they cannot go at all. */
-bool reach_choose(struct zero *z, const struct reach *first, size_t stride);
+/* Whether they go from GPU to GPU. Alike on all ranks; the log hears of it. An error where they
+ * cannot go at all. */
+bool reach_choose(struct zero *z, const struct hello *all);
 /* COLLECTIVE. Then comm is one that does, and the plan fits it. */
 int reach_connect(struct zero *z);
 
@@ -231,7 +243,7 @@ int engine_enter_between_steps(struct zero *z, const char *call);
 static inline int engine_deadline(const struct zero *z)
 {
     int seconds = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED);
-    return seconds ? seconds : z->set.deadline_seconds;
+    return seconds ? seconds : z->plan.set.deadline_seconds;
 }
 
 /* What a call that failed returns. */
@@ -250,15 +262,24 @@ int engine_wait_all(struct zero *z); /* for all that was asked for */
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Marks what the program's stream was given so far; before a call that appends the
- * mark to the schedule: the last of a unit's releases, or a reduce that moves something. */
-void engine_mark(struct zero *z);
-
 /* What the caller asked of the device has failed: so does the engine, which tells the other
  * ranks. (No mark is made any more.) */
 int engine_device_failed(struct zero *z);
 
-extern const struct queue_ops engine_queue_ops; /* src/execute.c */
+/* src/execute.c */
+extern const struct queue_ops engine_queue_ops;
+
+/* Appends a copy between device memory and the host's, which way its stream says, and
+ * counts its bytes. One of none is done. */
+void copy_append(struct zero *z, enum device_stream stream, struct device_copy *copy, void *device,
+                 void *host, int64_t bytes);
+bool copies_done(const struct zero *z, const struct device_copy *copies, int n);
+
+/* Copies between a chunk's slot on the host and where the units' own parts of it rest, one a
+ * unit: the part's address at a position of state order, and bytes an element. How many. */
+typedef char *rest_fn(const struct zero *z, int unit, enum part_kind kind, int64_t position);
+int copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
+                 enum device_stream stream, char *slot, rest_fn *rest, int64_t element);
 
 /* src/collective.c: between ranks. */
 bool collective_ready(struct zero *z, const struct command *c);
@@ -284,8 +305,9 @@ char *params_at_rest(const struct zero *z, int unit, enum part_kind kind,
 char *params_usable(const struct zero *z, int unit); /* whole, in the slot or in place; or NULL */
 void params_gather(struct zero *z, const struct command *c, struct zero_collective *o);
 int params_fetch(struct zero *z, struct command *c, struct error *error); /* file to staging */
-void params_copy(struct zero *z, const struct command *c);                /* staging to slot */
-void params_copy_chunk(struct zero *z, const struct command *c); /* before or after an update */
+/* Of copies these return how many. */
+int params_copy(struct zero *z, const struct command *c);       /* staging to slot */
+int params_copy_chunk(struct zero *z, const struct command *c); /* before or after an update */
 
 /* src/grads.c: gradient slots, ordered sums, where sums rest. */
 char *grads_slot(const struct zero *z, int slot);
@@ -293,28 +315,20 @@ char *grads_at_rest(const struct zero *z, int unit, int64_t position); /* by sta
 void grads_accumulate(struct zero *z, const struct command *c);
 void grads_reduce(struct zero *z, const struct command *c, struct operation *o);
 void grads_gather_sums(struct zero *z, const struct command *c, struct zero_collective *o);
-void grads_copy_sum(struct zero *z, const struct command *c);
-void grads_copy_chunk(struct zero *z, const struct command *c);
+int grads_copy_sum(struct zero *z, const struct command *c);
+int grads_copy_chunk(struct zero *z, const struct command *c);
 
 /* src/update.c: what happens to a chunk. */
 bool update_ready(const struct zero *z, const struct command *c);
-void update_start(struct zero *z, struct command *c);
+void update_start(struct zero *z, const struct command *c);
 int update_test(struct zero *z, const struct command *c, bool *done, struct error *error);
 char *update_record(const struct zero *z, int64_t chunk, int slot); /* its arrays */
 
 /* src/bounce.c: a chunk on the host's side of a device, there and back. */
 char *bounce_record(const struct zero *z);
 char *bounce_params(const struct zero *z);
-void bounce_in(struct zero *z, const struct command *c);
-void bounce_out(struct zero *z, const struct command *c);
-bool bounce_copied(struct zero *z);
-
-/* Copies between a chunk's slot and where the units' own parts of it rest, one a
- * unit: src/params.c. The part's address at a position of state order, and bytes
- * an element. */
-typedef char *rest_fn(const struct zero *z, int unit, enum part_kind kind, int64_t position);
-void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
-                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element);
+void bounce_start(struct zero *z, const struct command *c, bool out);
+bool bounce_copied(const struct zero *z);
 
 /* src/step.c: the verdict. */
 int step_finish(struct zero *z, struct zero_step_info *info);

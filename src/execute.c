@@ -31,10 +31,7 @@ static int start_record(struct zero *z, struct command *c, struct error *error)
 {
     bool write = c->kind == COMMAND_STATE_WRITE;
     struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
-    if (write)
-        pipeline_writing(slot);
-    else
-        pipeline_reading(slot, c->chunk);
+    pipeline_enter(slot, write ? PIPELINE_WRITING : PIPELINE_READING, c->chunk);
     struct ring_request record = {.write = write,
                                   .buffer = update_record(z, c->chunk, c->slot),
                                   .bytes = c->bytes,
@@ -48,7 +45,7 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
     struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
     bool write = c->kind == COMMAND_PARAM_WRITE;
     if (write && plan_chunk_in_file(&z->plan, c->chunk))
-        pipeline_writing(slot);
+        pipeline_enter(slot, PIPELINE_WRITING, c->chunk);
     struct ring_request params = {.write = write,
                                   .buffer = z->arena.base + z->plan.host.chunk_param[c->slot],
                                   .bytes = c->bytes,
@@ -61,7 +58,7 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
 static int disk_overdue(struct zero *z, const struct command *c, const char *what,
                         struct error *error)
 {
-    int limit = z->set.deadline_seconds;
+    int limit = z->plan.set.deadline_seconds;
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
     patience_look(&z->with_disk, queue_seconds(), DISK_LOOK_SECONDS, true);
@@ -94,7 +91,7 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
     if (!*done)
         return disk_overdue(z, c, what[c->kind], error);
     if (c->kind == COMMAND_STATE_READ)
-        pipeline_was_read(slot);
+        pipeline_enter(slot, PIPELINE_READ, c->chunk);
     else if (c->kind == COMMAND_STATE_WRITE ||
              (c->kind == COMMAND_PARAM_WRITE && plan_chunk_in_file(&z->plan, c->chunk)))
         pipeline_was_written(slot);
@@ -104,34 +101,57 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
 
 /* ---------------------------------------------------------------- copies */
 
-static struct device_copy *copies_of(struct zero *z, const struct command *c, int *n)
+void copy_append(struct zero *z, enum device_stream stream, struct device_copy *copy, void *device,
+                 void *host, int64_t bytes)
 {
-    *n = 1;
-    switch (c->kind) {
-    case COMMAND_COPY_PARAM:
-        *n = z->plan.set.param == ZERO_NVME ? z->segments_count[c->slot] : PARTS;
-        return &z->param_copies[c->slot * z->segments_max];
-    case COMMAND_COPY_FETCH:
-    case COMMAND_COPY_PUBLISH:
-        *n = z->plan.compute == ZERO_HOST ? z->layout.units : 1;
-        return &z->chunk_param_copies[c->slot * z->layout.units];
-    case COMMAND_COPY_GRAD:
-        *n = z->plan.set.local ? z->layout.units : 1;
-        return &z->chunk_grad_copies[c->slot * z->layout.units];
-    case COMMAND_COPY_SUM_IN: return &z->sum_copies[2 * c->slot];
-    case COMMAND_MARK: return &z->marks[c->slot];
-    default: return &z->sum_copies[2 * c->slot + 1];
-    }
+    bool in = stream == DEVICE_TO_DEVICE_MEMORY;
+    assert(in || stream == DEVICE_TO_HOST_MEMORY);
+    *copy = (struct device_copy){
+        .to = in ? device : host, .from = in ? host : device, .bytes = bytes, .done = bytes == 0};
+    if (bytes == 0)
+        return;
+    count(in ? &z->to_device_bytes : &z->to_host_bytes, bytes);
+    z->device->ops->copy(z->device, stream, copy);
 }
 
-static bool copied(struct zero *z, const struct command *c)
+int copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
+                 enum device_stream stream, char *slot, rest_fn *rest, int64_t element)
 {
-    int n;
-    const struct device_copy *copies = copies_of(z, c, &n);
+    const struct plan *p = &z->plan;
+    enum part_kind kind = plan_chunk_frozen(p, c->chunk) ? PART_FROZEN : PART_LIVE;
+    int64_t begin = c->chunk * p->chunk, end = begin + plan_chunk_count(p, c->chunk);
+    int n = 0;
+    for (int u = 0; u < z->layout.units; u++) {
+        int64_t a = plan_part_begin(p, &z->layout, u, kind);
+        int64_t b = a + plan_part_count(p, &z->layout, u, kind);
+        a = a > begin ? a : begin;
+        b = b < end ? b : end;
+        if (a < b)
+            copy_append(z, stream, &copies[n++], rest(z, u, kind, a), slot + (a - begin) * element,
+                        (b - a) * element);
+    }
+    return n;
+}
+
+bool copies_done(const struct zero *z, const struct device_copy *copies, int n)
+{
     for (int i = 0; i < n; i++)
         if (!z->device->ops->copied(z->device, &copies[i]))
             return false;
     return true;
+}
+
+static const struct device_copy *copies_of(const struct zero *z, const struct command *c)
+{
+    switch (c->kind) {
+    case COMMAND_COPY_PARAM: return &z->param_copies[c->slot * z->segments_max];
+    case COMMAND_COPY_FETCH:
+    case COMMAND_COPY_PUBLISH: return &z->chunk_param_copies[c->slot * z->layout.units];
+    case COMMAND_COPY_GRAD: return &z->chunk_grad_copies[c->slot * z->layout.units];
+    case COMMAND_COPY_SUM_IN: return &z->sum_copies[2 * c->slot];
+    case COMMAND_MARK: return &z->marks[c->slot];
+    default: return &z->sum_copies[2 * c->slot + 1];
+    }
 }
 
 /* ------------------------------------------------------------ the switches */
@@ -154,27 +174,20 @@ static bool ready(void *arg, const struct command *c)
 static int begin(struct zero *z, struct command *c, struct error *error)
 {
     switch (c->kind) {
-    case COMMAND_GATHER:
-    case COMMAND_REDUCE:
-    case COMMAND_GATHER_SUMS:
-    case COMMAND_SUM:
-    case COMMAND_BROADCAST:
-    case COMMAND_EXCHANGE:
-    case COMMAND_ACCUMULATE: return collective_start(z, c, error);
     case COMMAND_PARAM_READ: return params_fetch(z, c, error);
     case COMMAND_STATE_READ:
     case COMMAND_STATE_WRITE: return start_record(z, c, error);
     case COMMAND_PARAM_FETCH:
     case COMMAND_PARAM_WRITE: return start_params(z, c, error);
     case COMMAND_UPDATE: update_start(z, c); break;
-    case COMMAND_COPY_PARAM: params_copy(z, c); break;
+    case COMMAND_COPY_PARAM: c->resource = params_copy(z, c); break;
     case COMMAND_COPY_FETCH:
-    case COMMAND_COPY_PUBLISH: params_copy_chunk(z, c); break;
-    case COMMAND_COPY_GRAD: grads_copy_chunk(z, c); break;
+    case COMMAND_COPY_PUBLISH: c->resource = params_copy_chunk(z, c); break;
+    case COMMAND_COPY_GRAD: c->resource = grads_copy_chunk(z, c); break;
     case COMMAND_COPY_SUM_IN:
-    case COMMAND_COPY_SUM_OUT: grads_copy_sum(z, c); break;
-    case COMMAND_MARK: break; /* was made before it was appended */
-    case COMMANDS: assert(false);
+    case COMMAND_COPY_SUM_OUT: c->resource = grads_copy_sum(z, c); break;
+    case COMMAND_MARK: c->resource = 1; break;     /* was made when it was appended */
+    default: return collective_start(z, c, error); /* between ranks */
     }
     return error->status;
 }
@@ -233,7 +246,7 @@ static int look(struct zero *z, struct command *c, bool *done, struct error *err
     case QUEUE_PARAM_DISK:
     case QUEUE_STATE_DISK: return test_disk(z, c, done, error);
     case QUEUE_UPDATE: return update_test(z, c, done, error);
-    default: *done = copied(z, c);
+    default: *done = copies_done(z, copies_of(z, c), c->resource);
     }
     return *done ? ZERO_OK : z->device->ops->status(z->device, error);
 }

@@ -101,18 +101,16 @@ void grads_gather_sums(struct zero *z, const struct command *c, struct zero_coll
     o->data = sums(z, c->unit, c->slot);
 }
 
-void grads_copy_sum(struct zero *z, const struct command *c)
+int grads_copy_sum(struct zero *z, const struct command *c)
 {
     bool in = c->kind == COMMAND_COPY_SUM_IN;
-    struct device_copy *copy = &z->sum_copies[2 * c->slot + !in];
     int64_t offset = c->part ? 0 : own(z, c->unit);
     char *slot = sums(z, c->unit, c->slot) + offset * z->plan.grad;
     char *rest = grads_at_rest(z, c->unit,
                                plan_part_begin(&z->plan, &z->layout, c->unit, PART_LIVE) + offset);
-    *copy =
-        (struct device_copy){.to = in ? slot : rest, .from = in ? rest : slot, .bytes = c->bytes};
-    count(in ? &z->to_device_bytes : &z->to_host_bytes, c->bytes);
-    z->device->ops->copy(z->device, in ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copy);
+    copy_append(z, in ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY,
+                &z->sum_copies[2 * c->slot + !in], slot, rest, c->bytes);
+    return 1;
 }
 
 static char *live_at_rest(const struct zero *z, int unit, enum part_kind kind, int64_t position)
@@ -121,21 +119,15 @@ static char *live_at_rest(const struct zero *z, int unit, enum part_kind kind, i
     return grads_at_rest(z, unit, position);
 }
 
-void grads_copy_chunk(struct zero *z, const struct command *c)
+int grads_copy_chunk(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
     bool device = p->compute == ZERO_DEVICE;
     struct device_copy *copies = &z->chunk_grad_copies[c->slot * z->layout.units];
     enum device_stream stream = device ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY;
-    if (p->set.local) { /* a shard is apart from the next unit's; Adam runs on the host */
-        copy_by_unit(z, c, copies, stream, slot_grads(z, c->slot), live_at_rest, p->grad);
-        return;
-    }
-    *copies = (struct device_copy){
-        .to = slot_grads(z, c->slot),
-        .from = base_at_rest(z) + c->chunk * p->chunk * p->grad,
-        .bytes = c->bytes,
-    };
-    count(device ? &z->to_device_bytes : &z->to_host_bytes, c->bytes);
-    z->device->ops->copy(z->device, stream, copies);
+    if (p->set.local) /* a shard is apart from the next unit's; Adam runs on the host */
+        return copy_by_unit(z, c, copies, stream, slot_grads(z, c->slot), live_at_rest, p->grad);
+    char *slot = slot_grads(z, c->slot), *rest = base_at_rest(z) + c->chunk * p->chunk * p->grad;
+    copy_append(z, stream, copies, device ? slot : rest, device ? rest : slot, c->bytes);
+    return 1;
 }

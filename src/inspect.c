@@ -7,28 +7,17 @@
 
 #include "src/engine.h"
 
-/* The elements of a tensor's range that one rank owns. */
-struct overlap {
-    int64_t first, count; /* elements of the tensor */
-    int64_t position;     /* in that rank's state order */
-};
-
+/* The elements of a tensor's range that one rank holds, in its state order. */
 static bool overlap_with(const struct zero *z, int param, int64_t first, int64_t count, int rank,
-                         struct overlap *o)
+                         struct run *o)
 {
-    const struct tensor *t = &z->layout.tensors[param];
-    enum part_kind kind = t->frozen ? PART_FROZEN : PART_LIVE;
-    const struct part *part = &z->layout.unit[t->unit].part[kind];
-    bool whole = z->plan.whole_state;
-    int64_t begin = part->offset + (whole ? 0 : rank * part->shard);
-    int64_t end = begin + (whole ? part->elements : part->shard);
-    int64_t from = t->offset + first, to = from + count;
-    from = from > begin ? from : begin;
-    to = to < end ? to : end;
-    *o = (struct overlap){.first = from - t->offset,
-                          .count = to - from,
-                          .position =
-                              plan_part_begin(&z->plan, &z->layout, t->unit, kind) + from - begin};
+    if (!layout_run(&z->layout, param, rank, z->plan.whole_state, z->plan.frozen_begin, o))
+        return false;
+    int64_t from = o->first > first ? o->first : first;
+    int64_t to = o->first + o->count < first + count ? o->first + o->count : first + count;
+    o->begin += from - o->first;
+    o->first = from;
+    o->count = to - from;
     return from < to;
 }
 
@@ -81,18 +70,16 @@ static void announce(struct zero *z, const char *call, int param, enum zero_what
 }
 
 /* Passes the chunks that hold o through the update, between them and memory. */
-static int walk_over(struct zero *z, enum walk_kind kind, int param, enum zero_what what,
-                     const struct overlap *o, const float *in, float *out)
+static int walk_over(struct zero *z, enum walk_kind kind, enum zero_what what, const struct run *o,
+                     const float *in, float *out)
 {
     struct update *u = &z->update;
     u->what = what;
-    u->tensor = param;
-    u->first = o->first;
-    u->count = o->count;
+    u->range = *o;
     u->in = in;
     u->out = out;
-    int64_t first = o->position / z->plan.chunk;
-    int64_t last = (o->position + o->count - 1) / z->plan.chunk + 1;
+    int64_t first = o->begin / z->plan.chunk;
+    int64_t last = (o->begin + o->count - 1) / z->plan.chunk + 1;
     return engine_wait(z, schedule_walk(&z->schedule, kind, first, last));
 }
 
@@ -116,11 +103,11 @@ static int load_sums(struct zero *z, const char *sums, int64_t n, float *out)
 }
 
 /* The mean gradient: the sums at rest, divided. */
-static int load_grads(struct zero *z, int unit, const struct overlap *o, float *out)
+static int load_grads(struct zero *z, int unit, const struct run *o, float *out)
 {
     if (engine_wait(z, queues_tail(z->queues, QUEUE_COMM)) ||
         engine_wait(z, queues_tail(z->queues, QUEUE_TO_HOST)) ||
-        load_sums(z, grads_at_rest(z, unit, o->position), o->count, out))
+        load_sums(z, grads_at_rest(z, unit, o->begin), o->count, out))
         return engine_status(z);
     float scale = (float)(1 / step_divisor(z));
     for (int64_t i = 0; i < o->count; i++)
@@ -135,13 +122,13 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
         return engine_status(z);
     announce(z, "zero_read", param, what, first, count);
     for (int r = 0; r < z->size; r++) {
-        struct overlap o;
+        struct run o;
         if (!overlap_with(z, param, first, count, r, &o))
             continue;
         float *to = out + o.first - first;
         if ((r == z->rank || z->plan.whole_state) &&
             (what == ZERO_GRAD ? load_grads(z, z->layout.tensors[param].unit, &o, to)
-                               : walk_over(z, WALK_LOAD, param, what, &o, NULL, to)))
+                               : walk_over(z, WALK_LOAD, what, &o, NULL, to)))
             return engine_status(z);
         if (z->plan.whole_state)
             break; /* every rank has them all */
@@ -155,7 +142,7 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
 static int check_values(struct zero *z, const struct tensor *t, enum zero_what what, int64_t first,
                         int64_t count, const float *in, uint64_t *mix)
 {
-    float limit = what == ZERO_MASTER ? dtype_limit(z->set.dtype) : INFINITY;
+    float limit = what == ZERO_MASTER ? dtype_limit(z->plan.set.dtype) : INFINITY;
     *mix = 0;
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits;
@@ -198,9 +185,9 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
         return engine_status(z);
     announce(z, "zero_write", param, what, first, count);
     schedule_call(&z->schedule, "values", (int64_t)mix, 0);
-    struct overlap o;
+    struct run o;
     if (overlap_with(z, param, first, count, z->rank, &o) &&
-        walk_over(z, WALK_ASSIGN, param, what, &o, in + o.first - first, NULL))
+        walk_over(z, WALK_ASSIGN, what, &o, in + o.first - first, NULL))
         return engine_status(z);
     /* Whole chunks are published, with parameters of other units, which stay usable. */
     if (engine_wait(z, queues_tail(z->queues, QUEUE_TO_DEVICE)))

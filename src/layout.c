@@ -11,11 +11,6 @@
 #define ELEMENTS_MAX ((int64_t)1 << 48)
 #define LAYOUT_NAME  200 /* a sentence has room for it */
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static int take_shape(const struct zero_param *p, int i, struct tensor *t, struct error *error)
 {
     if (p->ndim < 0 || p->ndim > ZERO_MAX_DIMS)
@@ -119,12 +114,12 @@ static void place_parts(struct layout *l, enum part_kind kind)
         if (t->frozen != (kind == PART_FROZEN))
             continue;
         t->offset = part->elements; /* and of the part itself, below */
-        part->elements += round_up(t->elements, LAYOUT_ALIGN);
+        part->elements += align_up(t->elements, LAYOUT_ALIGN);
         l->unit[t->unit].tensors++;
     }
     for (int u = 0; u < l->units; u++) {
         struct part *part = &l->unit[u].part[kind];
-        part->elements = round_up(part->elements, (int64_t)LAYOUT_ALIGN * l->ranks);
+        part->elements = align_up(part->elements, (int64_t)LAYOUT_ALIGN * l->ranks);
         part->shard = part->elements / l->ranks;
         part->begin = l->whole[kind];
         part->offset = l->unit[u].elements;
@@ -237,21 +232,26 @@ static int compare_runs(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+bool layout_run(const struct layout *l, int tensor, int rank, bool whole, int64_t frozen,
+                struct run *run)
+{
+    const struct tensor *t = &l->tensors[tensor];
+    const struct part *part = &l->unit[t->unit].part[t->frozen ? PART_FROZEN : PART_LIVE];
+    int64_t from = part->offset + (whole ? 0 : rank * part->shard);
+    int64_t to = from + (whole ? part->elements : part->shard);
+    int64_t state = (t->frozen ? frozen : 0) + (whole ? part->begin : part->begin / l->ranks);
+    int64_t a = t->offset > from ? t->offset : from;
+    int64_t b = t->offset + t->elements < to ? t->offset + t->elements : to;
+    *run = (struct run){
+        .begin = state + a - from, .count = b - a, .first = a - t->offset, .tensor = tensor};
+    return a < b;
+}
+
 int layout_runs(const struct layout *l, int rank, bool whole, int64_t frozen, struct run *runs)
 {
     int n = 0;
-    for (int i = 0; i < l->count; i++) {
-        const struct tensor *t = &l->tensors[i];
-        const struct part *part = &l->unit[t->unit].part[t->frozen ? PART_FROZEN : PART_LIVE];
-        int64_t from = part->offset + (whole ? 0 : rank * part->shard);
-        int64_t to = from + (whole ? part->elements : part->shard);
-        int64_t state = (t->frozen ? frozen : 0) + (whole ? part->begin : part->begin / l->ranks);
-        int64_t a = t->offset > from ? t->offset : from;
-        int64_t b = t->offset + t->elements < to ? t->offset + t->elements : to;
-        if (a < b)
-            runs[n++] = (struct run){
-                .begin = state + a - from, .count = b - a, .first = a - t->offset, .tensor = i};
-    }
+    for (int i = 0; i < l->count; i++)
+        n += layout_run(l, i, rank, whole, frozen, &runs[n]);
     qsort(runs, (size_t)n, sizeof(*runs), compare_runs);
     return n;
 }

@@ -18,6 +18,11 @@
 
 #define LAYOUT_ALIGN 64 /* elements */
 
+static inline int64_t align_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
 struct tensor {
     char *name;
     int unit;
@@ -71,8 +76,11 @@ void layout_destroy(struct layout *l);
 /* Mixes names, shapes, units, groups and flags into one number. */
 uint64_t layout_hash(const struct layout *l);
 
-/* What rank holds of the model in state order (whole: all of it), sorted; frozen
- * parts begin at frozen. At most l->count runs; returns how many. */
+/* What rank holds of a tensor in state order (whole: all of it); frozen parts begin at
+ * frozen. False: nothing. */
+bool layout_run(const struct layout *l, int tensor, int rank, bool whole, int64_t frozen,
+                struct run *run);
+/* Of all tensors, sorted. At most l->count runs; returns how many. */
 int layout_runs(const struct layout *l, int rank, bool whole, int64_t frozen, struct run *runs);
 
 /* The first run that ends behind position, or n. */

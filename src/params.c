@@ -45,22 +45,10 @@ void params_gather(struct zero *z, const struct command *c, struct zero_collecti
         o->own = params_at_rest(z, c->unit, kind, plan_part_begin(p, &z->layout, c->unit, kind));
 }
 
-/* The segments of the unit that comes into a gather slot. */
-static struct segment *slot_segments(struct zero *z, int slot, int unit, int *n)
-{
-    struct segment *s = &z->segments[slot * z->segments_max];
-    if (z->segments_unit[slot] != unit) {
-        z->segments_count[slot] = plan_segments(&z->plan, &z->layout, unit, s);
-        z->segments_unit[slot] = unit;
-    }
-    *n = z->segments_count[slot];
-    return s;
-}
-
 int params_fetch(struct zero *z, struct command *c, struct error *error)
 {
     int n;
-    const struct segment *s = slot_segments(z, c->slot, c->unit, &n) + c->part;
+    const struct segment *s = schedule_segments(&z->schedule, c->unit, &n) + c->part;
     assert(c->part < n && !s->in_ram);
     struct transfer *t = &z->fetches[c->slot * z->segments_max + c->part];
     char *to = z->arena.base + z->plan.host.staging[c->slot] + s->staging;
@@ -69,85 +57,54 @@ int params_fetch(struct zero *z, struct command *c, struct error *error)
     return pipeline_transfer(&z->pipeline, t, &read, error);
 }
 
-static void copy(struct zero *z, enum device_stream stream, struct device_copy *c, void *to,
-                 const void *from, int64_t bytes)
-{
-    *c = (struct device_copy){.to = to, .from = from, .bytes = bytes};
-    count(stream == DEVICE_TO_DEVICE_MEMORY ? &z->to_device_bytes : &z->to_host_bytes, bytes);
-    z->device->ops->copy(z->device, stream, c);
-}
-
 /* From where parameters rest in host memory: a copy a part. */
-static void copy_parts(struct zero *z, int unit, struct device_copy *copies, char *slot)
+static int copy_parts(struct zero *z, int unit, struct device_copy *copies, char *slot)
 {
     const struct plan *p = &z->plan;
     for (enum part_kind kind = PART_LIVE; kind < PARTS; kind++) {
         int64_t begin = plan_part_begin(p, &z->layout, unit, kind);
-        copies[kind].done = true;
-        if (z->layout.unit[unit].part[kind].elements > 0)
-            copy(z, DEVICE_TO_DEVICE_MEMORY, &copies[kind], slot + own(z, unit, kind) * p->element,
-                 params_at_rest(z, unit, kind, begin),
-                 plan_part_count(p, &z->layout, unit, kind) * p->element);
+        copy_append(z, DEVICE_TO_DEVICE_MEMORY, &copies[kind],
+                    slot + own(z, unit, kind) * p->element, params_at_rest(z, unit, kind, begin),
+                    plan_part_count(p, &z->layout, unit, kind) * p->element);
     }
+    return PARTS;
 }
 
-void params_copy(struct zero *z, const struct command *c)
+int params_copy(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
     struct device_copy *copies = &z->param_copies[c->slot * z->segments_max];
     char *slot = z->device_memory + p->device.gather[c->slot];
-    if (p->set.param == ZERO_HOST) {
-        copy_parts(z, c->unit, copies, slot);
-        return;
-    }
+    if (p->set.param == ZERO_HOST)
+        return copy_parts(z, c->unit, copies, slot);
     int n;
-    const struct segment *s = slot_segments(z, c->slot, c->unit, &n);
+    const struct segment *s = schedule_segments(&z->schedule, c->unit, &n);
     for (int i = 0; i < n; i++) {
         enum part_kind kind = plan_chunk_frozen(p, s[i].chunk) ? PART_FROZEN : PART_LIVE;
         int64_t shard = z->layout.unit[c->unit].part[kind].shard;
         int64_t inside = s[i].begin - s[i].chunk * p->chunk;
-        const char *from =
-            s[i].in_ram ? update_record(z, s[i].chunk, -1) + inside * p->element
-                        : z->arena.base + p->host.staging[c->slot] + s[i].staging + s[i].skip;
-        copy(z, DEVICE_TO_DEVICE_MEMORY, &copies[i],
-             slot + (s[i].to + z->rank * shard) * p->element, from, s[i].count * p->element);
+        char *from = s[i].in_ram
+                         ? update_record(z, s[i].chunk, -1) + inside * p->element
+                         : z->arena.base + p->host.staging[c->slot] + s[i].staging + s[i].skip;
+        copy_append(z, DEVICE_TO_DEVICE_MEMORY, &copies[i],
+                    slot + (s[i].to + z->rank * shard) * p->element, from, s[i].count * p->element);
     }
+    return n;
 }
 
-void copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
-                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element)
-{
-    const struct plan *p = &z->plan;
-    enum part_kind kind = plan_chunk_frozen(p, c->chunk) ? PART_FROZEN : PART_LIVE;
-    int64_t begin = c->chunk * p->chunk, end = begin + plan_chunk_count(p, c->chunk);
-    for (int u = 0; u < z->layout.units; u++) {
-        int64_t a = plan_part_begin(p, &z->layout, u, kind);
-        int64_t b = a + plan_part_count(p, &z->layout, u, kind);
-        a = a > begin ? a : begin;
-        b = b < end ? b : end;
-        copies[u].done = true;
-        if (a >= b)
-            continue;
-        char *here = slot + (a - begin) * element, *there = rest(z, u, kind, a);
-        bool out = stream == DEVICE_TO_DEVICE_MEMORY; /* slots are where Adam runs: on the host */
-        copy(z, stream, &copies[u], out ? there : here, out ? here : there, (b - a) * element);
-    }
-}
-
-void params_copy_chunk(struct zero *z, const struct command *c)
+int params_copy_chunk(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
     struct device_copy *copies = &z->chunk_param_copies[c->slot * z->layout.units];
     char *slot = slot_params(z, c->slot);
     bool fetch = c->kind == COMMAND_COPY_FETCH;
-    if (p->compute == ZERO_HOST) {
-        copy_by_unit(z, c, copies, fetch ? DEVICE_TO_HOST_MEMORY : DEVICE_TO_DEVICE_MEMORY, slot,
-                     params_at_rest, p->element);
-        return;
-    }
+    if (p->compute == ZERO_HOST)
+        return copy_by_unit(z, c, copies, fetch ? DEVICE_TO_HOST_MEMORY : DEVICE_TO_DEVICE_MEMORY,
+                            slot, params_at_rest, p->element);
     char *host = p->slot_bounce ? z->arena.base + p->host.chunk_param[c->slot]
                                 : z->arena.base + p->host.params +
                                       plan_param_index(p, c->chunk * p->chunk) * p->element;
-    copy(z, fetch ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copies, fetch ? slot : host,
-         fetch ? host : slot, c->bytes);
+    copy_append(z, fetch ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copies, slot, host,
+                c->bytes);
+    return 1;
 }

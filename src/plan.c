@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "offload/verify.h"
 #include "src/device/device.h"
@@ -20,11 +19,6 @@ static int64_t min64(int64_t a, int64_t b)
 static int64_t max64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
-}
-
-static int64_t align_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
 }
 
 int64_t plan_chunk_count(const struct plan *p, int64_t c)
@@ -134,9 +128,10 @@ static struct segment segment_at(const struct plan *p, int64_t from, int64_t end
     return s;
 }
 
-int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments)
+int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments,
+                  int64_t *staging)
 {
-    int64_t staging = 0;
+    int64_t bytes = 0;
     int n = 0;
     for (enum part_kind kind = PART_LIVE; kind < PARTS; kind++) {
         int64_t begin = plan_part_begin(p, l, u, kind);
@@ -144,13 +139,15 @@ int plan_segments(const struct plan *p, const struct layout *l, int u, struct se
         for (int64_t from = begin; from < end; n++) {
             struct segment s = segment_at(p, from, end);
             s.to = l->unit[u].part[kind].offset + from - begin;
-            s.staging = staging;
-            staging += s.bytes;
+            s.staging = bytes;
+            bytes += s.bytes;
             from += s.count;
             if (segments)
                 segments[n] = s;
         }
     }
+    if (staging)
+        *staging = bytes;
     return n;
 }
 
@@ -158,21 +155,10 @@ int plan_segments_max(const struct plan *p, const struct layout *l)
 {
     int most = 0;
     for (int u = 0; u < l->units; u++) {
-        int n = plan_segments(p, l, u, NULL);
+        int n = plan_segments(p, l, u, NULL, NULL);
         most = n > most ? n : most;
     }
     return most;
-}
-
-/* Bytes that unit u's parameters take in a staging slot: what is read from the file. */
-static int64_t fetch_bytes(const struct plan *p, const struct layout *l, int u,
-                           struct segment *segments)
-{
-    int n = plan_segments(p, l, u, segments);
-    int64_t bytes = 0;
-    for (int i = 0; i < n; i++)
-        bytes += segments[i].bytes;
-    return bytes;
 }
 
 /* Chunks: their size, how many, and which of them rest in memory. */
@@ -213,7 +199,6 @@ static void decide(struct plan *p, const struct layout *l)
     p->whole_params = s->stage < 3;
     p->whole_state = s->stage == 0;
     p->whole_grads = p->whole_state || s->local;
-    p->gathers = s->stage > 0;
     p->shared = s->dtype == ZERO_FP32 && s->param == s->state;
     p->master = s->split ? 2 : p->shared && s->param != ZERO_NVME ? 0 : 4;
     p->grad = s->round_grads && s->accumulate == 1 && !s->local ? 2 : 4;
@@ -309,7 +294,7 @@ static int64_t collective_bytes(const struct plan *p, const struct layout *l)
     for (int u = 0; u < l->units; u++) {
         int64_t live = l->unit[u].part[PART_LIVE].elements;
         int64_t frozen = l->unit[u].part[PART_FROZEN].elements;
-        most = max64(most, p->gathers ? max64(live, frozen) * p->element : 0);
+        most = max64(most, p->whole_state ? 0 : max64(live, frozen) * p->element);
         most = max64(most, live * (p->set.local ? 4 : p->element));
         most = max64(most, p->whole_state ? live * p->grad : 0);
     }
@@ -330,7 +315,23 @@ static void place_apart(struct plan *p, const struct layout *l)
     p->host.bounce_param = take(total, p->chunk * p->element);
 }
 
-static int place_host(struct plan *p, const struct layout *l, struct error *error)
+/* What is read of a unit before it goes to its gather slot. */
+static void place_staging(struct plan *p, const struct layout *l)
+{
+    for (int i = 0; p->set.param == ZERO_NVME && i < p->gather_slots; i++) {
+        int64_t most = 0, all = 0, bytes;
+        for (int u = 0; u < l->units; u++) {
+            plan_segments(p, l, u, NULL, &bytes);
+            all += bytes;
+            if (l->unit[u].elements <= p->gather_elements[i])
+                most = max64(most, bytes);
+        }
+        p->host.staging[i] = take(&p->host.total, most);
+        p->report.param_read_bytes = all;
+    }
+}
+
+static void place_host(struct plan *p, const struct layout *l)
 {
     const struct settings *s = &p->set;
     int64_t *total = &p->host.total, mark;
@@ -357,30 +358,10 @@ static int place_host(struct plan *p, const struct layout *l, struct error *erro
         if ((host && p->slot_param) || p->slot_bounce)
             p->host.chunk_param[i] = take(total, p->chunk * p->element);
     }
-    struct segment *segments = NULL;
-    if (s->param == ZERO_NVME && p->gather_slots) {
-        segments = malloc((size_t)plan_segments_max(p, l) * sizeof(*segments));
-        if (!segments)
-            return error_set(error, ZERO_ERR_MEMORY,
-                             "No memory to plan %lld chunks." ERROR_FREE_MEMORY,
-                             (long long)p->chunks);
-    }
-    for (int i = 0; segments && i < p->gather_slots; i++) {
-        int64_t bytes = 0;
-        for (int u = 0; u < l->units; u++) {
-            int64_t n = fetch_bytes(p, l, u, segments);
-            if (l->unit[u].elements <= p->gather_elements[i] && n > bytes)
-                bytes = n;
-            if (i == 0)
-                p->report.param_read_bytes += n;
-        }
-        p->host.staging[i] = take(total, bytes);
-    }
-    free(segments);
+    place_staging(p, l);
     place_apart(p, l);
     r->slots = *total - mark;
     r->total = *total;
-    return ZERO_OK;
 }
 
 static void place_file(struct plan *p)
@@ -403,7 +384,8 @@ static void place_file(struct plan *p)
 int plan_make(struct plan *p, const struct layout *l, const struct settings *set,
               struct error *error)
 {
-    *p = (struct plan){.set = *set};
+    const struct settings given = *set;
+    *p = (struct plan){.set = given};
     decide(p, l);
     p->report = (struct zero_plan){.params = l->params,
                                    .frozen = l->frozen,
@@ -418,11 +400,10 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
                          (long long)p->chunk, (long long)p->chunks);
     place_file(p);
     place_device(p, l);
-    if (place_host(p, l, error))
-        return error->status;
+    place_host(p, l);
     int64_t live = l->whole[PART_LIVE] / l->ranks * (l->ranks - 1);
     int64_t frozen = p->whole_params ? 0 : l->whole[PART_FROZEN] / l->ranks * (l->ranks - 1);
-    p->report.gather_bytes = p->gathers ? (live + frozen) * p->element : 0;
+    p->report.gather_bytes = p->whole_state ? 0 : (live + frozen) * p->element;
     p->report.reduce_bytes =
         live * ((p->set.local ? 4 : p->element) + (p->whole_state ? p->grad : 0));
     bool apart = !p->shared && !p->set.split; /* the parameter is no part of the master */

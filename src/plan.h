@@ -18,7 +18,7 @@
 
 #define PLAN_SLOTS_MAX  64
 #define PLAN_STAGES     2         /* collectives whose parts pass through host memory at once */
-#define PLAN_CHUNKS_MAX (1 << 24) /* the engine has tables of some 2 KB for each */
+#define PLAN_CHUNKS_MAX (1 << 24) /* the engine has tables of some 100 bytes for each */
 
 /* A stretch of a part's shard that lies in one chunk: how parameters on NVMe
  * are fetched. */
@@ -39,8 +39,8 @@ struct plan {
     int64_t element;              /* bytes of a parameter */
     enum zero_place compute;      /* where Adam runs: ZERO_DEVICE or ZERO_HOST */
     bool whole_params;            /* stages 0-2 */
-    bool whole_state;             /* stage 0: state order is whole order */
-    bool gathers;                 /* stages 1-3: a unit's parameters come from all ranks */
+    bool whole_state;             /* stage 0: state order is whole order, parameters
+                                   need no gather */
     bool apart;                   /* the host cannot read device memory */
     bool staged;                  /* units' parts cross the host on their way to other ranks */
     bool shared;                  /* fp32: the master is the parameter, in one place */
@@ -82,6 +82,7 @@ struct plan {
     struct zero_plan report;
 };
 
+/* set may be p's own. */
 int plan_make(struct plan *p, const struct layout *l, const struct settings *set,
               struct error *error);
 
@@ -123,9 +124,10 @@ int64_t plan_part_count(const struct plan *p, const struct layout *l, int u, enu
  * no gap before the frozen ones. */
 int64_t plan_param_index(const struct plan *p, int64_t position);
 
-/* The segments of unit u's shards (parameters on NVMe), at most
- * plan_segments_max of them. segments may be NULL: only count. */
-int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments);
+/* How many segments unit u's shards have (parameters on NVMe), at most plan_segments_max.
+ * segments and staging, the bytes that they take of a staging slot, may be NULL. */
+int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments,
+                  int64_t *staging);
 int plan_segments_max(const struct plan *p, const struct layout *l);
 
 #endif

@@ -56,7 +56,7 @@ struct queues {
     pthread_cond_t changed;
     struct queue queue[QUEUES];
     struct error error;
-    bool failed, stop, running, threaded;
+    bool failed, stop, running;
     bool asleep;                /* the engine thread, or about to be: event wakes it */
     uint64_t appended, seen;    /* commands, to all queues; by the engine thread */
     bool waited_for;            /* by the caller; read without the lock */
@@ -195,7 +195,7 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
     struct queue *q = &s->queue[id];
     pthread_mutex_lock(&s->lock);
     while (q->tail - q->head == q->capacity && !s->failed) {
-        assert(s->threaded);
+        assert(s->running);
         double start = queue_seconds();
         wait_begin(s, (struct ref){0});
         pthread_cond_wait(&s->changed, &s->lock);
@@ -420,7 +420,7 @@ int queues_start(struct queues *s, const struct queue_ops *ops, void *arg, struc
                          "The engine's thread could not be started: %s. "
                          "Raise the limit on processes or memory (ulimit -u, ulimit -v).",
                          strerror(rc));
-    s->running = s->threaded = true;
+    s->running = true;
     return ZERO_OK;
 }
 
@@ -495,7 +495,7 @@ void queues_destroy(struct queues *s)
 
 struct command *queues_dry_next(struct queues *s, enum queue_id from)
 {
-    assert(!s->threaded);
+    assert(!s->running);
     for (int i = 0; i < QUEUES; i++) {
         struct queue *q = &s->queue[((int)from + i) % QUEUES];
         if (q->started == q->tail || !may_start(s, at(q, q->started + 1)))
@@ -529,23 +529,4 @@ const char *command_name(enum command_kind kind)
     };
     static_assert(sizeof(names) / sizeof(*names) == COMMANDS, "every kind has a name");
     return names[kind];
-}
-
-void command_print(FILE *out, const struct command *c)
-{
-    fprintf(out, "%s %llu %s", queue_name(c->queue), (unsigned long long)c->sequence,
-            command_name(c->kind));
-    if (c->name)
-        fprintf(out, " (%s)", c->name);
-    if (c->unit >= 0)
-        fprintf(out, " unit %d", c->unit);
-    if (c->chunk >= 0)
-        fprintf(out, " chunk %lld", (long long)c->chunk);
-    if (c->slot >= 0)
-        fprintf(out, " slot %d", c->slot);
-    fprintf(out, " bytes %lld", (long long)c->bytes);
-    for (int i = 0; i < c->waits; i++)
-        fprintf(out, "%s %s%s%llu", i ? "," : " after", queue_name(c->wait[i].queue),
-                c->wait[i].all ? " <=" : " ", (unsigned long long)c->wait[i].sequence);
-    fputc('\n', out);
 }

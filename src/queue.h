@@ -19,7 +19,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "src/error.h"
 
@@ -98,7 +97,7 @@ struct command {
     uint64_t sequence;
     bool done;
     /* the executor's own */
-    int resource;
+    int resource; /* of those between ranks: the operation; of copies: how many */
     double started;
 };
 
@@ -157,7 +156,6 @@ void queues_dry_complete(struct queues *queues, struct command *command);
 
 const char *queue_name(enum queue_id queue);
 const char *command_name(enum command_kind kind);
-void command_print(FILE *out, const struct command *c);
 
 double queue_seconds(void); /* a monotonic clock */
 

@@ -47,10 +47,21 @@ static double unit_interval(uint64_t bits)
     return ((double)(bits >> 12) + 0.5) * 0x1p-52;
 }
 
+/* c[0] t^n-1 + c[1] t^n-2 + ... + c[n-1], by Horner's rule. */
+static inline double polynomial(double t, const double *c, int n)
+{
+    double sum = c[0];
+    for (int i = 1; i < n; i++)
+        sum = sum * t + c[i];
+    return sum;
+}
+
 /* Natural logarithm of 0 < x < 1: x = 2^e * f with f in [0.7, 1.42), then
  * log f = 2 artanh((f - 1) / (f + 1)) by its series. */
 static double log_below_1(double x)
 {
+    static const double artanh[] = {1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11,
+                                    1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3,  1.0};
     uint64_t bits;
     memcpy(&bits, &x, sizeof(bits));
     uint64_t shifted = bits + (0x3FF0000000000000u - 0x3FE6A09E667F3BCDu); /* from sqrt(1/2) */
@@ -59,44 +70,24 @@ static double log_below_1(double x)
     double f;
     memcpy(&f, &bits, sizeof(f));
     double s = (f - 1.0) / (f + 1.0), t = s * s; /* t < 0.0295 */
-    double sum = 1.0 / 21;
-    sum = sum * t + 1.0 / 19;
-    sum = sum * t + 1.0 / 17;
-    sum = sum * t + 1.0 / 15;
-    sum = sum * t + 1.0 / 13;
-    sum = sum * t + 1.0 / 11;
-    sum = sum * t + 1.0 / 9;
-    sum = sum * t + 1.0 / 7;
-    sum = sum * t + 1.0 / 5;
-    sum = sum * t + 1.0 / 3;
-    sum = sum * t + 1.0;
-    return exponent * 0x1.62e42fefa39efp-1 + 2.0 * s * sum;
+    return exponent * 0x1.62e42fefa39efp-1 + 2.0 * s * polynomial(t, artanh, 11);
 }
 
 /* Taylor series for |x| <= pi / 4, t = x * x. */
 static double sine(double x, double t)
 {
-    double sum = 1.0 / 355687428096000.0;
-    sum = sum * t - 1.0 / 1307674368000.0;
-    sum = sum * t + 1.0 / 6227020800.0;
-    sum = sum * t - 1.0 / 39916800.0;
-    sum = sum * t + 1.0 / 362880.0;
-    sum = sum * t - 1.0 / 5040.0;
-    sum = sum * t + 1.0 / 120.0;
-    sum = sum * t - 1.0 / 6.0;
-    return x + x * t * sum;
+    static const double series[] = {
+        1.0 / 355687428096000.0, -1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0,
+        1.0 / 362880.0,          -1.0 / 5040.0,          1.0 / 120.0,        -1.0 / 6.0};
+    return x + x * t * polynomial(t, series, 8);
 }
 
 static double cosine(double t)
 {
-    double sum = 1.0 / 20922789888000.0;
-    sum = sum * t - 1.0 / 87178291200.0;
-    sum = sum * t + 1.0 / 479001600.0;
-    sum = sum * t - 1.0 / 3628800.0;
-    sum = sum * t + 1.0 / 40320.0;
-    sum = sum * t - 1.0 / 720.0;
-    sum = sum * t + 1.0 / 24.0;
-    return 1.0 - 0.5 * t + t * t * sum;
+    static const double series[] = {
+        1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0,
+        1.0 / 40320.0,          -1.0 / 720.0,         1.0 / 24.0};
+    return 1.0 - 0.5 * t + t * t * polynomial(t, series, 7);
 }
 
 /* Box and Muller (1958): elements 2k and 2k + 1 are the two coordinates of a

@@ -14,14 +14,14 @@
 void reach_introduce(struct zero *z, struct reach *me)
 {
     struct error unheard = {0};
-    struct settings direct = z->set;
+    struct settings direct = z->plan.set;
     struct plan plan;
     int (*describe)(struct device_link *, struct error *) =
         z->seams && z->seams->link ? z->seams->link : device_plugin_link;
-    if (z->set.device != ZERO_CUDA || z->size == 1 || z->comm->device_memory)
+    if (z->plan.set.device != ZERO_CUDA || z->size == 1 || z->comm->device_memory)
         return;
     me->asked = 1;
-    me->answers = !describe(&z->link, z->set.added ? &z->error : &unheard);
+    me->answers = !describe(&z->link, z->plan.set.added ? &z->error : &unheard);
     if (!me->answers)
         return;
     me->version = z->link.version;
@@ -31,18 +31,12 @@ void reach_introduce(struct zero *z, struct reach *me)
         me->staging = z->plan.host.total - plan.host.total;
 }
 
-static const struct reach *of_rank(const struct reach *first, size_t stride, int r)
-{
-    return (const void *)((const char *)first + (size_t)r * stride);
-}
-
 /* Two ranks that have one GPU, or differ in their versions. false: none do. */
-static bool find_two(const struct zero *z, const struct reach *first, size_t stride, bool gpus,
-                     int two[2])
+static bool find_two(const struct zero *z, const struct hello *all, bool gpus, int two[2])
 {
     for (int i = 0; i < z->size; i++)
         for (int j = 0; j < i; j++) {
-            const struct reach *a = of_rank(first, stride, i), *b = of_rank(first, stride, j);
+            const struct reach *a = &all[i].reach, *b = &all[j].reach;
             if (gpus ? !memcmp(a->gpu, b->gpu, sizeof(a->gpu)) : a->version != b->version) {
                 two[0] = j, two[1] = i;
                 return true;
@@ -52,50 +46,51 @@ static bool find_two(const struct zero *z, const struct reach *first, size_t str
 }
 
 /* The first rank that cannot say which GPU it has, or -1. */
-static int silent(const struct zero *z, const struct reach *first, size_t stride)
+static int silent(const struct zero *z, const struct hello *all)
 {
     for (int r = 0; r < z->size; r++)
-        if (!of_rank(first, stride, r)->answers)
+        if (!all[r].reach.answers)
             return r;
     return -1;
 }
 
 /* Why units do not go from GPU to GPU, or NULL; level: whether it could be otherwise. */
-static const char *against(const struct zero *z, const struct reach *first, size_t stride,
+static const char *against(const struct zero *z, const struct hello *all,
                            enum zero_log_level *level, char text[200])
 {
-    int two[2], rank = silent(z, first, stride);
+    int two[2], rank = silent(z, all);
     *level = ZERO_LOG_WARNING;
     if (rank >= 0) {
         snprintf(text, 200, "rank %d's GPU has not answered", rank);
         return text;
     }
-    if (find_two(z, first, stride, true, two)) {
+    if (find_two(z, all, true, two)) {
         *level = ZERO_LOG_INFO;
         snprintf(text, 200, "ranks %d and %d share a GPU", two[0], two[1]);
         return text;
     }
-    if (find_two(z, first, stride, false, two)) {
+    if (find_two(z, all, false, two)) {
         snprintf(text, 200, "ranks %d and %d have different versions of NCCL, or one has none",
                  two[0], two[1]);
         return text;
     }
-    return first->version ? NULL : "the CUDA plugin was built without NCCL (libnccl-dev brings it)";
+    return all->reach.version ? NULL
+                              : "the CUDA plugin was built without NCCL (libnccl-dev brings it)";
 }
 
-bool reach_choose(struct zero *z, const struct reach *first, size_t stride)
+bool reach_choose(struct zero *z, const struct hello *all)
 {
     char text[200];
     enum zero_log_level level;
-    const char *why = against(z, first, stride, &level, text);
-    int version = (int)first->version;
+    const char *why = against(z, all, &level, text);
+    int version = (int)all->reach.version;
     /* A GPU that is not there says why itself, when it is asked for memory. */
-    if (why && silent(z, first, stride) < 0 && comm_tcp_is(z->comm))
+    if (why && silent(z, all) < 0 && comm_tcp_is(z->comm))
         error_set(&z->error, ZERO_ERR_UNSUPPORTED,
                   "Units cannot go from rank to rank by NCCL: %s. Start the ranks with mpirun -n "
                   "%d (srun: --mpi=pmix), then they go through host memory.",
                   why, z->size);
-    else if (why && z->set.added)
+    else if (why && z->plan.set.added)
         error_set(&z->error, ZERO_ERR_UNSUPPORTED,
                   "NCCL cannot add gradients up: %s. Give each rank a GPU of its own and the same "
                   "plugin, built with NCCL, or use .reduction = ZERO_REDUCE_ORDERED.",
@@ -105,14 +100,14 @@ bool reach_choose(struct zero *z, const struct reach *first, size_t stride)
     else
         engine_log(z, ZERO_LOG_INFO, "Units go from GPU to GPU by NCCL %d.%d.%d%s.",
                    version / 10000, version % 10000 / 100, version % 100,
-                   z->set.added ? ", which adds gradients up outside the law of equal bits" : "");
+                   z->plan.set.added ? ", which adds gradients up outside the law of equal bits"
+                                     : "");
     return !why;
 }
 
 /* What rank 0 tells the others. */
 struct told {
-    int64_t status;
-    char text[496];
+    struct error error;
     char id[DEVICE_LINK_ID];
 };
 
@@ -120,29 +115,26 @@ struct told {
  * others through the control channel, for they wait for it. */
 int reach_connect(struct zero *z)
 {
-    struct error failure = {0};
     struct told told = {0};
     struct zero_comm *comm;
-    if (!z->linked && z->set.added && z->size > 1 && !z->comm->ops->reduce)
+    if (!z->linked && z->plan.set.added && z->size > 1 && !z->comm->ops->reduce)
         return error_set(&z->error, ZERO_ERR_UNSUPPORTED,
                          ".reduction is ZERO_REDUCE_NCCL, and .comm takes GPU memory but adds "
                          "nothing up (ops->reduce). Use ZERO_REDUCE_ORDERED, or leave .comm out.");
     if (!z->linked)
         return ZERO_OK;
-    if (z->rank == 0 && z->link.id(told.id, &failure)) {
-        told.status = failure.status;
-        memcpy(told.text, failure.text, sizeof(told.text) - 1);
-    }
+    if (z->rank == 0)
+        z->link.id(told.id, &told.error);
     if (engine_exchange(z, COMMAND_BROADCAST, "NCCL's id", &told, sizeof(told)))
         return z->error.status;
-    if (told.status)
-        return error_set(&z->error, (int)told.status, "Rank 0: %s", told.text);
-    if (z->link.comm(&comm, z->comm, told.id, &failure)) {
+    if (told.error.status)
+        return error_set(&z->error, told.error.status, "Rank 0: %s", told.error.text);
+    if (z->link.comm(&comm, z->comm, told.id, &z->error)) {
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-        return error_set(&z->error, failure.status, "%s", failure.text);
+        return z->error.status;
     }
     z->control = z->comm;
     z->comm = comm;
-    z->set.staged = false;
+    z->plan.set.staged = false;
     return engine_plan(z);
 }

@@ -38,6 +38,19 @@ static struct command command(enum command_kind kind, int unit, int64_t chunk, i
         .kind = kind, .unit = unit, .chunk = chunk, .slot = slot, .bytes = bytes};
 }
 
+/* The units' segments. False: no memory. */
+static bool cut(struct schedule *s)
+{
+    const struct plan *p = s->plan;
+    int units = p->set.param == ZERO_NVME ? s->layout->units : 0, *begin = s->segments_begin;
+    for (int u = 0; u < units; u++)
+        begin[u + 1] = begin[u] + plan_segments(p, s->layout, u, NULL, NULL);
+    s->segments = calloc((size_t)begin[units] + 1, sizeof(*s->segments));
+    for (int u = 0; s->segments && u < units; u++)
+        plan_segments(p, s->layout, u, s->segments + begin[u], NULL);
+    return s->segments;
+}
+
 int schedule_create(struct schedule *s, const struct plan *plan, const struct layout *layout,
                     struct queues *queues, struct error *error)
 {
@@ -51,8 +64,9 @@ int schedule_create(struct schedule *s, const struct plan *plan, const struct la
     s->published = calloc((size_t)plan->chunks, sizeof(*s->published));
     s->predicted = calloc((size_t)s->order_max, sizeof(int));
     s->recorded = calloc((size_t)s->order_max, sizeof(int));
-    s->segments = calloc((size_t)plan_segments_max(plan, layout), sizeof(*s->segments));
-    if (!s->units || !s->published || !s->predicted || !s->recorded || !s->segments)
+    s->segments_begin = calloc((size_t)layout->units + 1, sizeof(int));
+    if (!s->units || !s->published || !s->predicted || !s->recorded || !s->segments_begin ||
+        !cut(s))
         return error_set(error, ZERO_ERR_MEMORY,
                          "No memory for the schedule of %d units." ERROR_FREE_MEMORY,
                          layout->units);
@@ -76,6 +90,7 @@ void schedule_destroy(struct schedule *s)
     free(s->predicted);
     free(s->recorded);
     free(s->segments);
+    free(s->segments_begin);
     *s = (struct schedule){0};
 }
 
@@ -87,13 +102,13 @@ void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b)
     s->calls = random_mix(s->calls ^ (uint64_t)b);
 }
 
-/* What the program's stream was given so far; on the CPU that is done. */
 struct ref schedule_mark(struct schedule *s)
 {
     if (!s->plan->apart)
         return (struct ref){0};
-    struct command c = command(COMMAND_MARK, -1, -1, schedule_mark_slot(s), 0);
-    s->marks++;
+    struct command c = command(COMMAND_MARK, -1, -1, (int)(s->marks++ % (QUEUE_MARKS + 1)), 0);
+    if (s->mark)
+        s->mark(s->mark_arg, c.slot);
     return append(s, QUEUE_MARK, &c);
 }
 
@@ -235,9 +250,9 @@ static struct ref fetch(struct schedule *s, int unit, int slot)
         command_wait(&copy, published_in_memory(s, unit, PART_FROZEN));
     } else {
         struct ref read = {0}, update = {0};
-        int n = plan_segments(p, s->layout, unit, s->segments);
-        for (int i = 0; i < n; i++) {
-            const struct segment *part = &s->segments[i];
+        int n;
+        const struct segment *part = schedule_segments(s, unit, &n);
+        for (int i = 0; i < n; i++, part++) {
             if (part->in_ram) { /* the master is the parameter */
                 if (s->published[part->chunk].sequence > update.sequence)
                     update = s->published[part->chunk];
@@ -335,7 +350,7 @@ struct ref schedule_acquire(struct schedule *s, int unit)
     struct unit_state *u = &s->units[unit];
     s->acquires++;
     record(s, unit);
-    if (!p->gathers) {
+    if (p->whole_state) {
         u->acquired++;
         return published_in_memory(s, unit, PART_LIVE);
     }
@@ -379,7 +394,7 @@ int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready)
             continue;
         /* A larger slot only when the smaller ones are held. */
         bool same = best >= 0 && s->plan->grad_elements[i] == s->plan->grad_elements[best];
-        if (best < 0 || (same && g->turn < s->grad[best].turn))
+        if (best < 0 || (same && g->reduced.sequence < s->grad[best].reduced.sequence))
             best = i;
     }
     if (best < 0)
@@ -474,7 +489,6 @@ static void give_back_grads(struct schedule *s, struct unit_state *u)
     if (u->grad < 0)
         return;
     s->grad[u->grad].held = false;
-    s->grad[u->grad].turn = ++s->turn;
     u->grad = -1;
 }
 

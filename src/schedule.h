@@ -40,8 +40,7 @@ struct gather_slot {
 
 struct grad_slot {
     bool held;          /* from the first zero_grad_data to the reduce */
-    uint64_t turn;      /* of its last reduce: the slot least recently reduced is next */
-    struct ref reduced; /* the gradients are read */
+    struct ref reduced; /* the gradients are read: the slot least recently reduced is next */
     struct ref summed;  /* the sum slot is read */
 };
 
@@ -66,14 +65,17 @@ struct schedule {
     const struct plan *plan;
     const struct layout *layout;
     struct queues *queues;
+    void (*mark)(void *arg, int slot); /* makes the mark, 0 .. QUEUE_MARKS, that is appended then */
+    void *mark_arg;
 
     struct unit_state *units;
     struct gather_slot gather[PLAN_SLOTS_MAX];
     struct grad_slot grad[PLAN_SLOTS_MAX];
     struct chunk_slot chunk[PLAN_SLOTS_MAX];
     struct ref *published;    /* per chunk: what made its parameters readable */
-    struct segment *segments; /* room for a unit's */
-    uint64_t turn, marks;     /* so far */
+    struct segment *segments; /* parameters on NVMe: of all units, one after the other, */
+    int *segments_begin;      /* (units + 1) where each unit's begin */
+    uint64_t marks;           /* so far */
     struct ref last_reduce;   /* owner of the receive buffers */
 
     uint64_t calls; /* a hash of all collective calls so far */
@@ -96,6 +98,13 @@ int schedule_create(struct schedule *s, const struct plan *plan, const struct la
                     struct queues *queues, struct error *error);
 void schedule_destroy(struct schedule *s);
 
+/* A unit's segments, n of them; constant. */
+static inline const struct segment *schedule_segments(const struct schedule *s, int unit, int *n)
+{
+    *n = s->segments_begin[unit + 1] - s->segments_begin[unit];
+    return s->segments + s->segments_begin[unit];
+}
+
 /* Mixes a public call and what its ranks must agree on into the hash that all
  * further messages carry. */
 void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b);
@@ -103,14 +112,8 @@ void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b);
 /* Each schedule_ call has been checked by its caller in zero.c. */
 void schedule_phase(struct schedule *s, enum zero_phase phase);
 
-/* Where the device is apart, release and reduce append a mark of the program's stream:
- * this is the next one's slot, 0 .. QUEUE_MARKS. It was made before the call. */
-static inline int schedule_mark_slot(const struct schedule *s)
-{
-    return (int)(s->marks % (QUEUE_MARKS + 1));
-}
-
-/* Such a mark without a reason of the schedule's own. */
+/* What the program's stream was given so far, as release and reduce append it; where the
+ * device is not apart that is done. */
 struct ref schedule_mark(struct schedule *s);
 
 /* Whether unit can be acquired: a slot for it is or can be made free. */

@@ -119,8 +119,8 @@ int step_finish(struct zero *z, struct zero_step_info *out)
     struct zero_step_info info = judge(z);
     if (!info.skipped)
         update_all(z, info.factor);
-    info.step = z->steps;
     z->skipped += info.skipped;
+    info.step = z->steps;
     schedule_next_step(&z->schedule);
     z->step_io[(z->schedule.step + 1) % STEPS_KEPT] = (struct zero_io){0};
     if (!scaler_next(&z->scaler, info.skipped)) {

@@ -194,7 +194,8 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
     for (int64_t at = 0; at < piece->count && !error->status; at += BLOCK) {
         int64_t n = piece->count - at < BLOCK ? piece->count - at : BLOCK;
         float *out = piece->master ? piece->master + at : buffer;
-        if (!fill_block(piece->tensor, dtype_limit(z->set.dtype), piece->first + at, n, out, error))
+        if (!fill_block(piece->tensor, dtype_limit(z->plan.set.dtype), piece->first + at, n, out,
+                        error))
             put_masters(z, piece, at, n, out);
     }
 }
@@ -204,20 +205,21 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
 static void exchange_block(const struct zero *z, const struct piece *piece, int64_t at, int64_t n)
 {
     const struct update *u = &z->update;
+    const struct run *range = &u->range;
     bool in = u->kind == WALK_ASSIGN;
     float buffer[BLOCK];
     float *array = u->what == ZERO_MASTER    ? masters(z, piece, at, n, buffer)
                    : u->what == ZERO_MOMENT1 ? piece->m + at
                                              : piece->v + at;
     int64_t first = piece->first + at;
-    int64_t from = first > u->first ? first : u->first;
-    int64_t to = first + n < u->first + u->count ? first + n : u->first + u->count;
-    if (piece->tensor == &z->layout.tensors[u->tensor] && from < to) {
+    int64_t from = first > range->first ? first : range->first, end = range->first + range->count;
+    int64_t to = first + n < end ? first + n : end;
+    if (piece->tensor == &z->layout.tensors[range->tensor] && from < to) {
         size_t bytes = (size_t)(to - from) * 4;
         if (in)
-            memcpy(array + from - first, u->in + from - u->first, bytes);
+            memcpy(array + from - first, u->in + from - range->first, bytes);
         else
-            memcpy(u->out + from - u->first, array + from - first, bytes);
+            memcpy(u->out + from - range->first, array + from - first, bytes);
     }
     if (!in)
         return;
@@ -250,13 +252,11 @@ static void digest_piece(struct zero *z, const struct piece *piece)
 {
     const struct tensor *t = piece->tensor;
     int64_t from = piece->first, to = piece->first + piece->count;
-    if (z->plan.whole_state) {
-        const struct part *part =
-            &z->layout.unit[t->unit].part[t->frozen ? PART_FROZEN : PART_LIVE];
-        int64_t begin = part->offset + z->rank * part->shard - t->offset;
-        from = from > begin ? from : begin;
-        to = to < begin + part->shard ? to : begin + part->shard;
-    }
+    struct run own;
+    if (!layout_run(&z->layout, (int)(t - z->layout.tensors), z->rank, false, 0, &own))
+        return;
+    from = from > own.first ? from : own.first;
+    to = to < own.first + own.count ? to : own.first + own.count;
     struct zero_digest sum = {0};
     float buffer[BLOCK];
     for (int64_t n; from < to; from += n) {
@@ -353,7 +353,8 @@ bool update_ready(const struct zero *z, const struct command *c)
 {
     const struct update *u = &z->update;
     return !u->running &&
-           (on_device(z, (enum walk_kind)c->part) ? u->steps < UPDATE_STEPS : u->steps == 0);
+           (on_device(z, (enum walk_kind)c->part) ? !u->mark_taken[c->sequence % UPDATE_STEPS]
+                                                  : u->steps == 0);
 }
 
 static void pool_walk(struct zero *z)
@@ -365,20 +366,19 @@ static void pool_walk(struct zero *z)
     pool_start(z->pool, task, z, u->kind == WALK_FILL ? 1 : tasks);
 }
 
-static void device_step(struct zero *z, struct command *c)
+static void device_step(struct zero *z, const struct command *c)
 {
     struct update *u = &z->update;
     int64_t begin = c->chunk * z->plan.chunk;
-    for (c->resource = 0; u->mark_taken[c->resource]; c->resource++)
-        assert(c->resource < UPDATE_STEPS - 1);
-    u->mark_taken[c->resource] = true;
+    int i = (int)(c->sequence % UPDATE_STEPS);
+    u->mark_taken[i] = true;
     if (u->steps++ == 0)
         u->started = queue_seconds();
     walk(z, begin, begin + plan_chunk_count(&z->plan, c->chunk));
-    z->device->ops->mark(z->device, DEVICE_UPDATE, &u->mark[c->resource]);
+    z->device->ops->mark(z->device, DEVICE_UPDATE, &u->mark[i]);
 }
 
-void update_start(struct zero *z, struct command *c)
+void update_start(struct zero *z, const struct command *c)
 {
     struct update *u = &z->update;
     assert(!u->running);
@@ -393,14 +393,14 @@ void update_start(struct zero *z, struct command *c)
     u->running = true;
     u->started = queue_seconds();
     if (plan_chunk_in_file(&z->plan, c->chunk))
-        pipeline_stepping(&z->pipeline.slots[c->slot], c->chunk);
+        pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_STEPPING, c->chunk);
     u->bounced = z->plan.apart && z->plan.compute == ZERO_DEVICE;
     if (!u->bounced) {
         pool_walk(z);
         return;
     }
     u->state = UPDATE_IN;
-    bounce_in(z, c);
+    bounce_start(z, c, false);
 }
 
 static int finish(struct zero *z, const struct command *c, struct error *error)
@@ -420,10 +420,11 @@ static int finish(struct zero *z, const struct command *c, struct error *error)
 static int test_step(struct zero *z, const struct command *c, bool *done, struct error *error)
 {
     struct update *u = &z->update;
-    *done = z->device->ops->copied(z->device, &u->mark[c->resource]);
+    int i = (int)(c->sequence % UPDATE_STEPS);
+    *done = z->device->ops->copied(z->device, &u->mark[i]);
     if (!*done)
         return z->device->ops->status(z->device, error);
-    u->mark_taken[c->resource] = false;
+    u->mark_taken[i] = false;
     if (--u->steps == 0)
         count(&z->update_ns, (int64_t)(1e9 * (queue_seconds() - u->started)));
     return ZERO_OK;
@@ -447,7 +448,7 @@ int update_test(struct zero *z, const struct command *c, bool *done, struct erro
         if (!u->bounced || !walk_writes(u->kind) || u->error.status)
             break;
         u->state = UPDATE_OUT;
-        bounce_out(z, c);
+        bounce_start(z, c, true);
         return ZERO_OK;
     case UPDATE_OUT:
         if (!bounce_copied(z))

@@ -79,12 +79,13 @@ int engine_enter_param(struct zero *z, int param, const char *call)
     return ZERO_OK;
 }
 
-static int acquired_unit(const struct zero *z)
+static int check_released(struct zero *z, const char *call)
 {
     for (int u = 0; u < z->layout.units; u++)
         if (z->schedule.units[u].acquired)
-            return u;
-    return -1;
+            return error_set(&z->error, ZERO_ERR_STATE,
+                             "%s while unit %d is acquired. Release it first.", call, u);
+    return ZERO_OK;
 }
 
 void *zero_stream(const struct zero *z)
@@ -101,12 +102,8 @@ int zero_phase(struct zero *z, enum zero_phase phase)
     if (phase != ZERO_TRAIN && phase != ZERO_EVAL)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_phase got %d. Use ZERO_TRAIN or ZERO_EVAL.", (int)phase);
-    int unit = acquired_unit(z);
-    if (unit >= 0)
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_phase while unit %d is acquired. Release "
-                         "it first.",
-                         unit);
+    if (check_released(z, "zero_phase"))
+        return engine_status(z);
     bool held = false;
     for (int i = 0; i < z->plan.grad_slots; i++)
         held |= z->schedule.grad[i].held;
@@ -144,8 +141,6 @@ int zero_release(struct zero *z, int unit)
             "it was acquired.",
             unit);
     schedule_call(&z->schedule, "zero_release", unit, 0);
-    if (z->schedule.units[unit].acquired == 1)
-        engine_mark(z);
     schedule_release(&z->schedule, unit);
     return ZERO_OK;
 }
@@ -237,8 +232,6 @@ int zero_reduce(struct zero *z, int unit)
     schedule_call(&z->schedule, "zero_reduce", unit, 0);
     z->grads_summed = (int64_t)z->size * z->schedule.accumulate;
     z->grads_scale = z->scaler.scale;
-    if (trains)
-        engine_mark(z);
     schedule_reduce(&z->schedule, unit);
     return ZERO_OK;
 }
@@ -255,14 +248,10 @@ int zero_step(struct zero *z, struct zero_step_info *info)
                          "zero_step in micro-step %d of %d with %d of %d units reduced. Reduce "
                          "every unit in every micro-step first.",
                          s->micro + 1, s->accumulate, s->reduces, z->layout.units);
-    int unit = acquired_unit(z);
-    if (unit >= 0)
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_step while unit %d is acquired. Release "
-                         "it first.",
-                         unit);
+    if (check_released(z, "zero_step"))
+        return engine_status(z);
     for (int i = 0; i < z->layout.count; i++)
-        if (!z->layout.tensors[i].frozen && !z->adam_set[z->layout.tensors[i].group])
+        if (!z->layout.tensors[i].frozen && z->adam[z->layout.tensors[i].group].eps == 0)
             return error_set(&z->error, ZERO_ERR_STATE,
                              "zero_step while group %d (tensor %s) has no hyper-parameters. Call "
                              "zero_set_adam first.",
@@ -327,13 +316,12 @@ int zero_set_adam(struct zero *z, int group, const struct zero_adam *a)
     if (engine_enter(z) || check_adam(z, group, a))
         return engine_status(z);
     /* A group that was forgotten may still be set: zero_step has asked for it. */
-    if (z->adam_set[group] && engine_enter_between_steps(z, "zero_set_adam"))
+    if (z->adam[group].eps > 0 && engine_enter_between_steps(z, "zero_set_adam"))
         return engine_status(z);
     const double fields[] = {a->lr, a->beta1, a->beta2, a->eps, a->weight_decay, a->l2};
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         schedule_call(&z->schedule, "zero_set_adam", group, double_bits(fields[i]));
     z->adam[group] = *a;
-    z->adam_set[group] = true;
     return ZERO_OK;
 }
 
@@ -423,12 +411,8 @@ int zero_set_deadline(struct zero *z, int seconds)
 
 int zero_discard(struct zero *z)
 {
-    if (engine_enter(z))
+    if (engine_enter(z) || check_released(z, "zero_discard"))
         return engine_status(z);
-    int unit = acquired_unit(z);
-    if (unit >= 0)
-        return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_discard while unit %d is acquired. Release it first.", unit);
     schedule_call(&z->schedule, "zero_discard", 0, 0);
     z->grads_whole = z->grads_whole && !schedule_step_open(&z->schedule);
     schedule_discard(&z->schedule);

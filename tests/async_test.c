@@ -13,6 +13,7 @@
 
 #include "kernels/bf16.h"
 #include "src/random.h"
+#include "tests/support/dry.h"
 #include "tests/support/latch.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"

@@ -270,7 +270,7 @@ START_TEST(ways)
     const struct zero_comm_ops none = {0};
     struct zero_comm comm = {.ops = &none};
     struct zero z = {.size = 3, .comm = &comm, .log = keep, .log_level = ZERO_LOG_INFO};
-    struct reach all[3];
+    static struct hello all[3];
     const char *says[] = {"1 Units go from GPU to GPU by NCCL 2.28.9.",
                           "0 Units go from rank to rank through host memory: rank 1's GPU has not "
                           "answered.",
@@ -282,12 +282,12 @@ START_TEST(ways)
                           "built without NCCL (libnccl-dev brings it)."};
     for (int way = 0; way < 5; way++) {
         for (int r = 0; r < 3; r++)
-            all[r] = (struct reach){
+            all[r].reach = (struct reach){
                 .answers = 1, .version = way == 4 ? 0 : 22809, .gpu = {'a', (char)r}};
-        all[1].answers = way != 1;
-        all[2].gpu[1] = way == 2 ? 0 : 2;
-        all[2].version = way == 3 ? 22708 : all[2].version;
-        ck_assert_int_eq(reach_choose(&z, all, sizeof(*all)), way == 0);
+        all[1].reach.answers = way != 1;
+        all[2].reach.gpu[1] = way == 2 ? 0 : 2;
+        all[2].reach.version = way == 3 ? 22708 : all[2].reach.version;
+        ck_assert_int_eq(reach_choose(&z, all), way == 0);
         ck_assert_str_eq(logged, says[way]);
     }
 }
@@ -307,10 +307,10 @@ START_TEST(ways_of_nccl_sums)
     struct zero_comm comm = {.ops = &none};
     struct zero z = {.size = 2, .comm = &comm, .seams = &seams, .log = keep};
     struct reach me = {0};
-    z.set.device = ZERO_CUDA;
+    z.plan.set.device = ZERO_CUDA;
     reach_introduce(&z, &me);
     ck_assert(me.asked && !me.answers && !z.error.status);
-    z.set.added = true;
+    z.plan.set.added = true;
     reach_introduce(&z, &me);
     ck_assert_str_eq(z.error.text, "There is no plugin.");
     z.error = (struct error){0};
@@ -318,10 +318,10 @@ START_TEST(ways_of_nccl_sums)
     ck_assert_msg(strstr(z.error.text, ".comm takes GPU memory but adds nothing up"), "%s",
                   z.error.text);
     z.log_level = ZERO_LOG_INFO;
-    struct reach all[2] = {{.answers = 1, .version = 22809, .gpu = "a"},
-                           {.answers = 1, .version = 22809, .gpu = "b"}};
+    static const struct hello all[2] = {{.reach = {.answers = 1, .version = 22809, .gpu = "a"}},
+                                        {.reach = {.answers = 1, .version = 22809, .gpu = "b"}}};
     z.error = (struct error){0};
-    ck_assert(reach_choose(&z, all, sizeof(*all)));
+    ck_assert(reach_choose(&z, all));
     ck_assert_str_eq(logged, "1 Units go from GPU to GPU by NCCL 2.28.9, which adds gradients up "
                              "outside the law of equal bits.");
 }
@@ -344,7 +344,6 @@ static void expect_gpu_kept(struct device *device, char *host)
     while (!ops->copied(device, &mark))
         ;
     ck_assert_int_eq(ops->read(device, host, memory, 4096, &error), ZERO_OK);
-    ops->free(device, memory, 4096);
     ck_assert_int_eq(cudaGetDevice(&gpu), cudaSuccess);
     ck_assert_int_eq(gpu, 0);
 }

@@ -191,7 +191,7 @@ static void unit_backward(struct zero *z, int unit, int tensor, int last)
     void *g = zero_rank(z) <= last ? zero_grad_data(z, tensor) : NULL;
     EXPECT(g || zero_rank(z) > last);
     if (g)
-        memset(g, 0x47, 100 * (z->set.dtype == ZERO_FP32 ? 4 : 2));
+        memset(g, 0x47, 100 * (z->plan.set.dtype == ZERO_FP32 ? 4 : 2));
     EXPECT(!zero_release(z, unit));
 }
 
@@ -281,7 +281,7 @@ static void put_gradient(struct zero *z, int t, int key, bool zeros)
     EXPECT(g);
     for (int i = 0; i < tensor_size[t]; i++) {
         float x = zeros ? 0.0f : (float)((i * 37 + key * 11 + t) % 64 - 32) / 64.0f;
-        if (z->set.dtype == ZERO_FP32)
+        if (z->plan.set.dtype == ZERO_FP32)
             ((float *)g)[i] += x;
         else
             z->kernels->to_bf16(1, &x, (uint16_t *)g + i);

@@ -79,10 +79,10 @@ static void rounded(const struct zero *z, int n, const float *in, float *out)
 {
     uint16_t half[SIZE];
     memcpy(out, in, (size_t)n * sizeof(*out));
-    if (z->set.dtype == ZERO_BF16) {
+    if (z->plan.set.dtype == ZERO_BF16) {
         z->kernels->to_bf16(n, in, half);
         z->kernels->from_bf16(n, half, out);
-    } else if (z->set.dtype == ZERO_FP16) {
+    } else if (z->plan.set.dtype == ZERO_FP16) {
         z->kernels->to_fp16(n, in, half);
         z->kernels->from_fp16(n, half, out);
     }
@@ -91,9 +91,9 @@ static void rounded(const struct zero *z, int n, const float *in, float *out)
 static void widened(const struct zero *z, int n, const void *data, float *out)
 {
     memset(out, 0, (size_t)n * sizeof(*out));
-    if (z->set.dtype == ZERO_FP32)
+    if (z->plan.set.dtype == ZERO_FP32)
         memcpy(out, data, (size_t)n * sizeof(*out));
-    else if (z->set.dtype == ZERO_BF16)
+    else if (z->plan.set.dtype == ZERO_BF16)
         z->kernels->from_bf16(n, data, out);
     else
         z->kernels->from_fp16(n, data, out);

@@ -57,7 +57,7 @@ static void arena_holds(int64_t bytes, int threads)
 {
     struct error error = {0};
     struct arena arena;
-    must(arena_create_parallel(&arena, bytes, threads, &error), &error);
+    must(arena_create(&arena, bytes, threads, &error), &error);
     ck_assert_int_eq(arena.bytes, bytes);
     ck_assert_uint_eq((uintptr_t)arena.base % (uintptr_t)(2 * MIB), 0);
     ck_assert_int_ge(resident_bytes(&arena), bytes);
@@ -105,7 +105,7 @@ START_TEST(arena_thread_fails)
     ck_assert(deny_call(SYS_madvise, 1, ~0u, (2 * MIB), ENOMEM)); /* the last piece's length */
     struct error error = {0};
     struct arena arena;
-    ck_assert_int_eq(arena_create_parallel(&arena, 194 * MIB, 4, &error), ZERO_ERR_MEMORY);
+    ck_assert_int_eq(arena_create(&arena, 194 * MIB, 4, &error), ZERO_ERR_MEMORY);
     has(&error, "touching it: Cannot allocate memory");
     ck_assert_ptr_null(arena.base);
 }
@@ -123,7 +123,7 @@ START_TEST(arena_empty)
 {
     struct error error = {0};
     struct arena arena;
-    must(arena_create(&arena, 0, &error), &error);
+    must(arena_create(&arena, 0, 1, &error), &error);
     ck_assert_ptr_null(arena.base);
     ck_assert_int_eq(arena_huge_bytes(&arena), 0);
     arena_destroy(&arena);
@@ -151,7 +151,7 @@ START_TEST(arena_counts_huge_pages)
     struct error error = {0};
     struct arena arenas[3];
     for (int i = 0; i < 3; i++)
-        must(arena_create(&arenas[i], (4 + i) * 4 * MIB, &error), &error);
+        must(arena_create(&arenas[i], (4 + i) * 4 * MIB, 1, &error), &error);
     for (int i = 0; i < 3; i++) {
         int64_t huge = arena_huge_bytes(&arenas[i]);
         ck_assert_int_gt(huge, 0);
@@ -172,7 +172,7 @@ START_TEST(arena_stays_here)
     struct error error = {0};
     unsigned char there;
     int status = 0;
-    ck_assert_int_eq(arena_create(&arena, 4 << 20, &error), ZERO_OK);
+    ck_assert_int_eq(arena_create(&arena, 4 << 20, 1, &error), ZERO_OK);
     arena.base[0] = 7;
     ck_assert_int_eq(mincore(arena.base, 4096, &there), 0);
     pid_t child = fork();
@@ -193,7 +193,7 @@ START_TEST(arena_absurd)
     for (int i = 0; i < 2; i++) {
         struct error error = {0};
         struct arena arena;
-        ck_assert_int_eq(arena_create(&arena, sizes[i], &error), ZERO_ERR_MEMORY);
+        ck_assert_int_eq(arena_create(&arena, sizes[i], 1, &error), ZERO_ERR_MEMORY);
         has(&error, texts[i]);
         has(&error, "available");
         ck_assert_ptr_null(arena.base);
@@ -219,7 +219,7 @@ START_TEST(arena_refused)
         deny_call(calls[_i].call, calls[_i].argument, calls[_i].mask, calls[_i].value, ENOMEM));
     struct error error = {0};
     struct arena arena;
-    ck_assert_int_eq(arena_create(&arena, 3 * MIB, &error), ZERO_ERR_MEMORY);
+    ck_assert_int_eq(arena_create(&arena, 3 * MIB, 1, &error), ZERO_ERR_MEMORY);
     has(&error, "3145728 bytes");
     has(&error, calls[_i].text);
     ck_assert_ptr_null(arena.base);

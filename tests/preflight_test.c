@@ -251,7 +251,7 @@ START_TEST(collects_space)
     ck_assert_int_gt(space->available, 0);
     ck_assert_str_ne(space->type, "");
     ck_assert_int_eq(limit_named(&f, "/job")->need, 100);
-    ck_assert(!preflight_warning(&f, &paths, text));
+    ck_assert(!preflight_warning(&f, text));
 
     /* What cannot be asked is left to the file's making. */
     paths = paths_of("/nowhere/at/all", disk);
@@ -284,7 +284,7 @@ START_TEST(collects_files_in_memory)
     ck_assert_int_eq(limit_named(&f, "/disk")->need, 48 * MIB);
     ck_assert_int_eq(f.memory_files, 16 * MIB);
     ck_assert_int_eq(limit_named(&f, "/job")->need, 107 + 16 * MIB);
-    ck_assert(preflight_warning(&f, &paths, text));
+    ck_assert(preflight_warning(&f, text));
     has(text, tmpfs);
     has(text, "16.777 MB of files");
 }

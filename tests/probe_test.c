@@ -22,7 +22,6 @@
 
 #include "include/zero.h"
 #include "offload/probe.h"
-#include "offload/probe_cache.h"
 #include "tests/support/suite.h"
 #include "tests/support/tree.h"
 

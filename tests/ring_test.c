@@ -84,7 +84,7 @@ static bool bench_open(struct bench *bench, int variant, int64_t file_bytes, int
         paths.weight[i] = v->weight[i];
     }
     must(spill_create(&bench->spill, &paths, v->stripe, file_bytes, &error), &error);
-    must(arena_create(&bench->arena, memory_bytes, &error), &error);
+    must(arena_create(&bench->arena, memory_bytes, 1, &error), &error);
     bench->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ck_assert_int_ge(bench->event_fd, 0);
     const struct ring_options options = {.event_fd = bench->event_fd,

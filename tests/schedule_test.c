@@ -492,10 +492,10 @@ struct step_bytes {
 static int64_t file_bytes(struct dry *d, int unit)
 {
     int64_t bytes = 0;
-    int n =
-        d->plan.set.param == ZERO_NVME ? plan_segments(&d->plan, &d->layout, unit, d->segments) : 0;
+    int n;
+    const struct segment *s = schedule_segments(&d->schedule, unit, &n);
     for (int i = 0; i < n; i++)
-        bytes += d->segments[i].bytes;
+        bytes += s[i].bytes;
     return bytes;
 }
 
@@ -537,7 +537,8 @@ static void compare_bytes(struct dry *d, const struct step_bytes *b, bool first)
     const int64_t *n = b->bytes, e = d->plan.element, wide = d->set.local ? 4 : e;
     int64_t frozen = d->layout.whole[PART_FROZEN], live = d->layout.whole[PART_LIVE];
     int64_t times = d->plan.whole_params ? 1 : 2; /* gathered in forward, and in backward */
-    int64_t once = d->plan.gathers && times == 1 && first ? frozen * e * (d->plan.ranks - 1) : 0;
+    int64_t once =
+        !d->plan.whole_state && times == 1 && first ? frozen * e * (d->plan.ranks - 1) : 0;
     int64_t gathered = n[COMMAND_GATHER] + b->served;
     ck_assert_int_eq(n[COMMAND_STATE_READ] + n[COMMAND_PARAM_FETCH], p->read_bytes);
     ck_assert_int_eq(n[COMMAND_STATE_WRITE] + n[COMMAND_PARAM_WRITE], p->written_bytes);

@@ -131,7 +131,7 @@ static int check(const struct kernels *kernels)
     int64_t bytes = stream_bytes(CHECKED);
     bool equal = true;
     const struct kernels *scalar = kernels_select("scalar", &error);
-    if (!scalar || arena_create(&arena, 2 * bytes, &error))
+    if (!scalar || arena_create(&arena, 2 * bytes, 1, &error))
         return tool_fail("%s", error.text);
     struct job job = {
         .arrays = stream_carve(arena.base, CHECKED), .elements = CHECKED, .kernels = kernels};
@@ -253,7 +253,7 @@ static int sizes_run(const struct bench *b, const struct kernels *kernels)
     int count = sizes_find(b, sizes), cpus = bench_cpus(), status = 0;
     const int threads[] = {b->threads ? b->threads : 1, cpus};
     int variants = b->threads || cpus == 1 ? 1 : 2;
-    if (arena_create(&arena, stream_bytes(sizes[count - 1]), &error))
+    if (arena_create(&arena, stream_bytes(sizes[count - 1]), 1, &error))
         return tool_fail("%s", error.text);
     bench_note("%s of %s in huge pages", in_bytes(arena_huge_bytes(&arena)).text,
                in_bytes(arena.bytes).text);

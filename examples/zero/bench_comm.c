@@ -231,7 +231,7 @@ static int sizes_run(const struct bench *b, struct state *s)
 {
     static const int64_t sizes[] = {1, 16, 64, 256}; /* MiB */
     int count = b->quick ? 1 : b->full ? 4 : 3, ranks = s->comm->size;
-    if (arena_create(&s->arena, size_bytes(ranks, sizes[count - 1] << 20), &s->error))
+    if (arena_create(&s->arena, size_bytes(ranks, sizes[count - 1] << 20), 1, &s->error))
         return s->error.status;
     size_set(s, 1 << 20);
     if (check(s))

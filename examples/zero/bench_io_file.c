@@ -101,7 +101,7 @@ int io_file_open(struct io_file *file, const char *folder, int64_t bytes, bool h
     struct error error = {0};
     struct arena *arena = calloc(1, sizeof(*arena));
     *file = (struct io_file){.fd = -1, .bytes = bytes};
-    if (!arena || arena_create(arena, MEMORY, &error)) {
+    if (!arena || arena_create(arena, MEMORY, 1, &error)) {
         snprintf(file->error, sizeof(file->error), "%s", arena ? error.text : "Out of memory.");
         free(arena);
         return -1;

@@ -33,7 +33,17 @@ static const struct launcher *launcher_find(void)
     return NULL;
 }
 
-static atomic_int deadline_seconds = 300; /* that the start of a communicator may take */
+static atomic_int deadline_seconds = 300;
+
+void comm_default_deadline(int seconds)
+{
+    atomic_store(&deadline_seconds, seconds);
+}
+
+int comm_deadline_seconds(void)
+{
+    return atomic_load(&deadline_seconds);
+}
 
 #ifdef HAVE_MPI
 
@@ -79,9 +89,8 @@ static int create_without(enum zero_device device, struct zero_comm **comm, stru
         return comm_self_create(comm, error);
     if (device != ZERO_CUDA)
         return not_launched(&job, error);
-    return job_locate(&job, error)
-               ? error->status
-               : comm_tcp_create(&job, atomic_load(&deadline_seconds), comm, error);
+    return job_locate(&job, error) ? error->status
+                                   : comm_tcp_create(&job, comm_deadline_seconds(), comm, error);
 }
 
 #ifdef HAVE_MPI
@@ -113,12 +122,6 @@ int comm_default_create(enum zero_device device, struct zero_comm **comm, struct
     return launcher ? check_size(comm, launcher, error) : ZERO_OK;
 }
 
-void comm_default_deadline(int seconds)
-{
-    atomic_store(&deadline_seconds, seconds);
-    comm_mpi_deadline(seconds);
-}
-
 #else
 
 /* What srun sets is there beside PMIx's. */
@@ -138,11 +141,6 @@ int comm_default_create(enum zero_device device, struct zero_comm **comm, struct
     if (!size || atoi(size) != 1)
         return no_mpi(size, launcher->mark, error);
     return comm_self_create(comm, error);
-}
-
-void comm_default_deadline(int seconds)
-{
-    atomic_store(&deadline_seconds, seconds);
 }
 
 #endif

@@ -26,6 +26,7 @@ int comm_self_create(struct zero_comm **comm, struct error *error);
 int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error);
 /* How long its start, and its end at exit, wait for the other ranks. */
 void comm_default_deadline(int seconds);
+int comm_deadline_seconds(void);
 
 /* Whether it is that over TCP. */
 bool comm_tcp_is(const struct zero_comm *comm);
@@ -43,7 +44,6 @@ int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mi
  * which a transfer is cut in several (1 GiB unless a test wants it smaller). */
 bool comm_mpi_started(void);
 int comm_mpi_default(struct zero_comm **comm, struct error *error);
-void comm_mpi_deadline(int seconds);
 void comm_mpi_transfer_max(struct zero_comm *comm, int64_t bytes);
 
 #endif

@@ -41,9 +41,8 @@
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
-static pid_t started_in; /* the process that started it: a fork of that does not end it */
-static atomic_int deadline_seconds = 300; /* that its start and its end may take */
-static atomic_bool given_up;              /* its start: it may be half done for good */
+static pid_t started_in;     /* the process that started it: a fork of that does not end it */
+static atomic_bool given_up; /* its start: it may be half done for good */
 
 void mpi_fail(struct mpi *m, int status)
 {
@@ -474,11 +473,6 @@ bool comm_mpi_started(void)
     return initialized && !finalized;
 }
 
-void comm_mpi_deadline(int seconds)
-{
-    atomic_store(&deadline_seconds, seconds);
-}
-
 /* MPI_Finalize waits for all ranks and has no deadline: one that is stopped for
  * good would keep the others for ever. So the alarm ends this process, and that the
  * launcher ends the job. What was printed is written first. */
@@ -496,7 +490,7 @@ static void finalize(void)
     sigaddset(&alarms, SIGALRM);
     sigaction(SIGALRM, &fatal, NULL);
     pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
-    int seconds = atomic_load(&deadline_seconds);
+    int seconds = comm_deadline_seconds();
     alarm((unsigned)(seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN));
     fflush(NULL);
     MPI_Finalize();
@@ -566,7 +560,7 @@ static int not_started(int seconds, struct error *error)
  * too long, its thread is left to itself, and MPI is not started again beside it. */
 int comm_mpi_default(struct zero_comm **comm, struct error *error)
 {
-    int seconds = atomic_load(&deadline_seconds);
+    int seconds = comm_deadline_seconds();
     struct timespec until;
     pthread_t thread;
     *comm = NULL;

@@ -83,7 +83,7 @@ static void *cpu_alloc(struct device *device, int64_t bytes, struct error *error
                   "No memory for an allocation's record." ERROR_FREE_MEMORY);
         return NULL;
     }
-    if (arena_create(&allocation->arena, bytes, error) != ZERO_OK) {
+    if (arena_create(&allocation->arena, bytes, 1, error) != ZERO_OK) {
         free(allocation);
         return NULL;
     }
@@ -91,23 +91,6 @@ static void *cpu_alloc(struct device *device, int64_t bytes, struct error *error
     cpu->allocations = allocation;
     cpu->used += bytes;
     return allocation->arena.base;
-}
-
-static void cpu_free(struct device *device, void *memory, int64_t bytes)
-{
-    struct device_cpu *cpu = (struct device_cpu *)device;
-    if (memory == NULL)
-        return;
-    struct allocation **link = &cpu->allocations;
-    while (*link != NULL && (*link)->arena.base != memory)
-        link = &(*link)->next;
-    struct allocation *allocation = *link;
-    assert(allocation != NULL && allocation->arena.bytes == bytes);
-    *link = allocation->next;
-    cpu->used -= bytes;
-    assert(cpu->used >= 0);
-    arena_destroy(&allocation->arena);
-    free(allocation);
 }
 
 static int cpu_pin(struct device *device, void *memory, int64_t bytes, struct error *error)
@@ -245,8 +228,11 @@ static void cpu_destroy(struct device *device)
         pthread_cond_destroy(&stream->wake);
         pthread_mutex_destroy(&stream->lock);
     }
-    while (cpu->allocations != NULL)
-        cpu_free(device, cpu->allocations->arena.base, cpu->allocations->arena.bytes);
+    for (struct allocation *a; (a = cpu->allocations) != NULL;) {
+        cpu->allocations = a->next;
+        arena_destroy(&a->arena);
+        free(a);
+    }
     free(cpu);
 }
 
@@ -282,7 +268,6 @@ static int cap_read(int64_t *cap, struct error *error)
 
 static const struct device_ops cpu_ops = {
     .alloc = cpu_alloc,
-    .free = cpu_free,
     .pin = cpu_pin,
     .copy = cpu_copy,
     .mark = cpu_mark,
@@ -313,23 +298,21 @@ int device_cpu_create(struct device **device, const struct device_options *optio
     cpu->kernels = options->kernels;
     for (int i = 0; i < THREADS; i++) {
         struct stream *stream = &cpu->streams[i];
+        char text[64];
         stream->event_fd = options->event_fd;
         pthread_mutex_init(&stream->lock, NULL);
         pthread_cond_init(&stream->wake, NULL);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        struct stream *stream = &cpu->streams[i];
         int rc = thread_start(&stream->thread, stream_run, stream);
-        if (rc != 0) {
-            char text[64];
+        stream->started = rc == 0;
+        if (rc != 0)
             error_set(error, ZERO_ERR_MEMORY,
                       "A copy thread could not be started: %s. Raise the limit on processes "
                       "or memory (ulimit -u, ulimit -v).",
                       strerror_r(rc, text, sizeof(text)));
-            cpu_destroy(&cpu->device);
-            return error->status;
-        }
-        stream->started = true;
+    }
+    if (error->status) {
+        cpu_destroy(&cpu->device);
+        return error->status;
     }
     *device = &cpu->device;
     return ZERO_OK;

@@ -196,25 +196,6 @@ static void *cuda_alloc(struct device *device, int64_t bytes, struct error *erro
     return tell(d, error) ? NULL : a->memory;
 }
 
-static void cuda_free(struct device *device, void *memory, int64_t bytes)
-{
-    struct device_cuda *d = (struct device_cuda *)device;
-    int before;
-    (void)bytes;
-    if (memory == NULL)
-        return;
-    struct allocation **link = &d->allocations;
-    while (*link != NULL && (*link)->memory != memory)
-        link = &(*link)->next;
-    struct allocation *a = *link;
-    assert(a != NULL);
-    *link = a->next;
-    free(a);
-    if (visit(d, &before))
-        good(d, cudaFree(memory), "take memory back");
-    leave(d, before);
-}
-
 static void unpin(const struct device_cuda *d, const struct region *r)
 {
     for (int64_t at = 0; at < r->bytes; at += d->pin_bytes)
@@ -552,7 +533,6 @@ static void cuda_destroy(struct device *device)
 
 static const struct device_ops cuda_ops = {
     .alloc = cuda_alloc,
-    .free = cuda_free,
     .pin = cuda_pin,
     .copy = cuda_copy,
     .mark = cuda_mark,

@@ -66,10 +66,9 @@ struct device_sum {
 struct device;
 
 struct device_ops {
-    /* One zeroed allocation, aligned to 256 bytes, on the CPU to 2 MiB. ZERO_ERR_MEMORY with
-     * the numbers. */
+    /* One zeroed allocation, aligned to 256 bytes, on the CPU to 2 MiB; it stays until the
+     * device is destroyed. ZERO_ERR_MEMORY with the numbers. */
     void *(*alloc)(struct device *device, int64_t bytes, struct error *error);
-    void (*free)(struct device *device, void *memory, int64_t bytes);
     /* Host memory that copies will use; it stays until the device is destroyed. Where it
      * cannot be registered copies are slower, and the sentence says so. */
     int (*pin)(struct device *device, void *memory, int64_t bytes, struct error *error);

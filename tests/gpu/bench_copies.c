@@ -122,7 +122,7 @@ static void make(struct bed *bed, const struct bench *b)
     const struct device_options options = {.event_fd = bed->event = eventfd(0, EFD_NONBLOCK)};
     bed->bytes = b->host_bytes;
     if (device_cuda_create(&bed->device, &options, &error) ||
-        arena_create_parallel(&bed->arena, WAYS * bed->bytes, 4, &error) ||
+        arena_create(&bed->arena, WAYS * bed->bytes, 4, &error) ||
         bed->device->ops->pin(bed->device, bed->arena.base, WAYS * bed->bytes, &error))
         bench_fail("%s", error.text);
     for (int way = 0; way < WAYS; way++) {
@@ -152,7 +152,6 @@ void bench_copies(const struct bench *b)
                    passes[1].median);
     }
     for (int way = 0; way < WAYS; way++) {
-        bed.device->ops->free(bed.device, bed.there[way], bed.bytes);
         bench_ok(cudaFreeHost(bed.best[way]));
         bench_ok(cudaStreamDestroy(bed.stream[way]));
         free(bed.copies[way]);

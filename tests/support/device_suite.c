@@ -89,9 +89,6 @@ static void memory(struct device *d, char *host)
     (void)host;
     expect_bytes(d, a, zeros, 3 * MIB);
     expect_bytes(d, b, zeros, 100);
-    d->ops->free(d, b, 100);
-    d->ops->free(d, NULL, 0);
-    d->ops->free(d, a, 3 * MIB);
     free(zeros);
 }
 
@@ -111,8 +108,6 @@ static void copies(struct device *d, char *host)
             copy(d, DEVICE_TO_HOST_MEMORY, host + half + skip, b + skip, lengths[i]);
             ck_assert(!memcmp(host + half + skip, host + skip, (size_t)lengths[i]));
         }
-    d->ops->free(d, a, half);
-    d->ops->free(d, b, half);
 }
 
 /* Each copy of a chain reads what the one before it wrote: a stream is in order, and its
@@ -136,7 +131,6 @@ static void order(struct device *d, char *host)
     memset(host, LINKS - 1, BYTES);
     expect_bytes(d, chain, host, BYTES);
     free(c);
-    d->ops->free(d, chain, BYTES);
 }
 
 static void cleared(struct device *d, char *host)
@@ -151,7 +145,6 @@ static void cleared(struct device *d, char *host)
     memset(expected + 100, 0, 4000);
     expected[4500] = 0;
     expect_bytes(d, memory_, expected, 5000);
-    d->ops->free(d, memory_, 5000);
     free(expected);
 }
 
@@ -242,8 +235,6 @@ static void sum(struct device *d, struct sums *s, char *host, bool staged, bool 
     for (int r = 0; r < s->ranks; r++)
         free(s->part[r]);
     free(half);
-    d->ops->free(d, parts, s->ranks * bytes + 256 * s->ranks);
-    d->ops->free(d, sums, s->count * 4);
 }
 
 static void expect_norm(struct device *d, struct wide *expected)
@@ -276,7 +267,6 @@ static void sums_of(struct device *d, char *host, bool staged)
             expect_norm(d, &s.norm);
     }
     expect_norm(d, &s.norm); /* taken: nothing is left */
-    d->ops->free(d, d->room, device_sum_room(8192, true));
     d->room = NULL;
     free(grown);
 }
@@ -321,7 +311,6 @@ static void adam(struct device *d, char *host)
         mark(d, DEVICE_UPDATE);
         expect_bytes(d, there, array, sizeof(array));
     }
-    d->ops->free(d, there, sizeof(array));
 }
 
 void device_suite_run(int i, struct device *device, char *host)

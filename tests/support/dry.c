@@ -40,6 +40,25 @@ struct dry_note *dry_note_of(struct dry *d, const struct command *c)
     return &d->notes[c->queue][c->sequence % NOTES];
 }
 
+void command_print(FILE *out, const struct command *c)
+{
+    fprintf(out, "%s %llu %s", queue_name(c->queue), (unsigned long long)c->sequence,
+            command_name(c->kind));
+    if (c->name)
+        fprintf(out, " (%s)", c->name);
+    if (c->unit >= 0)
+        fprintf(out, " unit %d", c->unit);
+    if (c->chunk >= 0)
+        fprintf(out, " chunk %lld", (long long)c->chunk);
+    if (c->slot >= 0)
+        fprintf(out, " slot %d", c->slot);
+    fprintf(out, " bytes %lld", (long long)c->bytes);
+    for (int i = 0; i < c->waits; i++)
+        fprintf(out, "%s %s%s%llu", i ? "," : " after", queue_name(c->wait[i].queue),
+                c->wait[i].all ? " <=" : " ", (unsigned long long)c->wait[i].sequence);
+    fputc('\n', out);
+}
+
 /* -------------------------------------------------- who uses what at once */
 
 static void clash(struct dry *d, const struct dry_task *a, const struct dry_task *b)
@@ -465,7 +484,6 @@ static void make_memory(struct dry *d)
         d->notes[q] = calloc(NOTES, sizeof(struct dry_note));
     d->tasks = calloc(TASKS, sizeof(*d->tasks));
     d->uses = calloc(USES, sizeof(*d->uses));
-    d->segments = calloc((size_t)plan_segments_max(&d->plan, &d->layout), sizeof(*d->segments));
 }
 
 int dry_create(struct dry *d, const struct zero_param *params, int count,
@@ -507,7 +525,6 @@ void dry_destroy(struct dry *d)
         free(d->uses[i].task.access);
     free(d->uses);
     free(d->tasks);
-    free(d->segments);
     schedule_destroy(&d->schedule);
     queues_destroy(d->queues);
     layout_destroy(&d->layout);

@@ -14,6 +14,8 @@
 #ifndef TESTS_SUPPORT_DRY_H
 #define TESTS_SUPPORT_DRY_H
 
+#include <stdio.h>
+
 #include "src/schedule.h"
 
 #define DRY_UNITS_MAX 8
@@ -78,7 +80,6 @@ struct dry {
     /* what is where */
     uint64_t *tags[DRY_SPACES];
     int64_t tag_count[DRY_SPACES];
-    struct segment *segments;
     int landing[PLAN_SLOTS_MAX]; /* writes that a chunk slot's owner in the file still owes */
     struct dry_task params[DRY_UNITS_MAX], grads[DRY_UNITS_MAX]; /* the caller's */
     struct dry_use *uses;                                        /* of a device that is apart */
@@ -96,6 +97,9 @@ struct dry {
     int now[COMMANDS], most[COMMANDS]; /* of a kind under way, and ever at once */
     char fault[600];                   /* the first; "": none */
 };
+
+/* A command as a line of text. */
+void command_print(FILE *out, const struct command *c);
 
 /* The engine's zero_create on one of ranks ranks; random: the order of things. */
 int dry_create(struct dry *d, const struct zero_param *params, int count,

@@ -308,9 +308,9 @@ static void copy_param(struct dry *d, const struct command *c)
                  part_of(d, c->unit, kind)->shard * p->element);
     if (p->set.param == ZERO_HOST)
         return;
-    int n = plan_segments(p, &d->layout, c->unit, d->segments);
-    for (int i = 0; i < n; i++) {
-        const struct segment *s = &d->segments[i];
+    int n;
+    const struct segment *s = schedule_segments(&d->schedule, c->unit, &n);
+    for (int i = 0; i < n; i++, s++) {
         enum part_kind kind = kind_of(d, s->chunk);
         int64_t inside = (s->begin - s->chunk * p->chunk) * p->element;
         struct dry_address from = s->in_ram
@@ -323,8 +323,8 @@ static void copy_param(struct dry *d, const struct command *c)
 
 static void param_read(struct dry *d, const struct command *c)
 {
-    plan_segments(&d->plan, &d->layout, c->unit, d->segments);
-    const struct segment *s = &d->segments[c->part];
+    int n;
+    const struct segment *s = schedule_segments(&d->schedule, c->unit, &n) + c->part;
     move(d, in_host(d->plan.host.staging[c->slot] + s->staging), in_file(s->file_offset), s->bytes);
 }
 

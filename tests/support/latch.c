@@ -78,13 +78,6 @@ static void *device_alloc(struct device *device, int64_t bytes, struct error *er
     return inner->ops->alloc(inner, bytes, error);
 }
 
-static void device_free(struct device *device, void *memory, int64_t bytes)
-{
-    struct device *inner = ((struct latch_device *)device)->inner;
-    inner->ops->free(inner, memory, bytes);
-}
-
-/* Begins what nobody withholds any more, each stream in its order. */
 static void device_pump(struct latch_device *d)
 {
     bool blocked[DEVICE_STREAMS] = {false};
@@ -182,7 +175,6 @@ static void device_destroy(struct device *device)
 
 static const struct device_ops device_ops = {
     .alloc = device_alloc,
-    .free = device_free,
     .copy = device_copy,
     .copied = device_copied,
     .pin = device_pin,

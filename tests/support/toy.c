@@ -115,7 +115,7 @@ void toy_compute(const struct toy_task *t)
 /* Where the device does. */
 static void compute(struct zero *z, struct toy_task t)
 {
-    t.dtype = z->set.dtype;
+    t.dtype = z->plan.set.dtype;
     t.elements = elements(t.tensor);
     t.scale = (float)zero_loss_scale(z);
     if (z->plan.apart)
