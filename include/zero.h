@@ -280,9 +280,9 @@ struct zero_config {
                                With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
                                each rank has a GPU of its own and the plugin was built with NCCL;
                                else by it, through host memory. Equal bits; the log says which.
-                               Ranks that torchrun, or srun without PMIx, has started reach each
-                               other by TCP and NCCL; where that cannot be, as on the CPU, they are
-                               ZERO_ERR_UNSUPPORTED */
+                               Ranks that torchrun, or srun without PMIx, has started (in a build
+                               without MPI: also with) reach each other by TCP and NCCL; where
+                               that cannot be, as on the CPU, they are ZERO_ERR_UNSUPPORTED */
 
     zero_trace_fn *trace; /* default: none */
     void *trace_arg;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What makes the plugin over fake GPUs, for tests of whole programs, begin and end them:
  * nobody else in its process knows of them. ZERO_FAKE_GPUS and ZERO_FAKE_GPU_BYTES say how
- * many there are, and the memory of each. */
+ * many there are, and the memory of each; ZERO_FAKE_NCCL_FAILS=n that NCCL's n-th call fails. */
 #include <stdlib.h>
 
 #include "tests/support/fake_cuda.h"
@@ -13,11 +13,14 @@ static int64_t number(const char *variable, int64_t otherwise)
     return value ? atoll(value) : otherwise;
 }
 
+static struct fault failing = {.kind = FAULT_NCCL_CALL};
+
 __attribute__((constructor)) static void start(void)
 {
+    failing.nth = number("ZERO_FAKE_NCCL_FAILS", 0);
     fake_cuda_start(&(struct fake_cuda_options){.gpus = (int)number("ZERO_FAKE_GPUS", 1),
                                                 .bytes = number("ZERO_FAKE_GPU_BYTES", 0)});
-    fake_nccl_start(&(struct fake_nccl_options){.absent = true});
+    fake_nccl_start(&(struct fake_nccl_options){.fault = &failing});
 }
 
 __attribute__((destructor)) static void stop(void)

@@ -2,8 +2,8 @@
 /*
  * Ranks that are processes under mpirun, with fake GPUs: one for all, or one each with a
  * plugin that has no NCCL. Units go through host memory, the log says why, and a run
- * ends in the bits that the same ranks come to on the CPU. (NCCL's fake knows threads
- * alone: tests/cuda_test.c.)
+ * ends in the bits that the same ranks come to on the CPU. (By NCCL:
+ * tests/cuda_test.c, tests/processes.sh.)
  */
 #include <check.h>
 #include <stdio.h>

@@ -17,11 +17,11 @@ int comm_self_create(struct zero_comm **comm, struct error *error);
 /*
  * For ranks that compute on device: MPI as the job's launcher provides it, started
  * when the program has not; self when the process was not launched beside others. Where
- * torchrun or srun without PMIx has started several ranks, TCP with ZERO_CUDA, over which
- * units do not go (src/comm/tcp.h), else ZERO_ERR_UNSUPPORTED, as when they need MPI and
- * this build has none, or MPI runs with less than MPI_THREAD_MULTIPLE. ZERO_ERR_DEADLINE
- * when its start takes too long; with MPI from then on. A library-started MPI is finalised
- * at exit.
+ * torchrun or srun without PMIx (this build without MPI: also with) has started several
+ * ranks, TCP with ZERO_CUDA, over which units do not go (src/comm/tcp.h), else
+ * ZERO_ERR_UNSUPPORTED, as when they need MPI and this build has none, or MPI runs with less
+ * than MPI_THREAD_MULTIPLE. ZERO_ERR_DEADLINE when its start takes too long; with MPI from
+ * then on. A library-started MPI is finalised at exit.
  */
 int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error);
 /* How long its start, and its end at exit, wait for the other ranks. */

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ranks meet in slots: the n-th send from one rank to another and its n-th receive
- * share one, numbered in the order in which the host's calls enter the streams. The
- * tables that slots are found in are kept by functions that TSan does not look into,
- * under locks that it does not know; what a slot's state orders it sees:
+ * Ranks meet in slots (tests/support/fake_nccl_shared.c): the n-th send from one rank to
+ * another and its n-th receive share one, numbered in the order in which the host's calls
+ * enter the streams. What orders them, and TSan sees, is a slot's state:
  *
  *   SLOT_READY   released by the sender's operation, acquired by the receiver's
  *   SLOT_TAKEN   the other way round
@@ -15,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,35 +23,11 @@
 #include "kernels/fp16.h"
 #include "src/comm/nccl_api.h"
 #include "tests/support/fake_cuda_parts.h"
+#include "tests/support/fake_nccl_parts.h"
 
-#define RANKS_MAX       FAKE_CUDA_GPUS_MAX /* one on each */
-#define MOVES_MAX       (4 * RANKS_MAX)    /* of a group */
+#define MOVES_MAX       (4 * RANKS_MAX) /* of a group */
 #define SECONDS_DEFAULT 60
 #define LOOKS_MAX       4
-#define CLIQUES_MAX     64
-#define SLOTS_MAX       (1 << 15)
-
-enum slot_state { SLOT_EMPTY, SLOT_READY, SLOT_TAKING, SLOT_TAKEN, SLOT_WITHDRAWN };
-
-struct slot {
-    struct slot *next;
-    const char *call[2]; /* of the sender and the receiver */
-    size_t bytes[2];
-    const void *from;
-    atomic_int state;
-};
-
-struct channel {
-    struct slot *slots; /* the first */
-};
-
-struct clique {
-    ncclUniqueId id;
-    int size;
-    int gpu[RANKS_MAX]; /* plus 1; 0: has not come */
-    atomic_int joined, finalized;
-    struct channel channel[RANKS_MAX][RANKS_MAX]; /* from, to */
-};
 
 /* One end of a slot in a rank's operation. */
 struct move {
@@ -91,8 +68,8 @@ struct ncclComm {
 
 static struct fake_nccl_options options;
 static ncclComm_t comms;
+static volatile int comms_locked;
 static atomic_int counts[FAKE_NCCL_REPORTS + 1];
-static atomic_int ids;
 static atomic_int_least64_t groups;
 
 static _Thread_local int depth;
@@ -131,21 +108,6 @@ static bool strikes(enum fault_kind kind)
     return fault_strikes(options.fault, kind);
 }
 
-/* ----------------------------------------------------- tables, unseen by TSan */
-
-static volatile int locked;
-
-FAKE_UNSEEN static void lock(void)
-{
-    while (__atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
-        sched_yield();
-}
-
-FAKE_UNSEEN static void unlock(void)
-{
-    __atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
-}
-
 static void *zeroed(size_t bytes)
 {
     void *p = calloc(1, bytes);
@@ -154,80 +116,12 @@ static void *zeroed(size_t bytes)
     return p;
 }
 
-FAKE_UNSEEN static bool same_id(const ncclUniqueId *a, const ncclUniqueId *b)
-{
-    for (size_t i = 0; i < sizeof(a->internal); i++)
-        if (a->internal[i] != b->internal[i])
-            return false;
-    return true;
-}
-
-/* What several ranks use is not from malloc, which TSan takes for a write. */
-static struct clique cliques[CLIQUES_MAX];
-static struct slot slots[SLOTS_MAX];
-static int clique_count, slot_count;
-
-/* The clique that a rank comes to; NULL: it cannot be one of its ranks. */
-FAKE_UNSEEN static struct clique *clique_join(const ncclUniqueId *id, int size, int rank, int gpu)
-{
-    lock();
-    struct clique *q = cliques;
-    while (q < cliques + clique_count && !same_id(&q->id, id))
-        q++;
-    if (q == cliques + clique_count) {
-        if (++clique_count > CLIQUES_MAX)
-            abort();
-        q->id = *id;
-        q->size = size;
-    }
-    bool fits = q->size == size && !q->gpu[rank];
-    for (int r = 0; r < q->size; r++)
-        fits = fits && q->gpu[r] != gpu + 1;
-    if (fits)
-        q->gpu[rank] = gpu + 1;
-    unlock();
-    return fits ? q : NULL;
-}
-
 FAKE_UNSEEN static void comm_list(ncclComm_t comm)
 {
-    lock();
+    fake_lock(&comms_locked);
     comm->before = comms;
     comms = comm;
-    unlock();
-}
-
-/* The slot of number n, and what one side says of it. NULL in return of other: the other
- * side has not come. */
-FAKE_UNSEEN static struct slot *slot_meet(struct channel *c, int n, const struct move *m,
-                                          const char **other, size_t *bytes)
-{
-    lock();
-    struct slot **link = &c->slots;
-    for (int i = 0; i < n && *link; i++)
-        link = &(*link)->next;
-    if (!*link) {
-        if (slot_count == SLOTS_MAX)
-            abort();
-        *link = &slots[slot_count++];
-    }
-    struct slot *s = *link;
-    s->call[!m->send] = m->call;
-    s->bytes[!m->send] = m->bytes;
-    *other = s->call[m->send];
-    *bytes = s->bytes[m->send];
-    unlock();
-    return s;
-}
-
-/* Nobody uses anything any more. */
-FAKE_UNSEEN static void tables_clear(void)
-{
-    for (int i = 0; i < clique_count; i++)
-        cliques[i] = (struct clique){0};
-    for (int i = 0; i < slot_count; i++)
-        slots[i] = (struct slot){0};
-    clique_count = slot_count = 0;
+    fake_unlock(&comms_locked);
 }
 
 /* ------------------------------------------------------------ in the stream */
@@ -275,14 +169,42 @@ static bool slot_take(struct slot *s)
                                                    memory_order_acquire, memory_order_relaxed);
 }
 
+/* From a rank of another process. false: that one is gone. */
+static bool read_other(pid_t owner, void *to, const char *from, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        struct iovec here = {(char *)to + done, bytes - done};
+        struct iovec there = {(char *)(uintptr_t)from + done, bytes - done};
+        ssize_t n = process_vm_readv(owner, &here, 1, &there, 1, 0);
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+static int *channel_of(ncclComm_t comm, const struct move *m)
+{
+    int from = m->send ? comm->rank : m->peer, to = m->send ? m->peer : comm->rank;
+    return &comm->clique->channel[from][to];
+}
+
 static void receive(ncclComm_t comm, const struct move *m)
 {
     struct waiting p = waiting_begin();
     while (!slot_take(m->slot))
         if (!goes_on(comm, &p, m))
             return;
-    fake_copy(m->to, m->slot->from, m->bytes);
+    pid_t owner;
+    const void *from = fake_slot_from(m->slot, &owner);
+    if (owner == getpid())
+        fake_copy(m->to, from, m->bytes);
+    else if (!read_other(owner, m->to, from, m->bytes)) {
+        atomic_store_explicit(&comm->state, ncclRemoteError, memory_order_relaxed);
+        return;
+    }
     atomic_store_explicit(&m->slot->state, SLOT_TAKEN, memory_order_release);
+    fake_slot_done(comm->clique, channel_of(comm, m), m->slot);
 }
 
 /* Until the peer has taken it; of a communicator that is aborted, until it does not
@@ -297,8 +219,11 @@ static void sent(ncclComm_t comm, const struct move *m)
         if (state == SLOT_READY &&
             atomic_compare_exchange_strong(&m->slot->state, &state, SLOT_WITHDRAWN))
             return;
+        if (comm->clique->process[m->peer] != getpid()) /* it may have died as it read */
+            return;
         sched_yield();
     }
+    fake_slot_done(comm->clique, channel_of(comm, m), m->slot);
 }
 
 static float load(const void *from, ncclDataType_t type, size_t i)
@@ -349,7 +274,7 @@ static void group_run(void *arg)
         const struct move *m = &g->move[i];
         if (!m->send)
             continue;
-        m->slot->from = m->from;
+        fake_slot_offer(m->slot, m->from);
         atomic_store_explicit(&m->slot->state, SLOT_READY, memory_order_release);
     }
     for (int i = 0; i < g->count && !lost; i++) {
@@ -376,15 +301,13 @@ static void group_run(void *arg)
 static void meet(ncclComm_t comm, struct move *m)
 {
     struct clique *q = comm->clique;
-    struct channel *c =
-        m->send ? &q->channel[comm->rank][m->peer] : &q->channel[m->peer][comm->rank];
     int n = m->send ? comm->sends[m->peer]++ : comm->receives[m->peer]++;
-    const char *other;
+    char other[CALL_MAX];
     size_t bytes;
-    m->slot = slot_meet(c, n, m, &other, &bytes);
+    m->slot = fake_slot_meet(q, channel_of(comm, m), n, m->send, m->call, m->bytes, other, &bytes);
     bool pair = strcmp(m->call, m->send ? "ncclSend" : "ncclRecv") == 0;
     const char *fits = !pair ? m->call : m->send ? "ncclRecv" : "ncclSend";
-    bool same = !other || (bytes == m->bytes && strcmp(other, fits) == 0);
+    bool same = !other[0] || (bytes == m->bytes && strcmp(other, fits) == 0);
     if (!same)
         report(FAKE_NCCL_DIFFER, "%s of %zu bytes on rank %d meets %s of %zu on rank %d", m->call,
                m->bytes, comm->rank, other, bytes, m->peer);
@@ -433,7 +356,7 @@ static int draw_looks(ncclComm_t comm)
 ncclResult_t ncclGetVersion(int *version)
 {
     *version = 22809;
-    return options.absent ? ncclSystemError : ncclSuccess;
+    return ncclSuccess;
 }
 
 const char *ncclGetErrorString(ncclResult_t result)
@@ -446,8 +369,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     if (strikes(FAULT_NCCL_CALL))
         return ncclSystemError;
     memset(id, 0, sizeof(*id));
-    snprintf(id->internal, sizeof(id->internal), "%d", atomic_fetch_add(&ids, 1));
-    return ncclSuccess;
+    return fake_id_make(id) ? ncclSuccess : ncclSystemError;
 }
 
 static bool is_gone(const char *call, ncclComm_t comm)
@@ -468,7 +390,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
         return report(FAKE_NCCL_WRONG, "rank %d of %d that blocks: %d", rank, ranks,
                       config->blocking);
     int gpu = fake_gpu(__func__);
-    struct clique *q = clique_join(&id, ranks, rank, gpu);
+    bool gone;
+    struct clique *q = fake_clique_join(&id, ranks, rank, gpu, &gone);
+    if (gone)
+        return ncclRemoteError;
     if (!q)
         return report(FAKE_NCCL_DIFFER, "rank %d of %d on GPU %d: the clique has no place for it",
                       rank, ranks, gpu);
@@ -678,6 +603,7 @@ static void end(ncclComm_t comm)
         atomic_fetch_add_explicit(&comm->clique->finalized, 1, memory_order_relaxed);
     free(comm->waits);
     comm->waits = NULL;
+    fake_clique_leave(comm->clique);
     atomic_store_explicit(&comm->gone, true, memory_order_relaxed);
 }
 
@@ -714,6 +640,7 @@ void fake_nccl_start(const struct fake_nccl_options *given)
         atomic_store(&counts[i], 0);
     atomic_store(&groups, 0);
     options = *given;
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* ranks of other processes may read */
 }
 
 void fake_nccl_stop(void)
@@ -726,5 +653,5 @@ void fake_nccl_stop(void)
         free(comm);
     }
     comms = NULL;
-    tables_clear();
+    fake_cliques_clear();
 }

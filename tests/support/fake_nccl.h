@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * NCCL for tests: the calls of src/comm/nccl_api.h among ranks that are threads of
- * this process, on the fake GPUs of tests/support/fake_cuda.h, one for each rank.
+ * this process or processes of this machine, on the fake GPUs of tests/support/fake_cuda.h, one
+ * for each rank. (Between processes data is read by process_vm_readv.)
  *
  * What enters a stream is an operation of it, which waits there for the peers' as
  * NCCL's kernels do: ranks that call in different orders are stuck. The ranks' streams
@@ -21,7 +22,6 @@
 struct fake_nccl_options {
     uint64_t seed;       /* of how many looks find a communicator in progress; 0: one */
     int seconds;         /* that an operation waits for others until it is stuck; 0: 60 */
-    bool absent;         /* it has no version: ranks are processes, which it cannot join */
     struct fault *fault; /* FAULT_NCCL_*; NULL: none */
 };
 
