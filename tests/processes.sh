@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # One process for each GPU and no MPI: tests/processes.sh BUILD
 # Ranks that have torchrun's variables reach each other by TCP, and units go by NCCL, on GPUs and
-# an NCCL that are fake: the digest of one process at every stage and place; a rank that dies,
-# one whose NCCL fails and one with other options end all ranks with a sentence each.
+# an NCCL that are fake. gpt2: the digest of one process at every stage and place; a rank that dies,
+# one whose NCCL fails and one with other options end all ranks with a sentence each. memscale:
+# its rows.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
@@ -16,12 +17,13 @@ mkdir "$scratch/files"
 export ZERO_CUDA_PLUGIN=$fake GPT2_CUDA_PLUGIN=$fake
 read -rd '' -a small <<<"--layers 2 --channels 32 --heads 2 --seq 24 --batch 1 --lr 1e-2 --sample 0
     --dtype fp32 --device cuda --data LICENSE --nvme-path $scratch/files"
+program=("$build/gpt2" "${small[@]}")
 pids=()
 
 one() { # rank, ranks, options: becomes that rank
     RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=localhost \
         MASTER_PORT=$port ZERO_FAKE_GPUS=$2 \
-        exec timeout -k 5 100 "$build/gpt2" "${small[@]}" "${@:3}" \
+        exec timeout -k 5 100 "${program[@]}" "${@:3}" \
         >"$scratch/out.$1" 2>"$scratch/err.$1" </dev/null
 }
 
@@ -137,6 +139,25 @@ differ() {
     own=()
 }
 
+# Between its engines, too, ranks meet without MPI; each sees its own fake alone.
+scaling() { # ranks
+    local name="memscale, $1 processes" rows=$scratch/rows.csv wrong
+    program=("$build/memscale" --device cuda --model d4 --steps 1 --nvme-path "$scratch/files")
+    ZERO_CUDA_PLUGIN=$build/tests/fake/libzero_cuda.so
+    begin "$1" --csv "$rows"
+    ended
+    [[ $statuses =~ ^(0 )+$ ]]
+    verdict $? "$name ended with $statuses: $(said "$1")"
+    wrong=$(awk -F, -v ranks="$1" 'NR > 1 && ($15 != 1 || $7 != ranks || $9 < $8) {
+        print $1 "," $2 ": " $7 " ranks, " $9 " measured, " $8 " planned, " $17 }' "$rows")
+    [ -z "$wrong" ] && [ "$(wc -l <"$rows")" = 13 ]
+    verdict $? "$name: $wrong"
+    own=(--stage 2)
+    begin "$1" --stage 3 --deadline 20
+    all_end "memscale: other options" "$1" -1 "The ranks were not given the same options" 30
+    own=()
+}
+
 # One process may read another's memory.
 may_read=$(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0)
 alone
@@ -148,6 +169,7 @@ if [ "$may_read" -lt 2 ]; then
     killed 4 2
     fails
     differ
+    scaling 2
 else
     echo "skipped: no process may read another's memory here (kernel.yama.ptrace_scope)"
 fi
