@@ -96,7 +96,7 @@ static void progress(struct mpi *m)
 
 /* ---------------------------------------------------------------- MPI_Finalize */
 
-/* MPI_Finalize calls it before all else. */
+/* MPI_Finalize calls it before all else, and finalize_unwatch, when that no longer matters. */
 static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
 {
     struct mpi *m = value;
@@ -104,10 +104,9 @@ static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
     pthread_mutex_lock(&m->lock);
     m->finalized = true;
     if (!m->status)
-        error_comm(&m->comm, ZERO_ERR_COMM,
-                   "The program has called MPI_Finalize while an engine was there. Call "
-                   "zero_destroy before it.");
-    mpi_fail(m, ZERO_ERR_COMM);
+        m->status = error_comm(&m->comm, ZERO_ERR_COMM,
+                               "The program has called MPI_Finalize while an engine was there. "
+                               "Call zero_destroy before it.");
     pthread_mutex_unlock(&m->lock);
     return MPI_SUCCESS;
 }
