@@ -107,7 +107,8 @@ static int share_of_cpus(const struct hello *all, int size, int rank)
     for (int r = 0; r < size; r++) {
         cpu_set_t both;
         CPU_AND(&both, &all[r].cpus, &me->cpus);
-        ranks += all[r].facts.node == me->facts.node && CPU_COUNT(&both) > 0;
+        ranks += all[r].facts.node == me->facts.node &&
+                 !strcmp(all[r].facts.name, me->facts.name) && CPU_COUNT(&both) > 0;
     }
     int threads = ranks ? CPU_COUNT(&me->cpus) / ranks : 1;
     return threads > 1 ? threads : 1;

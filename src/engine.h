@@ -175,9 +175,10 @@ struct zero {
     uint32_t votes;
     int64_t grads_summed; /* micro-batches in the sums at rest, and their loss scale */
     double grads_scale;
-    bool grads_whole;       /* between steps: the sums at rest are the last step's */
-    int64_t steps, skipped; /* zero_set_progress sets steps alone */
-    int64_t *verdict;       /* room for one */
+    bool grads_whole; /* between steps: the sums at rest are the last step's */
+    int64_t steps;    /* performed, by engines before this one too */
+    int64_t skipped;  /* by this one */
+    int64_t *verdict; /* room for one */
     int64_t huge_bytes;
     struct numa numa;
     bool created;

@@ -153,6 +153,8 @@ static void six_steps(int rank, struct zero_comm *comm, void *arg)
         EXPECT(!zero_step(z, &info) && info.skipped == skipped);
     }
     EXPECT(info.step == 4 && !zero_digest(z, &digest));
+    struct zero_stats stats;
+    EXPECT(!zero_stats(z, &stats) && stats.skipped == (s->goes_on ? 1 : 2));
     if (rank == 0)
         s->digest = digest, s->scale = zero_loss_scale(z);
     zero_destroy(z);
