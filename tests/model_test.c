@@ -447,7 +447,7 @@ int main(void)
 {
     Suite *suite = suite_create("model");
     TCase *t = tcase_create("gpt2");
-    printf("products by %s\n", matmul_backend());
+    printf("products by %s, of bf16 by %s\n", matmul_backend(ZERO_FP32), matmul_backend(ZERO_BF16));
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, golden_gradients, 0, SESSION_KINDS);
     tcase_add_test(t, golden_logits);

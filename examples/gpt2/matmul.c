@@ -5,60 +5,76 @@
 #include "examples/gpt2/matmul.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "examples/common/clock.h"
-#include "examples/gpt2/matmul_kind.h"
+#include "examples/gpt2/matmul_dnnl.h"
+#include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 
-static const struct matmul_kind *kind(void)
+const char *matmul_backend(enum zero_dtype dtype)
 {
-    return matmul_dnnl_leads() ? matmul_dnnl() : matmul_packed();
-}
-
-const char *matmul_backend(void)
-{
-    return kind()->name();
+    return dnnl_multiplies(dtype) ? "oneDNN" : pieces_best()->name;
 }
 
 void matmul_thread_init(void)
 {
-    kind()->thread_init();
+    dnnl_thread_init();
 }
 
-bool matmul_has_room(int threads, int64_t *bytes)
+bool matmul_has_room(enum zero_dtype dtype, int threads, int64_t *bytes)
 {
-    *bytes = (1 + threads) * kind()->thread_bytes;
+    *bytes = dnnl_multiplies(dtype) ? (1 + threads) * DNNL_THREAD_BYTES : 0;
     if (*bytes == 0)
         return true;
     void *room = mmap(NULL, (size_t)*bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return room != MAP_FAILED && munmap(room, (size_t)*bytes) == 0;
 }
 
+/* op(B) packed, then a panel of A. */
 int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 {
-    return kind()->scratch(dtype, m, n, k);
+    struct carve carve = {NULL, 0};
+    if (dnnl_multiplies(dtype))
+        return 0;
+    carve_take(&carve, packed_bytes(pieces_best(), n, k));
+    carve_take(&carve, packed_scratch(m, k));
+    return carve.used;
 }
 
 static void multiply(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
-    kind()->multiply(p, add, c, ldc, scratch);
+    const struct pieces *pieces = pieces_best();
+    struct carve carve = {scratch, 0};
+    if (dnnl_multiplies(p->dtype)) {
+        dnnl_multiply(p, add, c, ldc);
+        return;
+    }
+    float *packed = carve_take(&carve, packed_bytes(pieces, p->n, p->k));
+    packed_make(pieces, p, packed);
+    packed_multiply(pieces, p, packed, add, c, ldc, (char *)scratch + carve.used);
 }
 
 /* ----------------------------------------------------------------- counting */
 
 static atomic_int_fast64_t done_flops, done_ns; /* of the process, as oneDNN's state is */
 
+static void count(const struct matmul *p, double begin)
+{
+    int64_t ns = (int64_t)(1e9 * (clock_now() - begin));
+    atomic_fetch_add_explicit(&done_flops, 2 * (int64_t)p->m * p->n * p->k, memory_order_relaxed);
+    atomic_fetch_add_explicit(&done_ns, ns, memory_order_relaxed);
+}
+
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
     double begin = clock_now();
     multiply(p, add, c, ldc, scratch);
-    int64_t ns = (int64_t)(1e9 * (clock_now() - begin));
-    atomic_fetch_add_explicit(&done_flops, 2 * (int64_t)p->m * p->n * p->k, memory_order_relaxed);
-    atomic_fetch_add_explicit(&done_ns, ns, memory_order_relaxed);
+    count(p, begin);
 }
 
 struct matmul_done matmul_flops_done(void)
@@ -98,16 +114,20 @@ double matmul_peak(enum zero_dtype dtype)
 
 /* ------------------------------------------------------- a product in tiles */
 
-/* A task is a group of neighbouring tiles, computed as one product and finished one by one. */
-struct tiles {
+/* A task is a strip: tiles one below the other and side by side, computed a row at a time, for
+ * which their part of op(B) is packed once. Each tile is by itself where oneDNN multiplies. */
+struct strips {
     const struct matmul *product;
-    int down, across; /* tiles of a group */
-    int groups_across;
+    int down, across; /* tiles of a strip */
+    int side_by_side; /* strips */
     tile_finish_fn *finish;
     void *arg;
 };
 
-#define GAP 16 /* floats between lines of a group, which otherwise are all of one cache set */
+#define ACROSS      4 /* tiles side by side: a panel of A is packed once for them */
+#define PACKED_MOST ((int64_t)16 << 20) /* bytes, where several tiles are side by side */
+#define GAP                                                                                        \
+    16 /* floats between lines of a row of tiles, which otherwise are all of one cache set */
 
 enum { TASKS_PER_THREAD = 4 }; /* at least, where there are so many tiles */
 
@@ -121,65 +141,114 @@ static int part_at(int whole, int first, int part)
     return whole - first < part ? whole - first : part;
 }
 
-static void group_finish(const struct tiles *t, const struct tile *group)
+/* The longest sum for which a strip may be so wide. */
+static int sum_most(int across)
 {
-    for (int row = 0; row < group->rows; row += TILE)
-        for (int col = 0; col < group->cols; col += TILE) {
-            struct tile tile = *group;
-            tile.row += row;
-            tile.col += col;
-            tile.rows = part_at(group->rows, row, TILE);
-            tile.cols = part_at(group->cols, col, TILE);
-            tile.values = tile_line(group, row) + col;
-            t->finish(t->arg, &tile);
-        }
+    return across > 1 ? (int)(PACKED_MOST / (across * TILE * (int64_t)sizeof(float))) : INT_MAX;
 }
 
-static int64_t group_bytes(int down, int across)
+static int across_most(enum zero_dtype dtype, int k)
 {
-    return (int64_t)down * TILE * (across * TILE + GAP) * (int64_t)sizeof(float);
+    int across = dnnl_multiplies(dtype) ? 1 : ACROSS;
+    while (k > sum_most(across))
+        across /= 2;
+    return across;
 }
 
-static void group_task(void *arg, int64_t index, void *scratch)
-{
-    const struct tiles *t = arg;
-    struct matmul p = *t->product;
-    struct tile group = {.row = (int)(index / t->groups_across) * t->down * TILE,
-                         .col = (int)(index % t->groups_across) * t->across * TILE};
-    struct carve carve = {scratch, 0};
+/* What a strip is computed in. */
+struct strip_room {
+    float *values; /* of a row of tiles */
+    float *spare;
+    float *packed;
+    void *scratch;
+};
 
-    group.rows = part_at(p.m, group.row, t->down * TILE);
-    group.cols = part_at(p.n, group.col, t->across * TILE);
-    group.ld = group.cols + GAP;
-    group.values = carve_take(&carve, group_bytes(t->down, t->across));
-    group.spare = carve_take(&carve, 2 * TILE * sizeof(float));
-    p.a = operand_at(p.dtype, p.a, p.ta ? group.row : (int64_t)group.row * p.lda);
-    p.b = operand_at(p.dtype, p.b, p.tb ? (int64_t)group.col * p.ldb : group.col);
-    p.m = group.rows;
-    p.n = group.cols;
-    matmul(&p, false, group.values, group.ld, (char *)scratch + carve.used);
-    group_finish(t, &group);
+static int64_t room_carve(struct strip_room *r, void *base, enum zero_dtype dtype, int across,
+                          int k)
+{
+    struct carve carve = {base, 0};
+    int64_t floats = sizeof(float), packed = packed_bytes(pieces_best(), across * TILE, k);
+    r->values = carve_take(&carve, TILE * (across * TILE + GAP) * floats);
+    r->spare = carve_take(&carve, 2 * TILE * floats);
+    r->packed = carve_take(&carve, dnnl_multiplies(dtype) ? 0 : packed);
+    r->scratch = carve_take(&carve, dnnl_multiplies(dtype) ? 0 : packed_scratch(TILE, k));
+    return carve.used;
+}
+
+static void row_multiply(const struct matmul *p, const struct strip_room *room,
+                         const struct tile *row)
+{
+    if (dnnl_multiplies(p->dtype))
+        dnnl_multiply(p, false, row->values, row->ld);
+    else
+        packed_multiply(pieces_best(), p, room->packed, false, row->values, row->ld, room->scratch);
+}
+
+static void row_finish(const struct strips *t, const struct tile *row)
+{
+    for (int col = 0; col < row->cols; col += TILE) {
+        struct tile tile = *row;
+        tile.col += col;
+        tile.cols = part_at(row->cols, col, TILE);
+        tile.values = row->values + col;
+        t->finish(t->arg, &tile);
+    }
+}
+
+static void strip_task(void *arg, int64_t index, void *scratch)
+{
+    const struct strips *t = arg;
+    const struct matmul *whole = t->product;
+    struct matmul p = *whole;
+    struct strip_room room;
+    int first = (int)(index / t->side_by_side) * t->down * TILE;
+    int end = first + part_at(whole->m, first, t->down * TILE);
+    struct tile row = {.col = (int)(index % t->side_by_side) * t->across * TILE};
+
+    room_carve(&room, scratch, p.dtype, t->across, p.k);
+    p.n = row.cols = part_at(whole->n, row.col, t->across * TILE);
+    p.b = operand_at(p.dtype, whole->b, p.tb ? (int64_t)row.col * p.ldb : row.col);
+    row.values = room.values;
+    row.spare = room.spare;
+    row.ld = row.cols + GAP;
+    double begin = clock_now();
+    if (!dnnl_multiplies(p.dtype))
+        packed_make(pieces_best(), &p, room.packed);
+    for (row.row = first; row.row < end; row.row += TILE) {
+        p.m = row.rows = part_at(end, row.row, TILE);
+        p.a = operand_at(p.dtype, whole->a, p.ta ? row.row : (int64_t)row.row * p.lda);
+        row_multiply(&p, &room, &row);
+        count(&p, begin);
+        row_finish(t, &row);
+        begin = clock_now();
+    }
 }
 
 void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_fn *finish,
                   void *arg)
 {
-    struct tiles t = {p, kind()->down, kind()->across, 0, finish, arg};
     int rows = parts(p->m, TILE), cols = parts(p->n, TILE);
     int enough = workers_threads(workers) > 1 ? TASKS_PER_THREAD * workers_threads(workers) : 1;
+    struct strips t = {
+        p, dnnl_multiplies(p->dtype) ? 1 : rows, across_most(p->dtype, p->k), 0, finish, arg};
     assert(p->m >= 1 && p->n >= 1 && p->k >= 1);
     while (t.down * t.across > 1 && parts(rows, t.down) * parts(cols, t.across) < enough)
         if (t.down >= t.across)
-            t.down /= 2;
+            t.down = parts(t.down, 2);
         else
             t.across /= 2;
-    t.groups_across = parts(cols, t.across);
-    workers_run(workers, group_task, &t, (int64_t)parts(rows, t.down) * t.groups_across);
+    t.side_by_side = parts(cols, t.across);
+    workers_run(workers, strip_task, &t, (int64_t)parts(rows, t.down) * t.side_by_side);
 }
 
 int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
 {
-    const struct matmul_kind *best = kind();
-    return group_bytes(best->down, best->across) + 2 * TILE * (int64_t)sizeof(float) +
-           matmul_scratch(dtype, best->down * TILE, best->across * TILE, k);
+    struct strip_room room;
+    int64_t most = 0;
+    for (int across = across_most(dtype, 1); across >= 1; across /= 2) {
+        int sum = k < sum_most(across) ? k : sum_most(across);
+        int64_t bytes = room_carve(&room, NULL, dtype, across, sum);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }

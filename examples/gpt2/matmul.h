@@ -2,9 +2,9 @@
 /*
  * Matrix products: one single-threaded product, and a large one cut into tiles
  * of fixed size, a task each. The summed dimension is never cut, so the bits
- * do not depend on the number of threads. All matrices are row-major. By
- * oneDNN where the CPU has AVX-512 and the build oneDNN, else by our own packed
- * panels, the same bits on every CPU; the two round differently.
+ * do not depend on the number of threads. All matrices are row-major. By our
+ * own packed panels, the same bits on every CPU; but bf16 by oneDNN where the
+ * CPU has instructions for it and the build oneDNN, which rounds differently.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_H
 #define EXAMPLES_GPT2_MATMUL_H
@@ -28,7 +28,7 @@ struct matmul {
 };
 
 /* "oneDNN", "packed panels, AVX2" and so on. */
-const char *matmul_backend(void);
+const char *matmul_backend(enum zero_dtype dtype);
 
 /* In each thread that multiplies, before its first product: keeps oneDNN's
  * OpenMP to the calling thread alone, and its memory with the process. */
@@ -36,7 +36,7 @@ void matmul_thread_init(void);
 
 /* Whether the address space has room for what oneDNN takes on its own account:
  * where it does not, oneDNN dies of it. *bytes: how much that is. */
-bool matmul_has_room(int threads, int64_t *bytes);
+bool matmul_has_room(enum zero_dtype dtype, int threads, int64_t *bytes);
 
 /* c (m, n), rows ldc apart, = product, or += with add. */
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch);

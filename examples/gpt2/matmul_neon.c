@@ -11,8 +11,9 @@
 
 #include <arm_neon.h>
 
+#define COLS   16
 #define WIDTH  4
-#define ACROSS (PIECE_COLS / WIDTH)
+#define ACROSS (COLS / WIDTH)
 
 static void piece_multiply(int k, const float *a, const float *b, bool add, float *c, int ldc)
 {
@@ -22,7 +23,7 @@ static void piece_multiply(int k, const float *a, const float *b, bool add, floa
 #pragma GCC unroll 4
         for (int j = 0; j < ACROSS; j++)
             s[i][j] = add ? vld1q_f32(c + (int64_t)i * ldc + j * WIDTH) : vdupq_n_f32(0);
-    for (int p = 0; p < k; p++, a += PIECE_ROWS, b += PIECE_COLS) {
+    for (int p = 0; p < k; p++, a += PIECE_ROWS, b += COLS) {
 #pragma GCC unroll 6
         for (int i = 0; i < PIECE_ROWS; i++)
 #pragma GCC unroll 4
@@ -38,7 +39,7 @@ static void piece_multiply(int k, const float *a, const float *b, bool add, floa
 
 const struct pieces *pieces_neon(void)
 {
-    static const struct pieces neon = {"packed panels, NEON", plain_pack_a, plain_pack_b,
+    static const struct pieces neon = {"packed panels, NEON", COLS, plain_pack_a, plain_pack_b,
                                        piece_multiply};
     return &neon;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Goto's scheme (Goto and van de Geijn 2008, Anatomy of high-performance matrix
- * multiplication): DEPTH of the sum at a time, a panel of B and one of A are
- * packed, and each stripe of B stays in the first cache while those of A pass,
- * which stay in the second. 16-bit operands are widened while they are packed.
+ * multiplication): all of B is packed, and of A a panel, DEPTH of the sum deep,
+ * which stays in the second cache while the stripes of B pass, one after the other.
+ * 16-bit operands are widened while they are packed.
  */
 #include "examples/gpt2/matmul_packed.h"
 
@@ -11,12 +11,10 @@
 
 #include "examples/gpt2/numeric.h"
 
-#define DEPTH 256               /* of the sum: a stripe of B is 16 KiB */
-#define ROWS  (43 * PIECE_ROWS) /* of A at a time: 258 KiB, and a tile's 256 fit */
-
-/* Tiles of one task, 3 MiB of memory: the more, the less often an operand is packed. */
-#define GROUP_DOWN   2
-#define GROUP_ACROSS 4
+#define DEPTH      256               /* of the sum at a time */
+#define ROWS       (43 * PIECE_ROWS) /* of A at a time: 258 KiB, and a tile's 256 fit */
+#define PLAIN_COLS 16
+#define LINE       16 /* floats of a cache line */
 
 static int stripes(int n, int width)
 {
@@ -52,25 +50,33 @@ void plain_pack_a(const struct panel *panel, float *out)
 
 void plain_pack_b(const struct panel *panel, float *out)
 {
-    for (int first = 0; first < panel->count; first += PIECE_COLS)
-        stripe_pack(panel, first, PIECE_COLS, out + (int64_t)first * panel->k);
+    for (int first = 0; first < panel->count; first += PLAIN_COLS)
+        stripe_pack(panel, first, PLAIN_COLS, out + (int64_t)first * panel->k);
 }
 
 static void plain_multiply(int k, const float *a, const float *b, bool add, float *c, int ldc)
 {
     for (int i = 0; i < PIECE_ROWS; i++) {
-        float sums[PIECE_COLS] = {0};
+        float sums[PLAIN_COLS] = {0};
         if (add)
             memcpy(sums, c + (int64_t)i * ldc, sizeof(sums));
         for (int p = 0; p < k; p++)
-            for (int j = 0; j < PIECE_COLS; j++)
-                sums[j] = __builtin_fmaf(a[p * PIECE_ROWS + i], b[p * PIECE_COLS + j], sums[j]);
+            for (int j = 0; j < PLAIN_COLS; j++)
+                sums[j] = __builtin_fmaf(a[p * PIECE_ROWS + i], b[p * PLAIN_COLS + j], sums[j]);
         memcpy(c + (int64_t)i * ldc, sums, sizeof(sums));
     }
 }
 
-const struct pieces pieces_plain = {"packed panels, plain", plain_pack_a, plain_pack_b,
+const struct pieces pieces_plain = {"packed panels, plain", PLAIN_COLS, plain_pack_a, plain_pack_b,
                                     plain_multiply};
+
+const struct pieces *pieces_best(void)
+{
+    const struct pieces *best = pieces_avx512();
+    best = best ? best : pieces_avx2();
+    best = best ? best : pieces_neon();
+    return best ? best : &pieces_plain;
+}
 
 /* ------------------------------------------------------------------- a product */
 
@@ -81,104 +87,94 @@ static int depth_of(int k)
     return stripes(stripes(k, parts), 8) * 8;
 }
 
-static int64_t panel_floats(int count, int width, int k)
-{
-    return (int64_t)stripes(count, width) * width * k + PACK_BEYOND;
-}
-
 static int rows_of(int m)
 {
     return m < ROWS ? m : ROWS;
 }
 
-/* The packed panels: B's, then A's, which is what is left. */
-static int64_t packed_scratch(enum zero_dtype dtype, int m, int n, int k)
+static int padded(const struct pieces *pieces, int n)
 {
-    struct carve carve = {NULL, 0};
-    (void)dtype;
-    carve_take(&carve, panel_floats(n, PIECE_COLS, depth_of(k)) * (int64_t)sizeof(float));
-    carve_take(&carve, panel_floats(rows_of(m), PIECE_ROWS, depth_of(k)) * (int64_t)sizeof(float));
-    return carve.used;
+    return stripes(n, pieces->cols) * pieces->cols;
+}
+
+int64_t packed_bytes(const struct pieces *pieces, int n, int k)
+{
+    return ((int64_t)padded(pieces, n) * k + PACK_BEYOND) * (int64_t)sizeof(float);
+}
+
+/* A panel for each depth, one behind the other. */
+void packed_make(const struct pieces *pieces, const struct matmul *p, float *packed)
+{
+    int deep = depth_of(p->k);
+    for (int k = 0; k < p->k; k += deep) {
+        int depth = p->k - k < deep ? p->k - k : deep;
+        int64_t at = p->tb ? k : (int64_t)k * p->ldb;
+        struct panel panel = {p->dtype, operand_at(p->dtype, p->b, at), p->ldb, p->tb, p->n, depth};
+        pieces->pack_b(&panel, packed + (int64_t)k * padded(pieces, p->n));
+    }
+}
+
+/* A panel of A. */
+int64_t packed_scratch(int m, int k)
+{
+    int64_t rows = (int64_t)stripes(rows_of(m), PIECE_ROWS) * PIECE_ROWS;
+    return (rows * depth_of(k) + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 
 /* A piece at the edge of the result is computed beside it. */
 static void edge_multiply(const struct pieces *pieces, int k, const float *a, const float *b,
                           bool add, int rows, int cols, float *c, int ldc)
 {
-    float piece[PIECE_ROWS * PIECE_COLS] = {0};
+    float piece[PIECE_ROWS * PIECE_COLS_MOST] = {0};
     for (int i = 0; add && i < rows; i++)
-        memcpy(piece + i * PIECE_COLS, c + (int64_t)i * ldc, (size_t)cols * sizeof(float));
-    pieces->multiply(k, a, b, add, piece, PIECE_COLS);
+        memcpy(piece + i * pieces->cols, c + (int64_t)i * ldc, (size_t)cols * sizeof(float));
+    pieces->multiply(k, a, b, add, piece, pieces->cols);
     for (int i = 0; i < rows; i++)
-        memcpy(c + (int64_t)i * ldc, piece + i * PIECE_COLS, (size_t)cols * sizeof(float));
+        memcpy(c + (int64_t)i * ldc, piece + i * pieces->cols, (size_t)cols * sizeof(float));
+}
+
+/* A piece of the result that comes next, while another is computed. */
+static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
+{
+    for (int i = 0; i < PIECE_ROWS; i++)
+        for (int j = 0; j < pieces->cols; j += LINE)
+            __builtin_prefetch(c + (int64_t)i * ldc + j, 1);
 }
 
 /* c (m, n) from packed panels that are k deep. */
 static void panels_multiply(const struct pieces *pieces, int m, int n, int k, const float *a,
                             const float *b, bool add, float *c, int ldc)
 {
-    for (int j = 0; j < n; j += PIECE_COLS)
+    int width = pieces->cols;
+    for (int j = 0; j < n; j += width)
         for (int i = 0; i < m; i += PIECE_ROWS) {
             const float *left = a + (int64_t)i * k, *right = b + (int64_t)j * k;
             float *to = c + (int64_t)i * ldc + j;
             int rows = m - i < PIECE_ROWS ? m - i : PIECE_ROWS;
-            int cols = n - j < PIECE_COLS ? n - j : PIECE_COLS;
-            if (rows == PIECE_ROWS && cols == PIECE_COLS)
+            int cols = n - j < width ? n - j : width;
+            if (m - i >= 2 * PIECE_ROWS)
+                piece_fetch(pieces, to + (int64_t)PIECE_ROWS * ldc, ldc);
+            if (rows == PIECE_ROWS && cols == width)
                 pieces->multiply(k, left, right, add, to, ldc);
             else
                 edge_multiply(pieces, k, left, right, add, rows, cols, to, ldc);
         }
 }
 
-void packed_multiply(const struct pieces *pieces, const struct matmul *p, bool add, float *c,
-                     int ldc, void *scratch)
+void packed_multiply(const struct pieces *pieces, const struct matmul *p, const float *packed,
+                     bool add, float *c, int ldc, void *scratch)
 {
     int deep = depth_of(p->k);
-    struct carve carve = {scratch, 0};
-    float *b = carve_take(&carve, panel_floats(p->n, PIECE_COLS, deep) * (int64_t)sizeof(float));
-    float *a = (float *)((char *)scratch + carve.used);
-    for (int k = 0; k < p->k; k += deep) {
-        int depth = p->k - k < deep ? p->k - k : deep;
-        int64_t at = p->tb ? k : (int64_t)k * p->ldb;
-        struct panel right = {p->dtype, operand_at(p->dtype, p->b, at), p->ldb, p->tb, p->n, depth};
-        pieces->pack_b(&right, b);
-        for (int i = 0; i < p->m; i += ROWS) {
-            int rows = rows_of(p->m - i);
-            at = p->ta ? (int64_t)k * p->lda + i : (int64_t)i * p->lda + k;
-            struct panel left = {p->dtype, operand_at(p->dtype, p->a, at), p->lda, !p->ta, rows,
-                                 depth};
-            pieces->pack_a(&left, a);
-            panels_multiply(pieces, rows, p->n, depth, a, b, add || k > 0, c + (int64_t)i * ldc,
-                            ldc);
+    float *a = scratch;
+    for (int i = 0; i < p->m; i += ROWS)
+        for (int k = 0; k < p->k; k += deep) {
+            int rows = rows_of(p->m - i), depth = p->k - k < deep ? p->k - k : deep;
+            int64_t at = p->ta ? (int64_t)k * p->lda + i : (int64_t)i * p->lda + k;
+            struct panel panel = {p->dtype, operand_at(p->dtype, p->a, at), p->lda, !p->ta, rows,
+                                  depth};
+            pieces->pack_a(&panel, a);
+            panels_multiply(pieces, rows, p->n, depth, a,
+                            packed + (int64_t)k * padded(pieces, p->n), add || k > 0,
+                            c + (int64_t)i * ldc, ldc);
         }
-    }
-}
-
-/* ---------------------------------------------------------------------- kind */
-
-static const struct pieces *pieces_here(void)
-{
-    const struct pieces *vectors = pieces_avx2() ? pieces_avx2() : pieces_neon();
-    return vectors ? vectors : &pieces_plain;
-}
-
-static const char *packed_name(void)
-{
-    return pieces_here()->name;
-}
-
-static void packed_thread_init(void)
-{
-}
-
-static void multiply(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
-{
-    packed_multiply(pieces_here(), p, add, c, ldc, scratch);
-}
-
-const struct matmul_kind *matmul_packed(void)
-{
-    static const struct matmul_kind kind = {packed_name,  packed_thread_init, 0,       GROUP_DOWN,
-                                            GROUP_ACROSS, packed_scratch,     multiply};
-    return &kind;
 }

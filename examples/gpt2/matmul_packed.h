@@ -8,11 +8,10 @@
 #ifndef EXAMPLES_GPT2_MATMUL_PACKED_H
 #define EXAMPLES_GPT2_MATMUL_PACKED_H
 
-#include "examples/gpt2/matmul_kind.h"
+#include "examples/gpt2/matmul.h"
 
-/* Of the result, at once: twelve registers of AVX2, with three left for what is multiplied. */
-#define PIECE_ROWS 6
-#define PIECE_COLS 16
+#define PIECE_ROWS      6
+#define PIECE_COLS_MOST 64
 
 /* Rows of op(A), or columns of op(B). */
 struct panel {
@@ -26,25 +25,34 @@ struct panel {
 
 struct pieces {
     const char *name;
-    /* Stripes of PIECE_ROWS rows (pack_a) or PIECE_COLS columns (pack_b): each k outermost,
-     * padded with zeros, k * width from the next. May write PACK_BEYOND floats past the last. */
+    int cols; /* of a piece, which all registers but a few hold */
+    /* Stripes of PIECE_ROWS rows (pack_a) or cols columns (pack_b): each k outermost, padded
+     * with zeros, k * width from the next. May write PACK_BEYOND floats past the last. */
     void (*pack_a)(const struct panel *panel, float *out);
     void (*pack_b)(const struct panel *panel, float *out);
-    /* c (PIECE_ROWS, PIECE_COLS), rows ldc apart, = stripe of A times stripe of B, or += */
+    /* c (PIECE_ROWS, cols), rows ldc apart, = stripe of A times stripe of B, or += */
     void (*multiply)(int k, const float *a, const float *b, bool add, float *c, int ldc);
 };
 
 #define PACK_BEYOND 16
 
 extern const struct pieces pieces_plain;
-const struct pieces *pieces_avx2(void); /* NULL: not on this CPU */
-const struct pieces *pieces_neon(void); /* the same */
+const struct pieces *pieces_avx512(void); /* NULL: not on this CPU */
+const struct pieces *pieces_avx2(void);   /* the same */
+const struct pieces *pieces_neon(void);   /* the same */
+const struct pieces *pieces_best(void);   /* of all these */
 
 /* Of pieces_plain, for sets that pack no faster. */
 void plain_pack_a(const struct panel *panel, float *out);
 void plain_pack_b(const struct panel *panel, float *out);
 
-void packed_multiply(const struct pieces *pieces, const struct matmul *p, bool add, float *c,
-                     int ldc, void *scratch);
+/* All of op(B) (k, n), for products with any rows of op(A). */
+int64_t packed_bytes(const struct pieces *pieces, int n, int k);
+void packed_make(const struct pieces *pieces, const struct matmul *p, float *packed);
+
+/* c = op(A) times what p's op(B) was packed to, or += */
+void packed_multiply(const struct pieces *pieces, const struct matmul *p, const float *packed,
+                     bool add, float *c, int ldc, void *scratch);
+int64_t packed_scratch(int m, int k); /* bytes */
 
 #endif

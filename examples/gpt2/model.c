@@ -187,10 +187,10 @@ static void config_take(struct gpt *m, const struct gpt_config *config)
     }
 }
 
-static int room_check(int threads, char *error, size_t error_size)
+static int room_check(enum zero_dtype dtype, int threads, char *error, size_t error_size)
 {
     int64_t bytes;
-    if (matmul_has_room(threads, &bytes))
+    if (matmul_has_room(dtype, threads, &bytes))
         return 0;
     snprintf(error, error_size,
              "Matrix products by %d threads need %lld bytes of address space, which were refused. "
@@ -201,7 +201,8 @@ static int room_check(int threads, char *error, size_t error_size)
 
 static int cpu_create(struct gpt *m, int threads, char *error, size_t error_size)
 {
-    if (cpu_memory_create(m, error, error_size) || room_check(threads, error, error_size))
+    if (cpu_memory_create(m, error, error_size) ||
+        room_check(m->compute.dtype, threads, error, error_size))
         return -1;
     m->compute.workers =
         workers_create(threads, scratch_bytes(m), matmul_thread_init, error, error_size);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packed products with AVX2, FMA and F16C. Each function is compiled for the
- * three, and reached through the table alone.
+ * Packed products with AVX2, FMA and F16C, and with AVX-512, whose pieces are four
+ * times as wide. Each function is compiled for what it uses, and reached through
+ * the tables alone.
  */
 #include "examples/gpt2/matmul_packed.h"
 
@@ -14,10 +15,17 @@
 #include "examples/gpt2/numeric.h"
 
 #define AVX2   __attribute__((target("avx2,fma,f16c")))
+#define AVX512 __attribute__((target("avx512f")))
 #define INLINE static inline __attribute__((always_inline, target("avx2,fma,f16c")))
 #define WIDTH  8
+#define WIDE   16
 #define LINE   16 /* elements: a cache line, or half of one */
-#define REACH  32 /* rows of pages that the first TLB has room for */
+#define REACH  8  /* rows at once: all may fall into one set of the first cache, of eight lines */
+
+/* Columns of a piece: with six rows they fill 12 of AVX2's 16 registers, 24 of AVX-512's 32. */
+#define COLS        (2 * WIDTH)
+#define ACROSS      4
+#define COLS_AVX512 (ACROSS * WIDE)
 
 /* -------------------------------------------------------------------- packing */
 
@@ -137,13 +145,15 @@ INLINE void stripe_copy(enum zero_dtype dtype, const struct panel *s, int first,
         int64_t at = (int64_t)k * s->ld + first;
         float *to = out + (int64_t)k * width;
         if (count < width) {
-            float row[2 * WIDTH];
-            _mm256_storeu_ps(row, load_some(dtype, s->from, at, count < WIDTH ? count : WIDTH));
-            _mm256_storeu_ps(row + WIDTH, load_some(dtype, s->from, at + WIDTH, count - WIDTH));
+            float row[PIECE_COLS_MOST];
+            for (int g = 0; g < width; g += WIDTH)
+                _mm256_storeu_ps(row + g, load_some(dtype, s->from, at + g,
+                                                    count - g < WIDTH ? count - g : WIDTH));
             __builtin_memcpy(to, row, (size_t)width * sizeof(float));
-        } else if (width == PIECE_COLS) {
-            _mm256_storeu_ps(to, load8(dtype, s->from, at));
-            _mm256_storeu_ps(to + WIDTH, load8(dtype, s->from, at + WIDTH));
+        } else if (width % WIDTH == 0) {
+#pragma GCC unroll 8
+            for (int g = 0; g < width; g += WIDTH)
+                _mm256_storeu_ps(to + g, load8(dtype, s->from, at + g));
         } else if (k + 1 < s->k) {
             _mm256_storeu_ps(to, load6(dtype, s->from, at));
         } else { /* behind it is the next stripe, written before */
@@ -184,7 +194,12 @@ AVX2 static void pack_a(const struct panel *panel, float *out)
 
 AVX2 static void pack_b(const struct panel *panel, float *out)
 {
-    panel_pack(panel, PIECE_COLS, out);
+    panel_pack(panel, COLS, out);
+}
+
+AVX2 static void pack_b_avx512(const struct panel *panel, float *out)
+{
+    panel_pack(panel, COLS_AVX512, out);
 }
 
 /* ------------------------------------------------------------------- products */
@@ -198,7 +213,7 @@ AVX2 static void piece_multiply(int k, const float *a, const float *b, bool add,
         s[i][1] = add ? _mm256_loadu_ps(c + (int64_t)i * ldc + WIDTH) : _mm256_setzero_ps();
     }
 #pragma GCC unroll 4
-    for (int p = 0; p < k; p++, a += PIECE_ROWS, b += PIECE_COLS) {
+    for (int p = 0; p < k; p++, a += PIECE_ROWS, b += COLS) {
         __m256 left = _mm256_loadu_ps(b), right = _mm256_loadu_ps(b + WIDTH);
 #pragma GCC unroll 6
         for (int i = 0; i < PIECE_ROWS; i++) {
@@ -214,17 +229,57 @@ AVX2 static void piece_multiply(int k, const float *a, const float *b, bool add,
     }
 }
 
-static const struct pieces avx2 = {"packed panels, AVX2", pack_a, pack_b, piece_multiply};
+AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, bool add, float *c,
+                                         int ldc)
+{
+    __m512 s[PIECE_ROWS][ACROSS], right[ACROSS];
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            s[i][j] = add ? _mm512_loadu_ps(c + (int64_t)i * ldc + j * WIDE) : _mm512_setzero_ps();
+#pragma GCC unroll 2
+    for (int p = 0; p < k; p++, a += PIECE_ROWS, b += COLS_AVX512) {
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            right[j] = _mm512_loadu_ps(b + j * WIDE);
+#pragma GCC unroll 6
+        for (int i = 0; i < PIECE_ROWS; i++) {
+            __m512 x = _mm512_set1_ps(a[i]);
+#pragma GCC unroll 4
+            for (int j = 0; j < ACROSS; j++)
+                s[i][j] = _mm512_fmadd_ps(x, right[j], s[i][j]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            _mm512_storeu_ps(c + (int64_t)i * ldc + j * WIDE, s[i][j]);
+}
 
 const struct pieces *pieces_avx2(void)
 {
+    static const struct pieces avx2 = {"packed panels, AVX2", COLS, pack_a, pack_b, piece_multiply};
     bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return runs ? &avx2 : NULL; /* every CPU with AVX2 has F16C */
+}
+
+const struct pieces *pieces_avx512(void)
+{
+    static const struct pieces avx512 = {"packed panels, AVX-512", COLS_AVX512, pack_a,
+                                         pack_b_avx512, piece_multiply_avx512};
+    return pieces_avx2() && __builtin_cpu_supports("avx512f") ? &avx512 : NULL;
 }
 
 #else
 
 const struct pieces *pieces_avx2(void)
+{
+    return NULL;
+}
+
+const struct pieces *pieces_avx512(void)
 {
     return NULL;
 }
