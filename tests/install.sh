@@ -15,7 +15,7 @@ cc|C compiler|builds everything|gcc libc6-dev|gcc glibc-devel|gcc
 mpi|Open MPI|several ranks; without it, one|libopenmpi-dev openmpi-bin|openmpi-devel|openmpi
 mpirun|mpirun|starts several ranks|openmpi-bin|openmpi|openmpi
 uring|liburing|file I/O by io_uring; without it, by threads|liburing-dev|liburing-devel|liburing
-dnnl|oneDNN|fast matrix products in the examples|libdnnl-dev|onednn-devel|onednn
+dnnl|oneDNN|products of bf16 on CPUs with AMX|libdnnl-dev|onednn-devel|onednn
 xxhash|xxHash|checksums of what is read from files|libxxhash-dev|xxhash-devel|xxhash
 cuda|CUDA toolkit|kernels for GPUs|nvidia-cuda-toolkit|cuda-toolkit|cuda
 cublas|cuBLAS|gpt2 on GPUs|nvidia-cuda-toolkit|libcublas-devel|cuda

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/gpt2/matmul.h"
+#include "examples/gpt2/matmul_dnnl.h"
 #include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 #include "include/zero.h"
@@ -59,28 +59,29 @@ static const enum zero_dtype dtypes[] = {ZERO_FP32, ZERO_BF16, ZERO_FP16};
 static void twice(const struct pieces *pieces, const struct matmul *p, float *c, int ldc)
 {
     void *scratch = zeros((size_t)matmul_scratch(p->dtype, p->m, p->n, p->k) + 1, 1);
-    void *panel = zeros((size_t)packed_scratch(p->m, p->k), 1), *packed = NULL;
-    if (pieces) {
-        packed = zeros((size_t)packed_bytes(pieces, p->n, p->k), 1);
-        packed_make(pieces, p, packed);
-    }
+    for (int add = 0; add < 2 && !pieces; add++)
+        matmul(p, add, c, ldc, scratch);
+    free(scratch);
+    if (!pieces)
+        return;
+    void *packed = zeros((size_t)packed_bytes(pieces, p->n, p->k), 1);
+    scratch = zeros((size_t)packed_scratch(pieces, p->m, p->k), 1);
+    packed_make(pieces, p, packed);
     for (int add = 0; add < 2; add++)
-        if (pieces)
-            packed_multiply(pieces, p, packed, add, c, ldc, panel);
-        else
-            matmul(p, add, c, ldc, scratch);
-    free(scratch), free(panel), free(packed);
+        packed_multiply(pieces, p, packed, add, c, ldc, scratch);
+    free(packed), free(scratch);
 }
 
 /* Each way to multiply and to store operands, at sizes around those of pieces
- * and panels, against a sum in double. */
+ * and panels, against a sum in double: widened, as gpt2 does, and bf16 by oneDNN. */
 START_TEST(products)
 {
     static const int sizes[][3] = {
         {1, 1, 1}, {3, 17, 5}, {40, 64, 33}, {130, 20, 257}, {261, 9, 520}};
-    enum zero_dtype dtype = dtypes[_i % 12 / 4];
+    enum zero_dtype dtype = _i < 24 ? dtypes[_i % 12 / 4] : ZERO_BF16;
     bool ta = _i & 1, tb = _i & 2;
-    matmul_thread_init();
+    if (_i >= 24)
+        dnnl_thread_init();
     for (size_t size = 0; size < sizeof(sizes) / sizeof(*sizes); size++) {
         int m = sizes[size][0], n = sizes[size][1], k = sizes[size][2], gap = 3;
         int lda = (ta ? m : k) + gap, ldb = (tb ? k : n) + gap, ldc = n + gap;
@@ -96,7 +97,12 @@ START_TEST(products)
         operand_store(dtype, ao, 0, (int64_t)an, a);
         operand_store(dtype, bo, 0, (int64_t)bn, b);
         struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
-        twice(_i < 12 ? pieces_best() : NULL, &p, c, ldc);
+        if (_i >= 24) {
+            dnnl_multiply(&p, false, c, ldc);
+            dnnl_multiply(&p, true, c, ldc);
+        } else {
+            twice(_i < 12 ? pieces_best(ZERO_FP32) : NULL, &p, c, ldc);
+        }
         for (int i = 0; i < m; i++)
             for (int j = 0; j < n; j++) { /* small integers: exact */
                 double sum = 0;
@@ -116,8 +122,9 @@ END_TEST
 /* Vectors give the bits of the plain loops. */
 START_TEST(pieces_agree)
 {
-    const struct pieces *all[] = {&pieces_plain, pieces_avx2(), pieces_avx512(), pieces_neon()};
     enum zero_dtype dtype = dtypes[_i / 4];
+    const struct pieces *all[] = {&pieces_plain, pieces_avx2(), pieces_avx512(), pieces_neon(),
+                                  dtype == ZERO_BF16 ? pieces_bf16() : NULL};
     bool ta = _i & 1, tb = _i & 2;
     int m = 265, n = 150, k = 535, lda = ta ? m : k, ldb = tb ? k : n;
     size_t bytes = (size_t)(m * n) * sizeof(float);
@@ -273,7 +280,7 @@ int main(void)
     TCase *t = tcase_create("numbers");
     printf("products by %s, of bf16 by %s\n", matmul_backend(ZERO_FP32), matmul_backend(ZERO_BF16));
     tcase_add_test(t, exp_and_log);
-    tcase_add_loop_test(t, products, 0, 24);
+    tcase_add_loop_test(t, products, 0, dnnl_multiplies() ? 28 : 24);
     tcase_add_loop_test(t, pieces_agree, 0, 12);
     tcase_add_loop_test(t, tiles, 1, 5);
     tcase_add_test(t, counted);

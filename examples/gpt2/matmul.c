@@ -18,17 +18,18 @@
 
 const char *matmul_backend(enum zero_dtype dtype)
 {
-    return dnnl_multiplies(dtype) ? "oneDNN" : pieces_best()->name;
+    return dnnl_leads(dtype) ? "oneDNN" : pieces_best(dtype)->name;
 }
 
 void matmul_thread_init(void)
 {
-    dnnl_thread_init();
+    if (dnnl_leads(ZERO_BF16))
+        dnnl_thread_init();
 }
 
 bool matmul_has_room(enum zero_dtype dtype, int threads, int64_t *bytes)
 {
-    *bytes = dnnl_multiplies(dtype) ? (1 + threads) * DNNL_THREAD_BYTES : 0;
+    *bytes = dnnl_leads(dtype) ? (1 + threads) * DNNL_THREAD_BYTES : 0;
     if (*bytes == 0)
         return true;
     void *room = mmap(NULL, (size_t)*bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,18 +40,18 @@ bool matmul_has_room(enum zero_dtype dtype, int threads, int64_t *bytes)
 int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 {
     struct carve carve = {NULL, 0};
-    if (dnnl_multiplies(dtype))
+    if (dnnl_leads(dtype))
         return 0;
-    carve_take(&carve, packed_bytes(pieces_best(), n, k));
-    carve_take(&carve, packed_scratch(m, k));
+    carve_take(&carve, packed_bytes(pieces_best(dtype), n, k));
+    carve_take(&carve, packed_scratch(pieces_best(dtype), m, k));
     return carve.used;
 }
 
 static void multiply(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
-    const struct pieces *pieces = pieces_best();
+    const struct pieces *pieces = pieces_best(p->dtype);
     struct carve carve = {scratch, 0};
-    if (dnnl_multiplies(p->dtype)) {
+    if (dnnl_leads(p->dtype)) {
         dnnl_multiply(p, add, c, ldc);
         return;
     }
@@ -126,8 +127,7 @@ struct strips {
 
 #define ACROSS      4 /* tiles side by side: a panel of A is packed once for them */
 #define PACKED_MOST ((int64_t)16 << 20) /* bytes, where several tiles are side by side */
-#define GAP                                                                                        \
-    16 /* floats between lines of a row of tiles, which otherwise are all of one cache set */
+#define GAP         16 /* floats between lines of a row, which otherwise fall into one cache set */
 
 enum { TASKS_PER_THREAD = 4 }; /* at least, where there are so many tiles */
 
@@ -149,7 +149,7 @@ static int sum_most(int across)
 
 static int across_most(enum zero_dtype dtype, int k)
 {
-    int across = dnnl_multiplies(dtype) ? 1 : ACROSS;
+    int across = dnnl_leads(dtype) ? 1 : ACROSS;
     while (k > sum_most(across))
         across /= 2;
     return across;
@@ -167,21 +167,25 @@ static int64_t room_carve(struct strip_room *r, void *base, enum zero_dtype dtyp
                           int k)
 {
     struct carve carve = {base, 0};
-    int64_t floats = sizeof(float), packed = packed_bytes(pieces_best(), across * TILE, k);
+    const struct pieces *pieces = pieces_best(dtype);
+    int64_t floats = sizeof(float);
     r->values = carve_take(&carve, TILE * (across * TILE + GAP) * floats);
     r->spare = carve_take(&carve, 2 * TILE * floats);
-    r->packed = carve_take(&carve, dnnl_multiplies(dtype) ? 0 : packed);
-    r->scratch = carve_take(&carve, dnnl_multiplies(dtype) ? 0 : packed_scratch(TILE, k));
+    if (!dnnl_leads(dtype)) {
+        r->packed = carve_take(&carve, packed_bytes(pieces, across * TILE, k));
+        r->scratch = carve_take(&carve, packed_scratch(pieces, TILE, k));
+    }
     return carve.used;
 }
 
 static void row_multiply(const struct matmul *p, const struct strip_room *room,
                          const struct tile *row)
 {
-    if (dnnl_multiplies(p->dtype))
+    if (dnnl_leads(p->dtype))
         dnnl_multiply(p, false, row->values, row->ld);
     else
-        packed_multiply(pieces_best(), p, room->packed, false, row->values, row->ld, room->scratch);
+        packed_multiply(pieces_best(p->dtype), p, room->packed, false, row->values, row->ld,
+                        room->scratch);
 }
 
 static void row_finish(const struct strips *t, const struct tile *row)
@@ -200,7 +204,7 @@ static void strip_task(void *arg, int64_t index, void *scratch)
     const struct strips *t = arg;
     const struct matmul *whole = t->product;
     struct matmul p = *whole;
-    struct strip_room room;
+    struct strip_room room = {0};
     int first = (int)(index / t->side_by_side) * t->down * TILE;
     int end = first + part_at(whole->m, first, t->down * TILE);
     struct tile row = {.col = (int)(index % t->side_by_side) * t->across * TILE};
@@ -212,8 +216,8 @@ static void strip_task(void *arg, int64_t index, void *scratch)
     row.spare = room.spare;
     row.ld = row.cols + GAP;
     double begin = clock_now();
-    if (!dnnl_multiplies(p.dtype))
-        packed_make(pieces_best(), &p, room.packed);
+    if (!dnnl_leads(p.dtype))
+        packed_make(pieces_best(p.dtype), &p, room.packed);
     for (row.row = first; row.row < end; row.row += TILE) {
         p.m = row.rows = part_at(end, row.row, TILE);
         p.a = operand_at(p.dtype, whole->a, p.ta ? row.row : (int64_t)row.row * p.lda);
@@ -229,8 +233,8 @@ void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_f
 {
     int rows = parts(p->m, TILE), cols = parts(p->n, TILE);
     int enough = workers_threads(workers) > 1 ? TASKS_PER_THREAD * workers_threads(workers) : 1;
-    struct strips t = {
-        p, dnnl_multiplies(p->dtype) ? 1 : rows, across_most(p->dtype, p->k), 0, finish, arg};
+    struct strips t = {p,  dnnl_leads(p->dtype) ? 1 : rows, across_most(p->dtype, p->k), 0, finish,
+                       arg};
     assert(p->m >= 1 && p->n >= 1 && p->k >= 1);
     while (t.down * t.across > 1 && parts(rows, t.down) * parts(cols, t.across) < enough)
         if (t.down >= t.across)
@@ -243,7 +247,7 @@ void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_f
 
 int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
 {
-    struct strip_room room;
+    struct strip_room room = {0};
     int64_t most = 0;
     for (int across = across_most(dtype, 1); across >= 1; across /= 2) {
         int sum = k < sum_most(across) ? k : sum_most(across);

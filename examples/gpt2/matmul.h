@@ -4,7 +4,7 @@
  * of fixed size, a task each. The summed dimension is never cut, so the bits
  * do not depend on the number of threads. All matrices are row-major. By our
  * own packed panels, the same bits on every CPU; but bf16 by oneDNN where the
- * CPU has instructions for it and the build oneDNN, which rounds differently.
+ * CPU has AMX and the build oneDNN, which rounds differently.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_H
 #define EXAMPLES_GPT2_MATMUL_H

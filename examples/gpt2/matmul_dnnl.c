@@ -11,6 +11,9 @@
 
 #ifdef HAVE_DNNL
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <dlfcn.h>
 #include <malloc.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -46,24 +49,36 @@ static dnnl_status_t gemm_bf16(const struct matmul *p, float beta, float *c, int
                                  p->lda, p->b, p->ldb, beta, c, ldc);
 }
 
-static pthread_once_t asked = PTHREAD_ONCE_INIT;
-static bool multiplies; /* the CPU, and oneDNN where a variable of its own does not forbid it */
-
-static void ask(void)
+bool dnnl_multiplies(void)
 {
-#ifdef __x86_64__
     uint16_t one = 0x3F80;
     float c;
     struct matmul p = {ZERO_BF16, false, false, 1, 1, 1, &one, 1, &one, 1};
-    multiplies = __builtin_cpu_supports("avx512bf16") &&
-                 gemm_bf16(&p, 0.0f, &c, 1) == dnnl_success && c == 1.0f;
+    return gemm_bf16(&p, 0.0f, &c, 1) == dnnl_success && c == 1.0f;
+}
+
+static bool has_amx(void)
+{
+#ifdef __x86_64__
+    unsigned eax, ebx, ecx, edx; /* of leaf 7, bit 22 of edx: AMX-BF16 */
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx >> 22 & 1);
+#else
+    return false;
 #endif
 }
 
-bool dnnl_multiplies(enum zero_dtype dtype)
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
+static bool leads;
+
+static void ask(void)
+{
+    leads = has_amx() && dnnl_multiplies();
+}
+
+bool dnnl_leads(enum zero_dtype dtype)
 {
     pthread_once(&asked, ask);
-    return dtype == ZERO_BF16 && multiplies;
+    return dtype == ZERO_BF16 && leads;
 }
 
 void dnnl_multiply(const struct matmul *p, bool add, float *c, int ldc)
@@ -78,7 +93,12 @@ void dnnl_multiply(const struct matmul *p, bool add, float *c, int ldc)
 
 #else
 
-bool dnnl_multiplies(enum zero_dtype dtype)
+bool dnnl_multiplies(void)
+{
+    return false;
+}
+
+bool dnnl_leads(enum zero_dtype dtype)
 {
     (void)dtype;
     return false;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* oneDNN's products, which take memory on its own account. Called by matmul.c. */
+/* oneDNN's products of bf16, which take memory on its own account. Called by matmul.c. */
 #ifndef EXAMPLES_GPT2_MATMUL_DNNL_H
 #define EXAMPLES_GPT2_MATMUL_DNNL_H
 
 #include "examples/gpt2/matmul.h"
 
-/* Whether they are the better ones here: of bf16, where the CPU has instructions for it. */
-bool dnnl_multiplies(enum zero_dtype dtype);
+/* Whether this build and oneDNN can on this CPU. */
+bool dnnl_multiplies(void);
+/* Whether they are better than our own: of bf16, where the CPU has AMX. */
+bool dnnl_leads(enum zero_dtype dtype);
 
 void dnnl_thread_init(void); /* as matmul_thread_init */
 void dnnl_multiply(const struct matmul *p, bool add, float *c, int ldc);

@@ -39,8 +39,8 @@ static void piece_multiply(int k, const float *a, const float *b, bool add, floa
 
 const struct pieces *pieces_neon(void)
 {
-    static const struct pieces neon = {"packed panels, NEON", COLS, plain_pack_a, plain_pack_b,
-                                       piece_multiply};
+    static const struct pieces neon = {"packed panels, NEON", COLS,         1,
+                                       plain_pack_a,          plain_pack_b, piece_multiply};
     return &neon;
 }
 

@@ -3,7 +3,7 @@
  * Goto's scheme (Goto and van de Geijn 2008, Anatomy of high-performance matrix
  * multiplication): all of B is packed, and of A a panel, DEPTH of the sum deep,
  * which stays in the second cache while the stripes of B pass, one after the other.
- * 16-bit operands are widened while they are packed.
+ * 16-bit operands are widened while they are packed, or paired.
  */
 #include "examples/gpt2/matmul_packed.h"
 
@@ -67,12 +67,13 @@ static void plain_multiply(int k, const float *a, const float *b, bool add, floa
     }
 }
 
-const struct pieces pieces_plain = {"packed panels, plain", PLAIN_COLS, plain_pack_a, plain_pack_b,
-                                    plain_multiply};
+const struct pieces pieces_plain = {"packed panels, plain", PLAIN_COLS,   1,
+                                    plain_pack_a,           plain_pack_b, plain_multiply};
 
-const struct pieces *pieces_best(void)
+const struct pieces *pieces_best(enum zero_dtype dtype)
 {
-    const struct pieces *best = pieces_avx512();
+    const struct pieces *best = dtype == ZERO_BF16 ? pieces_bf16() : NULL;
+    best = best ? best : pieces_avx512();
     best = best ? best : pieces_avx2();
     best = best ? best : pieces_neon();
     return best ? best : &pieces_plain;
@@ -80,10 +81,15 @@ const struct pieces *pieces_best(void)
 
 /* ------------------------------------------------------------------- a product */
 
-/* DEPTH at most, in parts of one size. */
-static int depth_of(int k)
+static int words(const struct pieces *pieces, int k)
 {
-    int parts = stripes(k, DEPTH);
+    return stripes(k, pieces->per);
+}
+
+/* DEPTH words at most, in parts of one size. */
+static int depth_of(const struct pieces *pieces, int k)
+{
+    int parts = stripes(k, DEPTH * pieces->per);
     return stripes(stripes(k, parts), 8) * 8;
 }
 
@@ -92,33 +98,35 @@ static int rows_of(int m)
     return m < ROWS ? m : ROWS;
 }
 
-static int padded(const struct pieces *pieces, int n)
+/* Words from a stripe's k to its next. */
+static int64_t padded(const struct pieces *pieces, int n)
 {
-    return stripes(n, pieces->cols) * pieces->cols;
+    return (int64_t)stripes(n, pieces->cols) * pieces->cols;
 }
 
 int64_t packed_bytes(const struct pieces *pieces, int n, int k)
 {
-    return ((int64_t)padded(pieces, n) * k + PACK_BEYOND) * (int64_t)sizeof(float);
+    return (padded(pieces, n) * words(pieces, k) + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 
 /* A panel for each depth, one behind the other. */
 void packed_make(const struct pieces *pieces, const struct matmul *p, float *packed)
 {
-    int deep = depth_of(p->k);
+    int deep = depth_of(pieces, p->k);
     for (int k = 0; k < p->k; k += deep) {
         int depth = p->k - k < deep ? p->k - k : deep;
         int64_t at = p->tb ? k : (int64_t)k * p->ldb;
         struct panel panel = {p->dtype, operand_at(p->dtype, p->b, at), p->ldb, p->tb, p->n, depth};
-        pieces->pack_b(&panel, packed + (int64_t)k * padded(pieces, p->n));
+        pieces->pack_b(&panel, packed + words(pieces, k) * padded(pieces, p->n));
     }
 }
 
 /* A panel of A. */
-int64_t packed_scratch(int m, int k)
+int64_t packed_scratch(const struct pieces *pieces, int m, int k)
 {
     int64_t rows = (int64_t)stripes(rows_of(m), PIECE_ROWS) * PIECE_ROWS;
-    return (rows * depth_of(k) + PACK_BEYOND) * (int64_t)sizeof(float);
+    int64_t deep = words(pieces, depth_of(pieces, k));
+    return (rows * deep + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 
 /* A piece at the edge of the result is computed beside it. */
@@ -141,30 +149,30 @@ static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
             __builtin_prefetch(c + (int64_t)i * ldc + j, 1);
 }
 
-/* c (m, n) from packed panels that are k deep. */
-static void panels_multiply(const struct pieces *pieces, int m, int n, int k, const float *a,
+/* c (m, n) from packed panels that are so deep. */
+static void panels_multiply(const struct pieces *pieces, int m, int n, int deep, const float *a,
                             const float *b, bool add, float *c, int ldc)
 {
     int width = pieces->cols;
     for (int j = 0; j < n; j += width)
         for (int i = 0; i < m; i += PIECE_ROWS) {
-            const float *left = a + (int64_t)i * k, *right = b + (int64_t)j * k;
+            const float *left = a + (int64_t)i * deep, *right = b + (int64_t)j * deep;
             float *to = c + (int64_t)i * ldc + j;
             int rows = m - i < PIECE_ROWS ? m - i : PIECE_ROWS;
             int cols = n - j < width ? n - j : width;
             if (m - i >= 2 * PIECE_ROWS)
                 piece_fetch(pieces, to + (int64_t)PIECE_ROWS * ldc, ldc);
             if (rows == PIECE_ROWS && cols == width)
-                pieces->multiply(k, left, right, add, to, ldc);
+                pieces->multiply(deep, left, right, add, to, ldc);
             else
-                edge_multiply(pieces, k, left, right, add, rows, cols, to, ldc);
+                edge_multiply(pieces, deep, left, right, add, rows, cols, to, ldc);
         }
 }
 
 void packed_multiply(const struct pieces *pieces, const struct matmul *p, const float *packed,
                      bool add, float *c, int ldc, void *scratch)
 {
-    int deep = depth_of(p->k);
+    int deep = depth_of(pieces, p->k);
     float *a = scratch;
     for (int i = 0; i < p->m; i += ROWS)
         for (int k = 0; k < p->k; k += deep) {
@@ -173,8 +181,8 @@ void packed_multiply(const struct pieces *pieces, const struct matmul *p, const 
             struct panel panel = {p->dtype, operand_at(p->dtype, p->a, at), p->lda, !p->ta, rows,
                                   depth};
             pieces->pack_a(&panel, a);
-            panels_multiply(pieces, rows, p->n, depth, a,
-                            packed + (int64_t)k * padded(pieces, p->n), add || k > 0,
+            panels_multiply(pieces, rows, p->n, words(pieces, depth), a,
+                            packed + words(pieces, k) * padded(pieces, p->n), add || k > 0,
                             c + (int64_t)i * ldc, ldc);
         }
 }

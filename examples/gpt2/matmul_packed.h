@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What an instruction set does of a packed product: operands widened to fp32
- * and laid out in stripes, and one piece of the result in registers. Every set
- * gives the same bits: an element is one chain of fused multiply-adds in order
- * of k.
+ * What an instruction set does of a packed product: operands laid out in
+ * stripes, and one piece of the result in registers. Every set gives the same
+ * bits: an element is one chain of fused multiply-adds in order of k. But the
+ * instructions for bf16 take values below 2^-126 for zeros.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_PACKED_H
 #define EXAMPLES_GPT2_MATMUL_PACKED_H
@@ -26,12 +26,13 @@ struct panel {
 struct pieces {
     const char *name;
     int cols; /* of a piece, which all registers but a few hold */
-    /* Stripes of PIECE_ROWS rows (pack_a) or cols columns (pack_b): each k outermost, padded
-     * with zeros, k * width from the next. May write PACK_BEYOND floats past the last. */
+    int per;  /* values in a word: 1, widened to fp32, or 2 of bf16, of which the first is high */
+    /* Stripes of PIECE_ROWS rows (pack_a) or cols columns (pack_b): for each word of k, a word of
+     * every row or column; padded with zeros. May write PACK_BEYOND words past the last. */
     void (*pack_a)(const struct panel *panel, float *out);
     void (*pack_b)(const struct panel *panel, float *out);
     /* c (PIECE_ROWS, cols), rows ldc apart, = stripe of A times stripe of B, or += */
-    void (*multiply)(int k, const float *a, const float *b, bool add, float *c, int ldc);
+    void (*multiply)(int words, const float *a, const float *b, bool add, float *c, int ldc);
 };
 
 #define PACK_BEYOND 16
@@ -40,7 +41,9 @@ extern const struct pieces pieces_plain;
 const struct pieces *pieces_avx512(void); /* NULL: not on this CPU */
 const struct pieces *pieces_avx2(void);   /* the same */
 const struct pieces *pieces_neon(void);   /* the same */
-const struct pieces *pieces_best(void);   /* of all these */
+/* With AVX-512's instructions for bf16, of that alone. */
+const struct pieces *pieces_bf16(void);
+const struct pieces *pieces_best(enum zero_dtype dtype); /* of all these */
 
 /* Of pieces_plain, for sets that pack no faster. */
 void plain_pack_a(const struct panel *panel, float *out);
@@ -53,6 +56,6 @@ void packed_make(const struct pieces *pieces, const struct matmul *p, float *pac
 /* c = op(A) times what p's op(B) was packed to, or += */
 void packed_multiply(const struct pieces *pieces, const struct matmul *p, const float *packed,
                      bool add, float *c, int ldc, void *scratch);
-int64_t packed_scratch(int m, int k); /* bytes */
+int64_t packed_scratch(const struct pieces *pieces, int m, int k); /* bytes */
 
 #endif

@@ -260,16 +260,142 @@ AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, 
 
 const struct pieces *pieces_avx2(void)
 {
-    static const struct pieces avx2 = {"packed panels, AVX2", COLS, pack_a, pack_b, piece_multiply};
+    static const struct pieces avx2 = {"packed panels, AVX2", COLS, 1, pack_a, pack_b,
+                                       piece_multiply};
     bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return runs ? &avx2 : NULL; /* every CPU with AVX2 has F16C */
 }
 
 const struct pieces *pieces_avx512(void)
 {
-    static const struct pieces avx512 = {"packed panels, AVX-512", COLS_AVX512, pack_a,
-                                         pack_b_avx512, piece_multiply_avx512};
+    static const struct pieces avx512 = {
+        "packed panels, AVX-512", COLS_AVX512, 1, pack_a, pack_b_avx512, piece_multiply_avx512};
     return pieces_avx2() && __builtin_cpu_supports("avx512f") ? &avx512 : NULL;
+}
+
+/* ---------------------------------------------------------------- pairs of bf16 */
+
+#define BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16")))
+
+/* The first count of many lanes. */
+static inline uint32_t lanes(int count, int many)
+{
+    return count < 1 ? 0 : (1u << (count < many ? count : many)) - 1;
+}
+
+/* Two stored rows, of which the second need not be there, become a row of pairs. */
+BF16 static void row_pair(const uint16_t *first, const uint16_t *second, int count, int width,
+                          float *out)
+{
+    for (int g = 0; g < width; g += WIDE) {
+        __mmask16 some = (__mmask16)lanes(count - g, WIDE);
+        __m256i high = _mm256_maskz_loadu_epi16(some, first + g);
+        __m256i low = second ? _mm256_maskz_loadu_epi16(some, second + g) : _mm256_setzero_si256();
+        __m512i pairs = _mm512_or_si512(_mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16),
+                                        _mm512_cvtepu16_epi32(low));
+        _mm512_mask_storeu_epi32(out + g, (__mmask16)lanes(width - g, WIDE), pairs);
+    }
+}
+
+BF16 static void pairs_copy(const struct panel *s, int width, float *out)
+{
+    int deep = (s->k + 1) / 2;
+    for (int begin = 0; begin < s->k; begin += REACH)
+        for (int first = 0; first < s->count; first += width)
+            for (int k = begin; k < s->k && k < begin + REACH; k += 2) {
+                const uint16_t *row = (const uint16_t *)s->from + (int64_t)k * s->ld + first;
+                fetch(ZERO_BF16, row, (int64_t)REACH * s->ld);
+                fetch(ZERO_BF16, row, (int64_t)(REACH + 1) * s->ld);
+                row_pair(row, k + 1 < s->k ? row + s->ld : NULL, s->count - first, width,
+                         out + (int64_t)first * deep + (int64_t)k / 2 * width);
+            }
+}
+
+/* WIDTH pairs along each of WIDTH stored rows, of which so many rows and values are there,
+ * become WIDTH rows of pairs, cols of them wide. */
+BF16 static void block_turn(const uint16_t *from, int ld, int rows, int values, int cols, int width,
+                            float *out)
+{
+    __m256 r[WIDTH];
+#pragma GCC unroll 8
+    for (int i = 0; i < WIDTH; i++) {
+        __mmask16 some = (__mmask16)(i < rows ? lanes(values, 2 * WIDTH) : 0);
+        __m256i pairs = _mm256_maskz_loadu_epi16(some, from + (int64_t)i * ld);
+        r[i] = _mm256_castsi256_ps(_mm256_rol_epi32(pairs, 16));
+    }
+    transpose(r);
+#pragma GCC unroll 8
+    for (int i = 0; i < WIDTH; i++)
+        if (2 * i < values)
+            _mm256_mask_storeu_ps(out + i * width, (__mmask8)lanes(cols, WIDTH), r[i]);
+}
+
+BF16 static void pairs_turn(const struct panel *s, int width, float *out)
+{
+    int deep = (s->k + 1) / 2;
+    for (int first = 0; first < s->count; first += width)
+        for (int k = 0; k < s->k; k += 2 * WIDTH)
+            for (int g = 0; g < width; g += WIDTH) {
+                const uint16_t *from = (const uint16_t *)s->from + (int64_t)(first + g) * s->ld + k;
+                for (int i = 0; k % (2 * LINE) == 0 && i < WIDTH; i++)
+                    fetch(ZERO_BF16, from, (int64_t)(width + i) * s->ld);
+                block_turn(from, s->ld, s->count - first - g, s->k - k, width - g, width,
+                           out + (int64_t)first * deep + (int64_t)k / 2 * width + g);
+            }
+}
+
+BF16 static void pack_a_bf16(const struct panel *panel, float *out)
+{
+    panel->along ? pairs_turn(panel, PIECE_ROWS, out) : pairs_copy(panel, PIECE_ROWS, out);
+}
+
+BF16 static void pack_b_bf16(const struct panel *panel, float *out)
+{
+    panel->along ? pairs_turn(panel, COLS_AVX512, out) : pairs_copy(panel, COLS_AVX512, out);
+}
+
+/* The instruction is two fused multiply-adds, of the high values first. */
+BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, bool add, float *c,
+                                     int ldc)
+{
+    __m512 s[PIECE_ROWS][ACROSS];
+    __m512bh right[ACROSS];
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            s[i][j] = add ? _mm512_loadu_ps(c + (int64_t)i * ldc + j * WIDE) : _mm512_setzero_ps();
+#pragma GCC unroll 2
+    for (int p = 0; p < words; p++, a += PIECE_ROWS, b += COLS_AVX512) {
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            right[j] = (__m512bh)_mm512_loadu_si512(b + j * WIDE);
+#pragma GCC unroll 6
+        for (int i = 0; i < PIECE_ROWS; i++) {
+            __m512bh x = (__m512bh)_mm512_set1_ps(a[i]);
+#pragma GCC unroll 4
+            for (int j = 0; j < ACROSS; j++)
+                s[i][j] = _mm512_dpbf16_ps(s[i][j], x, right[j]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            _mm512_storeu_ps(c + (int64_t)i * ldc + j * WIDE, s[i][j]);
+}
+
+const struct pieces *pieces_bf16(void)
+{
+    static const struct pieces bf16 = {"packed panels, AVX-512 BF16",
+                                       COLS_AVX512,
+                                       2,
+                                       pack_a_bf16,
+                                       pack_b_bf16,
+                                       piece_multiply_bf16};
+    bool runs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512vl");
+    return pieces_avx512() && runs ? &bf16 : NULL;
 }
 
 #else
@@ -280,6 +406,11 @@ const struct pieces *pieces_avx2(void)
 }
 
 const struct pieces *pieces_avx512(void)
+{
+    return NULL;
+}
+
+const struct pieces *pieces_bf16(void)
 {
     return NULL;
 }
