@@ -60,7 +60,7 @@ static void dnnl_print(void)
 #ifdef HAVE_DNNL
     info_fact("oneDNN", "%d.%d.%d", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH);
 #else
-    info_fact("oneDNN", "not in this build: gpt2 has products of its own (libdnnl-dev: faster with AMX)");
+    info_fact("oneDNN", "not in this build, where CPUs with AMX are faster (libdnnl-dev)");
 #endif
 }
 
