@@ -256,6 +256,21 @@ START_TEST(tiles)
 }
 END_TEST
 
+/* What suffices for a sum suffices for all shorter ones. */
+START_TEST(scratch_grows)
+{
+    enum zero_dtype dtype = dtypes[_i];
+    int64_t one = 0, all = 0;
+    for (int k = 1; k < 20000; k += k < 2000 ? 1 : 97) {
+        int64_t one_next = matmul_scratch(dtype, TILE, TILE, k);
+        int64_t all_next = matmul_tiles_scratch(dtype, k);
+        ck_assert_msg(one_next >= one && all_next >= all, "a sum of %d", k);
+        one = one_next;
+        all = all_next;
+    }
+}
+END_TEST
+
 /* What products have done is counted, what measures their speed is not. */
 START_TEST(counted)
 {
@@ -283,6 +298,7 @@ int main(void)
     tcase_add_loop_test(t, products, 0, dnnl_multiplies() ? 28 : 24);
     tcase_add_loop_test(t, pieces_agree, 0, 12);
     tcase_add_loop_test(t, tiles, 1, 5);
+    tcase_add_loop_test(t, scratch_grows, 0, 3);
     tcase_add_test(t, counted);
     tcase_add_test(t, half_widens);
     tcase_add_test(t, half_rounds);

@@ -40,7 +40,8 @@ bool matmul_has_room(enum zero_dtype dtype, int threads, int64_t *bytes);
 
 /* c (m, n), rows ldc apart, = product, or += with add. */
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch);
-int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k); /* bytes */
+/* Bytes, enough for all that are no larger. */
+int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k);
 
 /* All products of this process so far, on all its threads. Seconds are clock time
  * inside products, conversions of operands included, what finishes tiles not. */

@@ -121,12 +121,12 @@ void packed_make(const struct pieces *pieces, const struct matmul *p, float *pac
     }
 }
 
-/* A panel of A. */
+/* A panel of A, for the deepest part that a sum of k or less is cut into. */
 int64_t packed_scratch(const struct pieces *pieces, int m, int k)
 {
     int64_t rows = (int64_t)stripes(rows_of(m), PIECE_ROWS) * PIECE_ROWS;
-    int64_t deep = words(pieces, depth_of(pieces, k));
-    return (rows * deep + PACK_BEYOND) * (int64_t)sizeof(float);
+    int deep = words(pieces, stripes(k, 8) * 8);
+    return (rows * (deep < DEPTH ? deep : DEPTH) + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 
 /* A piece at the edge of the result is computed beside it. */

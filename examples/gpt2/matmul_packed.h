@@ -56,6 +56,7 @@ void packed_make(const struct pieces *pieces, const struct matmul *p, float *pac
 /* c = op(A) times what p's op(B) was packed to, or += */
 void packed_multiply(const struct pieces *pieces, const struct matmul *p, const float *packed,
                      bool add, float *c, int ldc, void *scratch);
-int64_t packed_scratch(const struct pieces *pieces, int m, int k); /* bytes */
+/* Bytes, enough for fewer rows and shorter sums too. */
+int64_t packed_scratch(const struct pieces *pieces, int m, int k);
 
 #endif
