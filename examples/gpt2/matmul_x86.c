@@ -14,13 +14,14 @@
 
 #include "examples/gpt2/numeric.h"
 
-#define AVX2   __attribute__((target("avx2,fma,f16c")))
-#define AVX512 __attribute__((target("avx512f")))
-#define INLINE static inline __attribute__((always_inline, target("avx2,fma,f16c")))
-#define WIDTH  8
-#define WIDE   16
-#define LINE   16 /* elements: a cache line, or half of one */
-#define REACH  8  /* rows at once: all may fall into one set of the first cache, of eight lines */
+#define AVX2          __attribute__((target("avx2,fma,f16c")))
+#define AVX512        __attribute__((target("avx512f")))
+#define INLINE        static inline __attribute__((always_inline, target("avx2,fma,f16c")))
+#define INLINE_AVX512 static inline __attribute__((always_inline, target("avx512f")))
+#define WIDTH         8
+#define WIDE          16
+#define LINE          16 /* elements: a cache line, or half of one */
+#define REACH         8  /* rows at once: all may fall into one set of the first cache */
 
 /* Columns of a piece: with six rows they fill 12 of AVX2's 16 registers, 24 of AVX-512's 32. */
 #define COLS        (2 * WIDTH)
@@ -229,15 +230,29 @@ AVX2 static void piece_multiply(int k, const float *a, const float *b, bool add,
     }
 }
 
-AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, bool add, float *c,
-                                         int ldc)
+INLINE_AVX512 void piece_begin(__m512 s[PIECE_ROWS][ACROSS], bool add, const float *c, int ldc)
 {
-    __m512 s[PIECE_ROWS][ACROSS], right[ACROSS];
 #pragma GCC unroll 6
     for (int i = 0; i < PIECE_ROWS; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < ACROSS; j++)
             s[i][j] = add ? _mm512_loadu_ps(c + (int64_t)i * ldc + j * WIDE) : _mm512_setzero_ps();
+}
+
+INLINE_AVX512 void piece_end(__m512 s[PIECE_ROWS][ACROSS], float *c, int ldc)
+{
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < ACROSS; j++)
+            _mm512_storeu_ps(c + (int64_t)i * ldc + j * WIDE, s[i][j]);
+}
+
+AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, bool add, float *c,
+                                         int ldc)
+{
+    __m512 s[PIECE_ROWS][ACROSS], right[ACROSS];
+    piece_begin(s, add, c, ldc);
 #pragma GCC unroll 2
     for (int p = 0; p < k; p++, a += PIECE_ROWS, b += COLS_AVX512) {
 #pragma GCC unroll 4
@@ -251,11 +266,7 @@ AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, 
                 s[i][j] = _mm512_fmadd_ps(x, right[j], s[i][j]);
         }
     }
-#pragma GCC unroll 6
-    for (int i = 0; i < PIECE_ROWS; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < ACROSS; j++)
-            _mm512_storeu_ps(c + (int64_t)i * ldc + j * WIDE, s[i][j]);
+    piece_end(s, c, ldc);
 }
 
 const struct pieces *pieces_avx2(void)
@@ -360,11 +371,7 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
 {
     __m512 s[PIECE_ROWS][ACROSS];
     __m512bh right[ACROSS];
-#pragma GCC unroll 6
-    for (int i = 0; i < PIECE_ROWS; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < ACROSS; j++)
-            s[i][j] = add ? _mm512_loadu_ps(c + (int64_t)i * ldc + j * WIDE) : _mm512_setzero_ps();
+    piece_begin(s, add, c, ldc);
 #pragma GCC unroll 2
     for (int p = 0; p < words; p++, a += PIECE_ROWS, b += COLS_AVX512) {
 #pragma GCC unroll 4
@@ -378,11 +385,7 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
                 s[i][j] = _mm512_dpbf16_ps(s[i][j], x, right[j]);
         }
     }
-#pragma GCC unroll 6
-    for (int i = 0; i < PIECE_ROWS; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < ACROSS; j++)
-            _mm512_storeu_ps(c + (int64_t)i * ldc + j * WIDE, s[i][j]);
+    piece_end(s, c, ldc);
 }
 
 const struct pieces *pieces_bf16(void)
