@@ -47,19 +47,6 @@ int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
     return carve.used;
 }
 
-static void multiply(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
-{
-    const struct pieces *pieces = pieces_best(p->dtype);
-    struct carve carve = {scratch, 0};
-    if (dnnl_leads(p->dtype)) {
-        dnnl_multiply(p, add, c, ldc);
-        return;
-    }
-    float *packed = carve_take(&carve, packed_bytes(pieces, p->n, p->k));
-    packed_make(pieces, p, packed);
-    packed_multiply(pieces, p, packed, add, c, ldc, (char *)scratch + carve.used);
-}
-
 /* ----------------------------------------------------------------- counting */
 
 static atomic_int_fast64_t done_flops, done_ns; /* of the process, as oneDNN's state is */
@@ -73,8 +60,16 @@ static void count(const struct matmul *p, double begin)
 
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
+    const struct pieces *pieces = pieces_best(p->dtype);
+    struct carve carve = {scratch, 0};
     double begin = clock_now();
-    multiply(p, add, c, ldc, scratch);
+    if (dnnl_leads(p->dtype)) {
+        dnnl_multiply(p, add, c, ldc);
+    } else {
+        float *packed = carve_take(&carve, packed_bytes(pieces, p->n, p->k));
+        packed_make(pieces, p, packed);
+        packed_multiply(pieces, p, packed, add, c, ldc, (char *)scratch + carve.used);
+    }
     count(p, begin);
 }
 
@@ -84,33 +79,6 @@ struct matmul_done matmul_flops_done(void)
         (double)atomic_load_explicit(&done_flops, memory_order_relaxed),
         1e-9 * (double)atomic_load_explicit(&done_ns, memory_order_relaxed),
     };
-}
-
-#define PEAK_SUM     384 /* k: both operands of a tile in fp32 are 768 KiB */
-#define PEAK_SECONDS 0.1
-
-double matmul_peak(enum zero_dtype dtype)
-{
-    int64_t operand = (int64_t)TILE * PEAK_SUM * operand_bytes(dtype);
-    struct carve carve = {NULL, 0};
-    carve_take(&carve, 2 * operand + TILE * TILE * (int64_t)sizeof(float));
-    int64_t scratch = carve.used;
-    carve_take(&carve, matmul_scratch(dtype, TILE, TILE, PEAK_SUM));
-    char *memory = aligned_alloc(64, (size_t)carve.used);
-    if (!memory)
-        return 0;
-    memset(memory, 0, (size_t)carve.used);
-    struct matmul p = {
-        dtype, false, false, TILE, TILE, PEAK_SUM, memory, PEAK_SUM, memory + operand, TILE};
-    double least = PEAK_SECONDS, start = clock_now();
-    for (double now = start; now - start < PEAK_SECONDS;) {
-        double begin = now;
-        multiply(&p, false, (float *)(memory + 2 * operand), TILE, memory + scratch);
-        now = clock_now();
-        least = now - begin < least ? now - begin : least;
-    }
-    free(memory);
-    return 2.0 * TILE * TILE * PEAK_SUM / least;
 }
 
 /* ------------------------------------------------------- a product in tiles */
@@ -255,4 +223,35 @@ int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
         most = bytes > most ? bytes : most;
     }
     return most;
+}
+
+/* ------------------------------------------------------------------- its limit */
+
+#define PEAK_SUM     384 /* k: both operands of a tile in fp32 are 768 KiB */
+#define PEAK_SECONDS 0.1
+
+double matmul_peak(enum zero_dtype dtype)
+{
+    struct strip_room room = {0};
+    int64_t operand = (int64_t)TILE * PEAK_SUM * operand_bytes(dtype);
+    size_t bytes = (size_t)(2 * operand + room_carve(&room, NULL, dtype, 1, PEAK_SUM));
+    char *memory = aligned_alloc(64, bytes);
+    if (!memory)
+        return 0;
+    memset(memory, 0, bytes);
+    room_carve(&room, memory + 2 * operand, dtype, 1, PEAK_SUM);
+    struct tile row = {.rows = TILE, .cols = TILE, .values = room.values, .ld = TILE + GAP};
+    struct matmul p = {
+        dtype, false, false, TILE, TILE, PEAK_SUM, memory, PEAK_SUM, memory + operand, TILE};
+    if (!dnnl_leads(dtype))
+        packed_make(pieces_best(dtype), &p, room.packed);
+    double least = PEAK_SECONDS, start = clock_now();
+    for (double now = start; now - start < PEAK_SECONDS;) {
+        double begin = now;
+        row_multiply(&p, &room, &row);
+        now = clock_now();
+        least = now - begin < least ? now - begin : least;
+    }
+    free(memory);
+    return 2.0 * TILE * TILE * PEAK_SUM / least;
 }
