@@ -417,6 +417,16 @@ START_TEST(trainer_contradictions)
     contradiction("--offload cpu --host-bytes 1K",
                   "--host-bytes 1024 is for optimizer state on "
                   "nvme, but its place is cpu. Give --offload nvme, or leave --host-bytes out.");
+    contradiction("--ring posix --offload cpu",
+                  "--ring posix is for files, but neither optimizer state nor parameters are on "
+                  "nvme. Give --offload nvme, or leave --ring out.");
+    contradiction("--stage 3 --ring uring --offload nvme --offload-optimizer cpu --offload-param "
+                  "none",
+                  "--ring uring is for files, but neither optimizer state nor parameters are on "
+                  "nvme. Give --offload nvme, or leave --ring out.");
+    ck_assert_int_eq(train("--ring auto --nvme-path /x"), 0);
+    ck_assert_int_eq(train("--stage 3 --ring posix --offload-param nvme"), 0);
+    ck_assert_int_eq(train("--ring posix --offload-optimizer nvme"), 0);
     contradiction("--chunk 1000", "--chunk 1000 is not a multiple of 64. Give 960.");
     contradiction("--steps 5 --warmup 6", "--warmup 6 goes beyond step 5, where --decay ends. "
                                           "Give a shorter --warmup or a longer --decay.");

@@ -279,6 +279,20 @@ static int check_engine(const struct arguments *a, struct check *c)
     return 0;
 }
 
+/* --nvme-path may stand in every job file of a site: what is without files passes it over. */
+static int check_files(const struct arguments *a, struct check *c)
+{
+    int state = a->offload_optimizer ? a->offload_optimizer : a->offload;
+    int param = a->offload_param ? a->offload_param : a->offload;
+    bool files = state == ZERO_NVME || (a->stage == 3 && param == ZERO_NVME);
+    if (a->ring != ZERO_RING_AUTO && !files)
+        return refuse(c,
+                      "--ring %s is for files, but neither optimizer state nor parameters are on "
+                      "nvme. Give --offload nvme, or leave --ring out.",
+                      a->ring == ZERO_RING_POSIX ? "posix" : "uring");
+    return 0;
+}
+
 static int resolve_schedule(struct arguments *a, struct check *c)
 {
     if (!was_given(c, "decay"))
@@ -302,7 +316,7 @@ int arguments_parse(struct arguments *a, int argc, char **argv, char *error, siz
         return a->help ? 0 : -1;
     if (a->help)
         return 0;
-    if (resolve_shape(a, &c) || check_engine(a, &c))
+    if (resolve_shape(a, &c) || check_engine(a, &c) || check_files(a, &c))
         return -1;
     return resolve_schedule(a, &c);
 }
