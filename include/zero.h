@@ -273,7 +273,8 @@ struct zero_config {
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone. An MPI that zero_create has
                                started ends at exit; where other ranks do not come to that within
-                               the deadline, 10 seconds at least, SIGALRM ends this process.
+                               the deadline, 10 seconds at least, SIGALRM ends this process
+                               (in place of an alarm and a handler that the program had for it).
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM).
@@ -464,7 +465,8 @@ ZERO_API int zero_set_accumulate(struct zero *z, int micro_steps);
 /* COLLECTIVE. The mean over all ranks' values (each rank may bring another
  * count): their exact sum, rounded, divided by their number, so the same bits
  * on any number of ranks. Values lie within 2^-260 and 2^300 in magnitude, or
- * are 0; one that is not finite makes the mean NaN, as do no values at all. */
+ * are 0; one of 2^318 or more, or not finite, makes the mean NaN, as do no
+ * values at all. */
 ZERO_API int zero_mean(struct zero *z, const double *values, int count, double *mean);
 
 /* --------------------------------------------------------- looking inside */

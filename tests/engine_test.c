@@ -198,6 +198,8 @@ static void means(int rank, struct zero_comm *comm, void *arg)
     EXPECT(mean == (zero_size(z) + 1) / 2.0);
     EXPECT(!zero_mean(z, &(double){rank ? 1.0 : NAN}, 1, &mean));
     EXPECT(isnan(mean));
+    EXPECT(!zero_mean(z, &(double){rank ? 1.0 : 0x1p318}, 1, &mean));
+    EXPECT(isnan(mean));
     EXPECT(!zero_mean(z, NULL, 0, &mean));
     EXPECT(isnan(mean));
     zero_destroy(z);
