@@ -233,13 +233,56 @@ static bool shown(const char *name)
 }
 
 static const char *const trainer_options[] = {
-    "stage", "offload", "offload-optimizer", "offload-param", "offload-grad", "state",
-    "grad-dtype", "accumulate-in", "loss-scale", "l2", "nvme-path", "host-bytes", "chunk",
-    "slots", "ring", "verify-spill", "data", "tokenizer", "model", "layers", "channels", "heads",
-    "seq", "dtype", "batch", "accumulate", "steps", "lr", "warmup", "decay", "clip",
-    "weight-decay", "beta1", "beta2", "eps", "seed", "recompute",
-    "device", "tf32", "reduction", "threads", "deadline", "eval-every", "log", "trace", "sample",
-    "temperature", "plan", "quiet", "help",
+    "stage",
+    "offload",
+    "offload-optimizer",
+    "offload-param",
+    "offload-grad",
+    "state",
+    "grad-dtype",
+    "accumulate-in",
+    "loss-scale",
+    "l2",
+    "nvme-path",
+    "host-bytes",
+    "chunk",
+    "slots",
+    "ring",
+    "verify-spill",
+    "data",
+    "tokenizer",
+    "model",
+    "layers",
+    "channels",
+    "heads",
+    "seq",
+    "dtype",
+    "batch",
+    "accumulate",
+    "steps",
+    "lr",
+    "warmup",
+    "decay",
+    "clip",
+    "weight-decay",
+    "beta1",
+    "beta2",
+    "eps",
+    "seed",
+    "recompute",
+    "device",
+    "tf32",
+    "reduction",
+    "threads",
+    "deadline",
+    "eval-every",
+    "log",
+    "trace",
+    "sample",
+    "temperature",
+    "plan",
+    "quiet",
+    "help",
 };
 
 START_TEST(trainer_help)
@@ -424,7 +467,11 @@ START_TEST(trainer_contradictions)
                   "none",
                   "--ring uring is for files, but neither optimizer state nor parameters are on "
                   "nvme. Give --offload nvme, or leave --ring out.");
+    contradiction("--offload-param none --verify-spill",
+                  "--verify-spill is for files, but neither optimizer state nor parameters are on "
+                  "nvme. Give --offload nvme, or leave --verify-spill out.");
     ck_assert_int_eq(train("--ring auto --nvme-path /x"), 0);
+    ck_assert_int_eq(train("--offload-optimizer nvme --verify-spill"), 0);
     ck_assert_int_eq(train("--stage 3 --ring posix --offload-param nvme"), 0);
     ck_assert_int_eq(train("--ring posix --offload-optimizer nvme"), 0);
     contradiction("--chunk 1000", "--chunk 1000 is not a multiple of 64. Give 960.");
@@ -478,9 +525,9 @@ START_TEST(alike)
     ck_assert_int_eq(train(""), 0);
     ck_assert_int_eq(arguments_alike(&arguments, plain), ARGUMENTS_ALIKE);
     const char *const same[] = {"--threads 3", "--steps 100", "--deadline 7"};
-    const char *const other[] = {"--seed 2",   "--steps 99", "--batch 4",   "--lr 2e-3",
-                                 "--quiet",    "--layers 3", "--log x.csv", "--accumulate 2",
-                                 "--sample 7", "--l2",      "--device cuda"};
+    const char *const other[] = {"--seed 2",   "--steps 99", "--batch 4",    "--lr 2e-3",
+                                 "--quiet",    "--layers 3", "--log x.csv",  "--accumulate 2",
+                                 "--sample 7", "--l2",       "--device cuda"};
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         ck_assert_int_eq(train(same[i]), 0);
         arguments_alike(&arguments, now);

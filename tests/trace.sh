@@ -96,6 +96,9 @@ report_case 2 "^(the step waits for|nothing of these:) " "--stage 1 --offload nv
 report_case 1 "^(the step waits for matrix products|nothing of these): " ""
 grep -q '^  disk: files  *-  *-  *-  *-  no files$' "$scratch/out"
 verdict $? "without files there is a disk: $(grep 'disk: files' "$scratch/out")"
+grep -qxF "files: none in $scratch, as nothing rests on nvme; --offload nvme would use it" \
+    "$scratch/out"
+verdict $? "a folder that is not used is not said: $(grep '^files' "$scratch/out")"
 grep -q '^  compute: .* [0-9.]* [GT]flop/s .* products in cache$' "$scratch/out"
 verdict $? "nothing was measured: $(grep 'compute: ' "$scratch/out")"
 

@@ -30,6 +30,7 @@ cases() {
 2|1||--chunk 0|--chunk is given '0'
 2|1||--stage 2 --offload-param nvme|--offload-param nvme contradicts --stage 2
 2|1||--host-bytes 1M|--host-bytes 1048576 is for optimizer state on nvme
+2|1||--verify-spill|--verify-spill is for files, but neither
 2|1||--channels 70 --heads 4|--channels 70 cannot be divided among 4 heads\.
 2|1||--model d4|--model d4 and --layers contradict each other\.
 2|1||--lr nan|--lr is given 'nan', .* at least 0\.

@@ -285,11 +285,15 @@ static int check_files(const struct arguments *a, struct check *c)
     int state = a->offload_optimizer ? a->offload_optimizer : a->offload;
     int param = a->offload_param ? a->offload_param : a->offload;
     bool files = state == ZERO_NVME || (a->stage == 3 && param == ZERO_NVME);
-    if (a->ring != ZERO_RING_AUTO && !files)
+    const char *ring = a->ring == ZERO_RING_POSIX   ? "--ring posix"
+                       : a->ring == ZERO_RING_URING ? "--ring uring"
+                                                    : NULL;
+    const char *given = ring ? ring : a->verify_spill ? "--verify-spill" : NULL;
+    if (given && !files)
         return refuse(c,
-                      "--ring %s is for files, but neither optimizer state nor parameters are on "
-                      "nvme. Give --offload nvme, or leave --ring out.",
-                      a->ring == ZERO_RING_POSIX ? "posix" : "uring");
+                      "%s is for files, but neither optimizer state nor parameters are on nvme. "
+                      "Give --offload nvme, or leave %.*s out.",
+                      given, (int)strcspn(given, " "), given);
     return 0;
 }
 

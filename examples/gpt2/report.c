@@ -50,6 +50,9 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
                in_bytes(s->ring_block).text, s->ring_depth,
                s->ring_registered ? ", registered buffers" : "",
                r->a->verify_spill ? ", pages checked" : "");
+    else if (r->a->nvme_path)
+        printf("files: none in %s, as nothing rests on nvme; --offload nvme would use it\n",
+               r->a->nvme_path);
     if (s->huge_bytes)
         printf("host memory: %s in huge pages", in_bytes(s->huge_bytes).text);
     if (s->huge_bytes && s->numa_nodes > 1)
@@ -207,8 +210,7 @@ static int report_memory(struct run *r, const struct zero_stats *s)
     }
     int64_t planned = (r->gpu ? 0 : p->device.total) + p->host.total + r->own.total;
     if (report_ranks(r, "memory (VmHWM)", planned, usage_peak()) ||
-        report_ranks(r, "the program allocated", r->own.total + r->own.gpu,
-                     own.total + own.gpu) ||
+        report_ranks(r, "the program allocated", r->own.total + r->own.gpu, own.total + own.gpu) ||
         report_gpu_memory(r, p))
         return -1;
     return report_ranks(r, "nvme", p->nvme.total, usage_files(s->nvme_path));
