@@ -408,7 +408,7 @@ ZERO_API void *zero_stream(const struct zero *z);
 /* Local. What to multiply the loss by before the next backward pass: 1 unless
  * the dtype is ZERO_FP16 or .loss_scale says so. Dynamic (DeepSpeed's rules): 2^16
  * at first; a skipped step halves it, but the first one after a rise or the start is
- * forgiven; 1000 steps without a skip double it. Constant within a step. */
+ * forgiven; 1000 steps without a skip double it, up to 2^64. Constant within a step. */
 ZERO_API double zero_loss_scale(const struct zero *z);
 
 /* COLLECTIVE. Drops what was reduced since the last step: the next micro-step

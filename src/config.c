@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "src/random.h"
+#include "src/scaler.h"
 
 const char *place_name(enum zero_place place)
 {
@@ -109,8 +110,7 @@ static int take_formats(struct settings *s, const struct zero_config *c, struct 
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".accumulate_in is ZERO_LOCAL, which keeps whole gradients on the device, "
                          "and .offload_grad is ZERO_HOST. Leave one of them out.");
-    /* Further out its inverse, which Adam multiplies by, would not be an fp32 number. */
-    if (c->loss_scale != 0 && !(c->loss_scale >= 0x1p-64 && c->loss_scale <= 0x1p64))
+    if (c->loss_scale != 0 && !(c->loss_scale >= SCALER_LEAST && c->loss_scale <= SCALER_MOST))
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".loss_scale is %g. Use 2^-64 to 2^64, or 0 for the default.",
                          c->loss_scale);

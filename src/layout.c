@@ -216,8 +216,8 @@ uint64_t layout_hash(const struct layout *l)
     for (int i = 0; i < l->count; i++) {
         const struct tensor *t = &l->tensors[i];
         for (const char *c = t->name; *c; c++)
-            hash = random_mix(hash ^ (uint64_t)*c);
-        hash = random_mix(hash ^ 0xFFFF); /* the name's end */
+            hash = random_mix(hash ^ (unsigned char)*c); /* char has a sign on some CPUs */
+        hash = random_mix(hash ^ 0xFFFF);                /* the name's end */
         hash = random_mix(hash ^ (uint64_t)t->unit);
         hash = random_mix(hash ^ t->shape);
         hash = random_mix(hash ^ (uint64_t)(t->group * 4 + t->frozen * 2 + t->decay));

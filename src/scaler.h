@@ -2,7 +2,7 @@
 /*
  * The loss scale: a number that keeps small fp16 gradients from vanishing, and
  * what becomes of it after each step. The rules are DeepSpeed's dynamic loss
- * scaler's. A function of the verdicts alone, so equal on all ranks.
+ * scaler's, and a largest scale. A function of the verdicts alone, so equal on all ranks.
  */
 #ifndef SRC_SCALER_H
 #define SRC_SCALER_H
@@ -11,6 +11,8 @@
 #include <stdint.h>
 
 #define SCALER_START      65536.0
+#define SCALER_LEAST      0x1p-64 /* further out its inverse would not be an fp32 number */
+#define SCALER_MOST       0x1p64
 #define SCALER_HYSTERESIS 2    /* overflows, after a rise, before the scale falls */
 #define SCALER_WINDOW     1000 /* steps without overflow before it rises */
 

@@ -366,9 +366,9 @@ int zero_set_progress(struct zero *z, const struct zero_progress *p)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_set_progress to NULL. Pass a struct zero_progress.");
     const int64_t most = (int64_t)1 << 53;
-    if (p->steps < 0 || p->steps > most || !isfinite(p->loss_scale) || p->loss_scale <= 0 ||
-        p->since_skip < 0 || p->since_skip > most || p->forgiven < 0 ||
-        p->forgiven >= SCALER_HYSTERESIS)
+    if (p->steps < 0 || p->steps > most ||
+        !(p->loss_scale >= SCALER_LEAST && p->loss_scale <= SCALER_MOST) || p->since_skip < 0 ||
+        p->since_skip > most || p->forgiven < 0 || p->forgiven >= SCALER_HYSTERESIS)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_set_progress to %lld steps, loss scale %g, %lld steps since one was "
                          "skipped, %lld forgiven. Pass what zero_progress gave.",

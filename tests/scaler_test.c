@@ -162,6 +162,21 @@ START_TEST(random_sequences)
 }
 END_TEST
 
+/* Gradients that are zero never overflow. */
+START_TEST(highest)
+{
+    struct scaler s = scaler_make(0);
+    for (int rises = 16; rises < 64; rises++)
+        good(&s, 1000);
+    ck_assert_double_eq(s.scale, 0x1p64);
+    good(&s, 5000);
+    ck_assert_double_eq(s.scale, 0x1p64);
+    ck_assert(scaler_next(&s, true)); /* forgiven */
+    ck_assert(scaler_next(&s, true));
+    ck_assert_double_eq(s.scale, 0x1p63);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("scaler");
@@ -171,6 +186,7 @@ int main(void)
     tcase_add_test(c, overflow_restarts_window);
     tcase_add_test(c, hysteresis);
     tcase_add_test(c, minimum);
+    tcase_add_test(c, highest);
     tcase_add_test(c, random_sequences);
     suite_add_tcase(s, c);
     return suite_run_all(s);

@@ -152,6 +152,8 @@ static void wild_settings(struct zero *z, struct verdict *v)
         {.steps = -1, .loss_scale = 1},
         {.steps = INT64_MAX, .loss_scale = 1},
         {.loss_scale = 0},
+        {.loss_scale = 0x1p-65},
+        {.loss_scale = 0x1p65},
         {.loss_scale = NAN},
         {.loss_scale = INFINITY},
         {.loss_scale = 1, .since_skip = -1},
