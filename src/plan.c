@@ -308,7 +308,7 @@ static void place_apart(struct plan *p, const struct layout *l)
     for (int i = 0; p->staged && i < PLAN_STAGES; i++)
         p->host.stage[i] = take(total, collective_bytes(p, l));
     if (p->staged)
-        p->host.scratch = take(total, 2 * (p->ranks - 1) * p->piece_bytes);
+        p->host.scratch = take(total, 2 * p->piece_bytes * (p->ranks - 1));
     if (!p->apart || p->compute == ZERO_HOST)
         return;
     p->host.bounce_record = take(total, p->chunk * (p->master + 8));

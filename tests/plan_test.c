@@ -4,6 +4,7 @@
  * each of them comes about. Every figure of struct zero_plan is compared; one
  * that the file does not name must be 0. Allocates nothing, as the plan does.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,6 +277,19 @@ START_TEST(chunks_have_a_bound)
 }
 END_TEST
 
+/* Twice the ranks take twice the host memory to reach each other, of however many. */
+START_TEST(ranks_have_no_bound_of_their_own)
+{
+    struct zero_param param = {.name = "x", .ndim = 1, .shape = {1}};
+    const struct zero_config config = {.size = sizeof(config), .stage = 3, .device = ZERO_CUDA};
+    const int half = 1 << 30;
+    struct zero_plan few, many;
+    ck_assert_int_eq(zero_plan_make(&param, 1, &config, half, 1, &few, NULL, 0), ZERO_OK);
+    ck_assert_int_eq(zero_plan_make(&param, 1, &config, INT_MAX, 1, &many, NULL, 0), ZERO_OK);
+    ck_assert_int_gt(many.host.slots, 2 * few.host.slots - (1 << 20));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan");
@@ -283,6 +297,7 @@ int main(void)
     tcase_add_test(tests, plans_are_what_the_hand_says);
     tcase_add_test(tests, cases_cover_every_switch);
     tcase_add_test(tests, chunks_have_a_bound);
+    tcase_add_test(tests, ranks_have_no_bound_of_their_own);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }
