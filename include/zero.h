@@ -384,7 +384,8 @@ struct zero_step_info {
     int64_t step;      /* updates performed so far, this one included */
     double norm;       /* of the mean gradient, before clipping */
     double factor;     /* the clip factor applied to it: 1 when not clipped */
-    bool skipped;      /* a gradient was not finite: nothing was updated, on any rank */
+    bool skipped;      /* a gradient was not finite, or too large for fp32 without a .loss_scale
+                          below 1: nothing was updated, on any rank */
     double loss_scale; /* of this step's gradients */
     uint32_t votes;    /* bits that any rank voted for since the last step */
 };
@@ -444,7 +445,8 @@ struct zero_adam {
     double beta1, beta2; /* in [0, 1) */
     double eps;          /* > 0, as fp32 too */
     double weight_decay; /* >= 0, per unit of lr; not for ZERO_NO_DECAY tensors */
-    bool l2; /* Adam with L2 instead (Kingma and Ba, arXiv 1412.6980): decay joins the gradient */
+    bool l2; /* Adam with L2 instead (Kingma and Ba, arXiv 1412.6980): decay joins the gradient;
+                weight_decay times a master beyond fp32 makes that NaN */
 };
 
 /* COLLECTIVE, before the step's first reduce (a group that was never set: before

@@ -5,6 +5,7 @@
  * that follows is computed from these integers, so it is equal everywhere.
  */
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -86,10 +87,14 @@ static struct zero_step_info judge(const struct zero *z)
     memcpy(sum.limb, z->verdict, sizeof(sum.limb));
     for (int bit = 0; bit < VOTES; bit++)
         info.votes |= (uint32_t)(z->verdict[WORD_VOTES + bit] != 0) << bit;
-    info.skipped = z->verdict[WORD_NONFINITE] != 0;
-    info.norm = info.skipped ? NAN : sqrt(wide_value(&sum)) / step_divisor(z);
+    info.norm = sqrt(wide_value(&sum)) / step_divisor(z);
     if (z->clip > 0 && info.norm > z->clip)
         info.factor = z->clip / (info.norm + 1e-6);
+    /* What a loss scale below 1 made small enough for fp32 may be too large for it. */
+    bool beyond = step_divisor(z) < 1 && info.norm * info.factor > (double)FLT_MAX;
+    info.skipped = z->verdict[WORD_NONFINITE] != 0 || beyond;
+    if (info.skipped)
+        info.norm = NAN, info.factor = 1;
     return info;
 }
 

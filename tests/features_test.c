@@ -415,6 +415,39 @@ static void fixed_body(int rank, struct zero_comm *comm, void *arg)
     zero_destroy(z);
 }
 
+/* Of what fp32 holds only with a scale below 1, as much is updated as clipping makes fit. */
+static void small_scale_body(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct setting *s = arg;
+    const double clips[] = {0, 1, 0};
+    const float gradients[] = {1e30f, 1e30f, 1e15f};
+    struct zero_step_info info;
+    struct zero_digest before, after;
+    struct zero *z;
+    float master;
+    EXPECT(!create(&z, comm, s->config) && !zero_digest(z, &before));
+    for (int n = 0; n < 3; n++) {
+        EXPECT(!zero_set_clip(z, clips[n]));
+        for (int u = TOY_UNITS_ALL - 1; u >= 0; u--) {
+            if (u == 2 && rank == 0)
+                ((float *)zero_grad_data(z, 5))[0] = gradients[n];
+            EXPECT(!zero_reduce(z, u));
+        }
+        EXPECT(!zero_step(z, &info) && info.skipped == (n == 0) && info.step == n);
+        EXPECT(isnan(info.norm) == info.skipped && (info.factor < 1) == (n == 1));
+        EXPECT(!zero_digest(z, &after) && !memcmp(&before, &after, sizeof(after)) == info.skipped);
+        EXPECT(!zero_read(z, 5, ZERO_MASTER, 0, 1, &master) && isfinite(master));
+    }
+    zero_destroy(z);
+}
+
+START_TEST(loss_scale_below_1)
+{
+    struct setting s = {.ranks = 2, .config.loss_scale = 0x1p-64};
+    run(s, small_scale_body, NULL);
+}
+END_TEST
+
 START_TEST(loss_scale_ends)
 {
     for (int row = 0; row < 12; row++) {
@@ -578,6 +611,7 @@ int main(void)
     tcase_add_loop_test(c, discards, 0, HOWS);
     tcase_add_test(c, gradients_of_some_ranks);
     tcase_add_test(c, loss_scale_ends);
+    tcase_add_test(c, loss_scale_below_1);
     suite_add_tcase(s, c);
     c = tcase_create("configuration");
     tcase_add_test(c, refused);
