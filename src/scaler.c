@@ -16,7 +16,7 @@ bool scaler_next(struct scaler *s, bool overflow)
         return true;
     if (!overflow) {
         if (++s->good % SCALER_WINDOW == 0) {
-            s->scale = s->scale < SCALER_MOST ? 2 * s->scale : SCALER_MOST;
+            s->scale = s->scale < SCALER_MOST / 2 ? 2 * s->scale : SCALER_MOST;
             s->hysteresis = SCALER_HYSTERESIS;
         }
         return true;
