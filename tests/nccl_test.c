@@ -493,6 +493,14 @@ START_TEST(no_memory)
 }
 END_TEST
 
+START_TEST(may_not_block)
+{
+    setenv("NCCL_COMM_BLOCKING", "1", 1);
+    expect_refused(FAULT_NCCL_CALL, 1, ZERO_ERR_ARGUMENT, "NCCL_COMM_BLOCKING is '1'");
+    unsetenv("NCCL_COMM_BLOCKING");
+}
+END_TEST
+
 START_TEST(an_id_fails)
 {
     struct fault fault = {.kind = FAULT_NCCL_CALL, .nth = 1};
@@ -528,6 +536,7 @@ int main(void)
     tcase_add_test(tests, making_fails);
     tcase_add_test(tests, a_gpu_fails);
     tcase_add_test(tests, no_memory);
+    tcase_add_test(tests, may_not_block);
     tcase_add_test(tests, an_id_fails);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);

@@ -627,7 +627,13 @@ int comm_nccl_id(char id[COMM_NCCL_ID], struct error *error)
 int comm_nccl_create(struct zero_comm **comm, struct zero_comm *control,
                      const char id[COMM_NCCL_ID], struct error *error)
 {
+    const char *blocking = getenv("NCCL_COMM_BLOCKING"); /* counts more than our blocking = 0 */
     *comm = NULL;
+    if (blocking && atoi(blocking) != 0)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "NCCL_COMM_BLOCKING is '%.64s', with which NCCL waits for ranks that may "
+                         "be gone. Unset it.",
+                         blocking);
     struct nccl *n = calloc(1, sizeof(*n));
     if (n) {
         n->comm = *control;
