@@ -29,7 +29,8 @@
 # MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 NCCL=0 (build without that package),
 # CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
-# ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite)
+# ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite) JOBS=2 (check:
+# suites at a time; most of them wait for what they provoke),
 # SECONDS=600 (fuzz: in all) TARGETS=options (fuzz: only these)
 # DEMO='options' (demo: of build/gpt2).
 
@@ -447,6 +448,7 @@ include tests/suites.mk
 chaos: all
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/chaos.sh $(BUILD)/gpt2 $(ROUNDS) $(SEED)
 
+check-now: JOBS ?= 2
 check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILT_$b) && )true

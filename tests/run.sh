@@ -1,15 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs test suites one after the other and adds up what Check reports:
-#     tests/run.sh SUITE... | --self-test
+# Runs test suites, JOBS at a time (1), and adds up what Check reports:
+#     tests/run.sh SUITE... [--then SUITE...] | --self-test
 # A suite is a command, in one argument, that prints Check's closing line;
 # NAME=value before it is its environment, then 4@ runs it on 4 MPI ranks. It fails when
 # one of its checks does, when it exits with anything but 0, runs longer than
 # TIMEOUT seconds, or ran no check.
+# What stands behind --then begins when all before it has ended.
 # ONLY='NAME...' picks suites by the name of their file.
-set -u
+set -um # -m: what runs in the background can be interrupted, as in a terminal
 limit=${TIMEOUT:-300}
 only=${ONLY:-}
+jobs=${JOBS:-1}
+if [[ ! $jobs =~ ^[1-9][0-9]?$ ]]; then
+    echo "JOBS=$jobs: that many suites cannot run at a time. Use 1 to 99." >&2
+    exit 2
+fi
 
 # Tests are stopped for hanging, not for being slow.
 export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
@@ -21,7 +27,6 @@ notes=$(mktemp) || exit 1
 trap 'rm -rf "$scratch" "$notes"' EXIT
 # A job that is killed leaves its shared memory behind: then it is ours to remove.
 export OMPI_MCA_btl_vader_backing_directory=$scratch
-log=$scratch/log
 # What tests/check_errors.sh looks at when all suites have run.
 export ZERO_ERRORS_SEEN=${only:+/dev/null}
 : "${ZERO_ERRORS_SEEN:=$notes}"
@@ -29,12 +34,12 @@ export ZERO_ERRORS_SEEN=${only:+/dev/null}
 checks=0 failures=0 errors=0
 bad=() skips=()
 
-# Sums Check's closing lines in the log: "checks failures errors".
-closing() {
+# Sums Check's closing lines in a log: "checks failures errors".
+closing() { # file
     awk '/^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+$/ {
              gsub(",", ""); checks += $3; failures += $5; errors += $7
          }
-         END { print checks + 0, failures + 0, errors + 0 }' "$log"
+         END { print checks + 0, failures + 0, errors + 0 }' "$1"
 }
 
 # Why a suite without failed checks has failed all the same; empty: it has not.
@@ -46,27 +51,36 @@ reason() { # exit status, checks
     esac
 }
 
-# Runs one suite, prints what it printed, and adds to the sums.
-run_suite() {
-    local suite=$1 variables=() command=() status n f e why start seconds
-    read -ra command <<<"$suite"
+# Suites under way, by the process that runs each, and when they began.
+declare -A under_way=() begun=()
+
+# Its output is in $scratch/PROCESS.
+start_suite() { # suite
+    local variables=() command=()
+    read -ra command <<<"$1"
     while [[ ${command[0]} == [A-Z]*=* ]]; do
         variables+=("${command[0]}")
         command=("${command[@]:1}")
     done
     case ${command[0]} in
     [0-9]@*)
-        n=${command[0]%%@*}
-        command=("${MPIRUN:-mpirun}" -q -n "$n" "${command[0]#*@}" "${command[@]:1}")
+        command=("${MPIRUN:-mpirun}" -q -n "${command[0]%%@*}" "${command[0]#*@}"
+            "${command[@]:1}")
         ;;
     esac
-    start=$EPOCHREALTIME
-    timeout -k 5 "$limit" env "${variables[@]}" "${command[@]}" >"$log" 2>&1 </dev/null
-    status=$?
-    seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+    timeout -k 5 "$limit" env "${variables[@]}" "${command[@]}" \
+        >"$scratch/$BASHPID" 2>&1 </dev/null &
+    under_way[$!]=$1 begun[$!]=$EPOCHREALTIME
+}
+
+# Prints what a suite printed that has ended, and adds to the sums.
+add_suite() { # process, status
+    local suite=${under_way[$1]} log=$scratch/$1 n f e why seconds line
+    seconds=$(awk -v a="${begun[$1]}" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+    unset "under_way[$1]"
     cat "$log"
-    read -r n f e <<<"$(closing)"
-    why=$(reason "$status" "$n")
+    read -r n f e <<<"$(closing "$log")"
+    why=$(reason "$2" "$n")
     if [ $((f + e)) = 0 ] && [ -n "$why" ]; then
         n=$((n + 1)) e=1
         echo "$suite: $why"
@@ -77,6 +91,16 @@ run_suite() {
         skips+=("$suite: $line")
     done < <(grep -i '^ *skip' "$log")
     printf -- '-- %s: %d checks, %s s\n\n' "$suite" "$n" "$seconds"
+    rm "$log"
+}
+
+# Until fewer than so many are under way.
+wait_below() { # count
+    local process
+    while [ ${#under_way[@]} -ge "$1" ]; do
+        wait -n -p process "${!under_way[@]}"
+        add_suite "$process" $?
+    done
 }
 
 picked() {
@@ -110,6 +134,19 @@ self_test() {
 100%: Checks: 0, Failures: 0, Errors: 0||1 0%: Checks: 1, Failures: 0, Errors: 1
 nothing||1 0%: Checks: 1, Failures: 0, Errors: 1
 LIST
+    # The first ends when the second has begun, and the third begins when both have ended.
+    cat >"$scratch/suite" <<'SUITE'
+#!/bin/sh
+case $1 in
+first) until [ -e "$0.second" ]; do sleep .1; done; sleep .5; touch "$0.first" ;;
+second) touch "$0.second" ;;
+third) [ -e "$0.first" ] || exit 1 ;;
+esac
+echo "100%: Checks: 1, Failures: 0, Errors: 0"
+SUITE
+    checks=$((checks + 1))
+    output=$(ONLY='' TIMEOUT=5 JOBS=2 "$0" "$scratch/suite first" "$scratch/suite second" \
+        --then "$scratch/suite third") || failures=$((failures + 1))
     echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
     [ "$failures" = 0 ]
 }
@@ -118,9 +155,16 @@ if [ "${1-}" = --self-test ]; then
     self_test
     exit
 fi
+trap 'kill "${!under_way[@]}" 2>/dev/null; exit 1' INT TERM
 for suite in "$@"; do
-    picked "$suite" && run_suite "$suite"
+    if [ "$suite" = --then ]; then
+        wait_below 1
+    elif picked "$suite"; then
+        wait_below "$jobs"
+        start_suite "$suite"
+    fi
 done
+wait_below 1
 
 [ ${#skips[@]} = 0 ] || printf '%s\n' "${skips[@]}"
 [ ${#bad[@]} = 0 ] || printf 'failed: %s\n' "${bad[@]}"

@@ -21,7 +21,8 @@ sampled = $(call short,bootstrap_test,$(call short,soak_test,$(call short,cuda_t
 	$(call short,gpu_model_test,$(call short,nccl_test,$(call suites,$(1)))))))
 mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
 MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
-RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' tests/run.sh
+RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' JOBS='$(JOBS)' \
+	tests/run.sh
 
 # Suites that run programs as users do, under mpirun where there is one.
 MATRIX := tests/equal/matrix.sh
@@ -54,7 +55,7 @@ TORTURE_ALL = $(foreach s,$(TORTURES),"ZERO_TEST_FULL=1 CK_RUN_CASE=$s $(BUILD)/
 
 # The last of all: which errors the suites have provoked. A sanitizer refuses no memory.
 BUILT_WITH := $(foreach p,MPI URING XXHASH,$(if $(filter 1,$($p)),$p))
-ERRORS_SEEN := $(if $(SAN),,"tests/check_errors.sh --seen $(BUILT_WITH)")
+ERRORS_SEEN := $(if $(SAN),,--then "tests/check_errors.sh --seen $(BUILT_WITH)")
 
 # The law under the sanitizers, a sample of it, and the order of work on GPUs.
 SANITIZED := $(if $(SAN),,address thread)
