@@ -196,6 +196,12 @@ static void uring_destroy(struct ring *ring)
         io_uring_cqe_seen(&uring->io, cqe);
         uring->taken--;
     }
+    /* The kernel takes a ring apart behind our back: until then it would hold the files' space
+     * and the locked memory, which the next engine is told are not free. */
+    if (uring->files != NULL)
+        io_uring_unregister_files(&uring->io);
+    if (uring->bytes > 0)
+        io_uring_unregister_buffers(&uring->io);
     io_uring_queue_exit(&uring->io);
     free(uring);
 }

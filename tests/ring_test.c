@@ -399,6 +399,46 @@ START_TEST(destroy_with_work)
 }
 END_TEST
 
+/* KiB that are locked for devices. */
+static int locked(void)
+{
+    char line[128];
+    int kib = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof(line), file))
+        sscanf(line, "VmPin: %d", &kib);
+    fclose(file);
+    return kib;
+}
+
+/* What a ring has held is free when it is destroyed, not some time later: here a pipe, whose
+ * reader learns of it. */
+START_TEST(destroy_lets_go)
+{
+    struct bench bench;
+    if (!bench_open(&bench, _i, MIB, 4 * MIB, 4 * MIB))
+        return;
+    int ends[2], before = locked() - (bench.ring->registered ? (int)(4 * MIB >> 10) : 0);
+    bench_close(&bench);
+    ck_assert_int_eq(locked(), before);
+    ck_assert_int_eq(pipe(ends), 0);
+    struct stripes files = {.files = 1, .fd = {ends[1]}};
+    struct error error = {0};
+    struct ring *ring;
+    int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const struct ring_options options = {.event_fd = event_fd, .files = &files};
+    must((_i == URING ? ring_uring_create : ring_posix_create)(&ring, &options, &error), &error);
+    ring->ops->destroy(ring);
+    close(ends[1]);
+    struct pollfd closed = {.fd = ends[0]};
+    ck_assert_int_eq(poll(&closed, 1, 0), 1);
+    ck_assert_int_eq(closed.revents, POLLHUP);
+    close(ends[0]);
+    close(event_fd);
+}
+END_TEST
+
 START_TEST(nothing_to_do)
 {
     struct bench bench;
@@ -559,6 +599,7 @@ int main(void)
     tcase_add_loop_test(rings, read_only_file, 0, VARIANTS);
     tcase_add_loop_test(rings, file_size_limit, 0, 3 * KINDS);
     tcase_add_loop_test(rings, destroy_with_work, 0, VARIANTS);
+    tcase_add_loop_test(rings, destroy_lets_go, 0, KINDS);
     tcase_add_loop_test(rings, nothing_to_do, 0, VARIANTS);
     tcase_add_test(rings, posix_works_alone);
     suite_add_tcase(suite, rings);
