@@ -430,6 +430,7 @@ ZERO_API int zero_vote(struct zero *z, int bit);
  * the program computes, and not while this process is stopped. Where the wait is
  * too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
  * rank and what it did not arrive at.
+ * A disk may move nothing for as long, but 10 seconds at least.
  * One atomic store: a signal handler and any thread may call it, at any time
  * between zero_create's return and zero_destroy. It returns ZERO_OK, or
  * ZERO_ERR_ARGUMENT where z is NULL or seconds < 1, and leaves zero_last_error

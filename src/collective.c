@@ -177,7 +177,6 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
 {
     int missing = z->comm->ops->missing(z->comm, &o->collective);
     char unit[32] = "", who[32] = "The other ranks";
-    bool set = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED) != 0;
     if (c->unit >= 0)
         snprintf(unit, sizeof(unit), " of unit %d", c->unit);
     if (missing >= 0)
@@ -185,9 +184,7 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
     return error_set(error, ZERO_ERR_DEADLINE,
                      "%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
                      "stopped it, or %s.",
-                     who, c->name, unit, engine_deadline(z), z->rank,
-                     set ? "give zero_set_deadline more"
-                         : "raise the deadline (--deadline, .deadline_seconds)");
+                     who, c->name, unit, engine_deadline(z), z->rank, engine_deadline_advice(z));
 }
 
 void patience_look(struct patience *p, double now, double most, bool counts)

@@ -405,6 +405,31 @@ static int make_memory(struct zero *z)
     return ZERO_OK;
 }
 
+/* The files, and what moves them. */
+static int make_files(struct zero *z)
+{
+    const struct plan *p = &z->plan;
+    const struct spill *spill = &z->spill;
+    if (spill_create(&z->spill, &z->paths, stripe_bytes(z), p->file.total, &z->error) ||
+        make_ring(z))
+        return z->error.status;
+    z->pipeline.spill = spill;
+    z->pipeline.sums = p->set.verify ? (void *)(z->arena.base + p->host.checks) : NULL;
+    z->pipeline.again = note_retry;
+    z->pipeline.again_arg = z;
+    engine_log(z, ZERO_LOG_INFO, "%lld bytes in %s (%s%s) by %s, %d blocks of %d KiB at once%s%s.",
+               (long long)spill->bytes, spill->path, spill->type, spill->direct ? ", O_DIRECT" : "",
+               z->pipeline.ring->ops->name, z->probe.depth, z->probe.block >> 10,
+               z->probe.read > 0 ? ", as measured on these drives" : "",
+               p->set.verify ? "; every page that is read is checked" : "");
+    for (int i = 0; i < spill->stripes.files; i++)
+        if (spill->file[i].bytes > 0 && !spill->file[i].direct)
+            engine_log(z, ZERO_LOG_WARNING,
+                       "%s (%s) refuses O_DIRECT: its page cache takes memory and bandwidth.",
+                       spill->file[i].path, spill->file[i].type);
+    return ZERO_OK;
+}
+
 static int make_places(struct zero *z)
 {
     const struct plan *p = &z->plan;
@@ -413,25 +438,8 @@ static int make_places(struct zero *z)
         return e->status;
     z->huge_bytes = arena_huge_bytes(&z->arena);
     numa_read(&z->numa, "", NULL);
-    if (p->file.total > 0) {
-        if (spill_create(&z->spill, &z->paths, stripe_bytes(z), p->file.total, e) || make_ring(z))
-            return e->status;
-        z->pipeline.spill = &z->spill;
-        z->pipeline.sums = p->set.verify ? (void *)(z->arena.base + p->host.checks) : NULL;
-        z->pipeline.again = note_retry;
-        z->pipeline.again_arg = z;
-        engine_log(z, ZERO_LOG_INFO,
-                   "%lld bytes in %s (%s%s) by %s, %d blocks of %d KiB at once%s%s.",
-                   (long long)z->spill.bytes, z->spill.path, z->spill.type,
-                   z->spill.direct ? ", O_DIRECT" : "", z->pipeline.ring->ops->name, z->probe.depth,
-                   z->probe.block >> 10, z->probe.read > 0 ? ", as measured on these drives" : "",
-                   p->set.verify ? "; every page that is read is checked" : "");
-        if (!z->spill.direct)
-            engine_log(z, ZERO_LOG_WARNING,
-                       "%s (%s) refuses O_DIRECT: its page cache takes "
-                       "memory and bandwidth.",
-                       z->spill.path, z->spill.type);
-    }
+    if (p->file.total > 0 && make_files(z))
+        return e->status;
     return pool_create(&z->pool, z->threads, queues_event(z->queues), e);
 }
 

@@ -240,11 +240,19 @@ int engine_enter(struct zero *z);
 int engine_enter_param(struct zero *z, int param, const char *call);
 int engine_enter_between_steps(struct zero *z, const char *call);
 
-/* How long this rank waits for another, in seconds. */
+/* How long this rank waits for another, and nearly so for a disk, in seconds. */
 static inline int engine_deadline(const struct zero *z)
 {
     int seconds = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED);
     return seconds ? seconds : z->plan.set.deadline_seconds;
+}
+
+/* What to do where that was too short. */
+static inline const char *engine_deadline_advice(const struct zero *z)
+{
+    return __atomic_load_n(&z->deadline, __ATOMIC_RELAXED)
+               ? "give zero_set_deadline more"
+               : "raise the deadline (--deadline, .deadline_seconds)";
 }
 
 /* What a call that failed returns. */

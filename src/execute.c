@@ -58,16 +58,17 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
 static int disk_overdue(struct zero *z, const struct command *c, const char *what,
                         struct error *error)
 {
-    int limit = z->plan.set.deadline_seconds;
+    int limit = engine_deadline(z);
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
     patience_look(&z->with_disk, queue_seconds(), DISK_LOOK_SECONDS, true);
     if (z->with_disk.seconds <= limit)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_IO,
-                     "%s %lld: the disk has not answered for %d s. File in %s (%s). Look for what "
-                     "holds it up (dmesg), or raise the deadline (--deadline, .deadline_seconds).",
-                     what, (long long)c->chunk, limit, z->spill.path, z->spill.type);
+                     "%s %lld: the disk has not answered for %d s. Look for what holds it up "
+                     "(dmesg), or %s. File in %s (%s).",
+                     what, (long long)c->chunk, limit, engine_deadline_advice(z), z->spill.path,
+                     z->spill.type);
 }
 
 static int test_disk(struct zero *z, struct command *c, bool *done, struct error *error)

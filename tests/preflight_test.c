@@ -439,6 +439,31 @@ START_TEST(engine_warns_of_tmpfs)
 }
 END_TEST
 
+/* Of two folders, the one that refuses O_DIRECT is named. */
+START_TEST(engine_warns_of_page_cache)
+{
+    char list[2 * TREE_ROOT + 16], ramfs[TREE_ROOT + 8];
+    snprintf(ramfs, sizeof(ramfs), "%s/tmpfs", root);
+    snprintf(list, sizeof(list), "%s/disk:%s", root, ramfs);
+    if (mount("none", ramfs, "ramfs", 0, NULL) != 0) {
+        printf("skipped: cannot mount ramfs\n");
+        return;
+    }
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {MIB}};
+    struct zero_config c = {.size = sizeof(c),
+                            .offload = ZERO_NVME,
+                            .threads = 1,
+                            .nvme_path = list,
+                            .log = keep_log,
+                            .ring = ZERO_RING_POSIX};
+    struct zero *z;
+    ck_assert_int_eq(zero_create(&z, &param, 1, &c), ZERO_OK);
+    has(logged, " (ramfs) refuses O_DIRECT");
+    ck_assert_int_eq(strncmp(logged, ramfs, strlen(ramfs)), 0);
+    zero_destroy(z);
+}
+END_TEST
+
 static void expect_ring(int block, int depth, bool measured)
 {
     struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
@@ -515,6 +540,7 @@ int main(void)
     tcase_add_test(engine, engines_refuse_together);
     tcase_add_test(engine, engine_without_locked_memory);
     tcase_add_test(engine, engine_warns_of_tmpfs);
+    tcase_add_test(engine, engine_warns_of_page_cache);
     tcase_add_test(engine, engine_takes_the_probe);
     tcase_add_test(engine, engine_on_several_folders);
     suite_add_tcase(suite, engine);
