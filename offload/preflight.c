@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* ----------------------------------------------------------------- the facts */
@@ -62,18 +61,15 @@ static bool type_is_memory(const char *type)
 static void path_collect(struct preflight_facts *facts, const char *path, int64_t bytes)
 {
     struct stat st;
-    struct statvfs fs;
     char type[SPILL_TYPE];
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return;
-    if (fstat(fd, &st) == 0 && fstatvfs(fd, &fs) == 0) {
+    if (fstat(fd, &st) == 0) {
         spill_type_read(fd, type);
         struct preflight_limit *limit = limit_of(facts, (uint64_t)st.st_dev, type, path);
         limit->need += bytes;
-        limit->available = INT64_MAX;
-        if (fs.f_blocks > 0) /* ramfs does not count */
-            limit->available = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+        limit->available = spill_space(fd);
         if (type_is_memory(type))
             facts->memory_files += bytes;
     }

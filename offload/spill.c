@@ -68,12 +68,15 @@ static int file_lacks(const struct spill_file *file, int64_t available, struct e
                      file->path, file->type, file->bytes, available);
 }
 
-static int64_t space_free(int fd)
+int64_t spill_space(int fd)
 {
     struct statvfs fs;
-    if (fstatvfs(fd, &fs) != 0 || fs.f_blocks == 0) /* ramfs does not count */
+    int64_t bytes;
+    /* ramfs does not count, and some file systems say "no limit" by the largest number. */
+    if (fstatvfs(fd, &fs) != 0 || fs.f_blocks == 0 ||
+        __builtin_mul_overflow(fs.f_bavail, fs.f_frsize, &bytes))
         return INT64_MAX;
-    return (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    return bytes;
 }
 
 /* An open file without a name, or -1 with errno. */
@@ -118,7 +121,7 @@ static int space_take(int fd, int64_t bytes)
     if (rc != EOPNOTSUPP && rc != ENOSYS)
         return rc;
     /* A file system without allocation: its free space is all there is to ask. */
-    if (bytes > space_free(fd))
+    if (bytes > spill_space(fd))
         return ENOSPC;
     return ftruncate(fd, bytes) != 0 ? errno : 0;
 }
@@ -140,7 +143,7 @@ static int file_create(struct spill_file *file, int *fd, struct error *error)
     spill_type_read(*fd, file->type);
     if (file->bytes == 0)
         return ZERO_OK;
-    int64_t available = space_free(*fd);
+    int64_t available = spill_space(*fd);
     int rc = space_take(*fd, file->bytes);
     if (rc == ENOSPC)
         return file_lacks(file, available, error);

@@ -16,7 +16,9 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -597,6 +599,32 @@ START_TEST(spill_without_allocation)
 }
 END_TEST
 
+static fsblkcnt_t told_free; /* blocks; 0: the truth */
+
+int fstatvfs(int fd, struct statvfs *fs)
+{
+    struct statfs real;
+    int rc = fstatfs(fd, &real);
+    *fs = (struct statvfs){.f_frsize = (unsigned long)real.f_frsize,
+                           .f_blocks = real.f_blocks,
+                           .f_bavail = told_free > 0 ? told_free : real.f_bavail};
+    return rc;
+}
+
+/* A file system without allocation that says what is no amount: that it has no limit. */
+START_TEST(spill_without_limit)
+{
+    ck_assert(deny_call(SYS_fallocate, 0, 0, 0, EOPNOTSUPP));
+    struct spill spill;
+    told_free = ~(fsblkcnt_t)0;
+    spill_holds(&spill, folder, 4 * MIB);
+    ck_assert_int_eq(spill_space(spill.stripes.fd[0]), INT64_MAX);
+    told_free = 1000;
+    ck_assert_int_lt(spill_space(spill.stripes.fd[0]), 1000 * MIB);
+    spill_destroy(&spill);
+}
+END_TEST
+
 START_TEST(spill_interrupted)
 {
     ck_assert(deny_call(SYS_fallocate, 0, 0, 0, EINTR)); /* for ever */
@@ -657,6 +685,7 @@ int main(void)
     tcase_add_test(spill, spill_on_ramfs);
     tcase_add_test(spill, spill_without_tmpfile);
     tcase_add_test(spill, spill_without_allocation);
+    tcase_add_test(spill, spill_without_limit);
     tcase_add_test(spill, spill_interrupted);
     tcase_add_test(spill, spill_direct_pretended);
     suite_add_tcase(suite, spill);
