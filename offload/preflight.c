@@ -52,11 +52,6 @@ static struct preflight_limit *limit_of(struct preflight_facts *facts, uint64_t 
     return limit;
 }
 
-static bool type_is_memory(const char *type)
-{
-    return strcmp(type, "tmpfs") == 0 || strcmp(type, "ramfs") == 0;
-}
-
 /* The file system under a folder and what this rank wants of it. */
 static void path_collect(struct preflight_facts *facts, const char *path, int64_t bytes)
 {
@@ -70,7 +65,7 @@ static void path_collect(struct preflight_facts *facts, const char *path, int64_
         struct preflight_limit *limit = limit_of(facts, (uint64_t)st.st_dev, type, path);
         limit->need += bytes;
         limit->available = spill_space(fd);
-        if (type_is_memory(type))
+        if (spill_type_is_memory(type))
             facts->memory_files += bytes;
     }
     close(fd);
@@ -231,7 +226,7 @@ bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_
 {
     for (int i = 0; i < facts->limits; i++) {
         const struct preflight_limit *limit = &facts->limit[i];
-        if (!type_is_memory(limit->type))
+        if (!spill_type_is_memory(limit->type))
             continue;
         snprintf(text, PREFLIGHT_TEXT,
                  "%s is memory (%s), not a disk: %s of files take as much host memory. Name a "

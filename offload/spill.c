@@ -18,6 +18,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "offload/memory.h"
+
 #define ALLOCATE_TRIES 100 /* tmpfs starts over after a signal, of a profiler say */
 
 static const struct {
@@ -47,6 +49,11 @@ void spill_type_read(int fd, char type[SPILL_TYPE])
             snprintf(type, SPILL_TYPE, "%s", file_systems[i].name);
 }
 
+bool spill_type_is_memory(const char *type)
+{
+    return strcmp(type, "tmpfs") == 0 || strcmp(type, "ramfs") == 0;
+}
+
 /* Every failure of a file: the folder, what was done, errno's text. */
 static int file_refused(const struct spill_file *file, const char *what, int errnum,
                         struct error *error)
@@ -66,6 +73,20 @@ static int file_lacks(const struct spill_file *file, int64_t available, struct e
                      " are free. Free some, choose another folder (--nvme-path, .nvme_path), or "
                      "use more ranks.",
                      file->path, file->type, file->bytes, available);
+}
+
+/* Files in memory are asked about as an arena is: who takes more is killed. */
+static int memory_lacks(const struct spill_file *file, struct error *error)
+{
+    char source[256];
+    int64_t available = memory_available("", source, sizeof(source));
+    if (!spill_type_is_memory(file->type) || file->bytes <= available)
+        return ZERO_OK;
+    return error_set(error, ZERO_ERR_MEMORY,
+                     "A file of %" PRId64 " bytes is needed in %s, which is memory (%s): %" PRId64
+                     " bytes are available. Name a folder on a disk (--nvme-path, .nvme_path), or "
+                     "ask for more memory (%s).",
+                     file->bytes, file->path, file->type, available, source);
 }
 
 int64_t spill_space(int fd)
@@ -143,6 +164,8 @@ static int file_create(struct spill_file *file, int *fd, struct error *error)
     spill_type_read(*fd, file->type);
     if (file->bytes == 0)
         return ZERO_OK;
+    if (memory_lacks(file, error))
+        return error->status;
     int64_t available = spill_space(*fd);
     int rc = space_take(*fd, file->bytes);
     if (rc == ENOSPC)

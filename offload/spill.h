@@ -60,6 +60,8 @@ void spill_destroy(struct spill *spill);
 /* The name of the file system that an open file or folder is on. */
 void spill_type_read(int fd, char type[SPILL_TYPE]);
 
+bool spill_type_is_memory(const char *type);
+
 /* Bytes that its file system has room for; INT64_MAX where it does not say, or has no limit. */
 int64_t spill_space(int fd);
 

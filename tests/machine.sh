@@ -264,7 +264,8 @@ small_image() {
 # Space is promised that the disk below does not have.
 hollow_image() {
     with_image "a thin disk that fills" 16M 400k || return
-    run 2 3
+    # mpirun cuts lines where ranks have much to say: of few chunks each has less.
+    run 2 3 --chunk 16384
     failed "a thin disk that fills" 2 "No space left|Input/output error|Read-only file system"
     detach_image
 }
@@ -541,6 +542,18 @@ memory_group() {
     leave_group
 }
 
+# The probe writes 256 MiB, which would be the last that was heard of the job.
+probe_in_memory() {
+    local name="a probe of tmpfs in 200 MiB of memory"
+    can_mount "$name" || return
+    in_group memory memory.limit_in_bytes memory.max 200M "$name" || return
+    attach -t tmpfs tmpfs
+    ZERO_PROBE=1 XDG_CACHE_HOME=/none run 1 3
+    went_on "$name" 1 3 "is memory \(tmpfs\), not a disk"
+    leave_group
+    detach
+}
+
 thread_group() { # limit
     local name="a control group of $1 threads"
     in_group pids pids.max pids.max "$1" "$name" || return
@@ -590,6 +603,7 @@ run_check() {
     small_files
     file_limit_later posix
     memory_group
+    probe_in_memory
     thread_group 3
     few_descriptors 4
     few_threads 4

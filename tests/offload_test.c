@@ -566,6 +566,22 @@ START_TEST(spill_on_tmpfs)
 }
 END_TEST
 
+/* More than there is memory for; were it not refused, then the allocation would be, here. */
+START_TEST(spill_beyond_memory)
+{
+    char source[256];
+    struct error error = {0};
+    int64_t bytes = memory_available("", source, sizeof(source)) / MIB * MIB + 1024 * MIB;
+    if (!mounted("tmpfs", "size=4t"))
+        return;
+    ck_assert(deny_call(SYS_fallocate, 0, 0, 0, ENOSPC));
+    struct spill spill;
+    ck_assert_int_eq(spill_make(&spill, folder, bytes, &error), ZERO_ERR_MEMORY);
+    has(&error, "which is memory (tmpfs)");
+    has(&error, source);
+}
+END_TEST
+
 START_TEST(spill_on_ramfs)
 {
     if (!mounted("ramfs", NULL))
@@ -682,6 +698,7 @@ int main(void)
     tcase_add_test(spill, spill_unwritable);
     tcase_add_test(spill, spill_file_limit);
     tcase_add_test(spill, spill_on_tmpfs);
+    tcase_add_test(spill, spill_beyond_memory);
     tcase_add_test(spill, spill_on_ramfs);
     tcase_add_test(spill, spill_without_tmpfile);
     tcase_add_test(spill, spill_without_allocation);
