@@ -14,6 +14,7 @@
 struct groups {
     const char *mount;
     const char *limit;
+    const char *high; /* beyond it whoever takes memory is made to wait, as good as for ever */
     const char *usage;
     const char *cache[2]; /* keys of memory.stat: file pages, which can be dropped */
 };
@@ -28,6 +29,7 @@ static const struct groups groups_v1 = {
 static const struct groups groups_v2 = {
     .mount = "/sys/fs/cgroup",
     .limit = "memory.max",
+    .high = "memory.high",
     .usage = "memory.current",
     .cache = {"inactive_file", "active_file"},
 };
@@ -82,9 +84,12 @@ static bool number_read(const char *folder, const char *name, const char *key, i
 
 static void group_bound(const char *folder, const struct groups *groups, struct bounds *bounds)
 {
-    int64_t limit, usage;
-    if (!number_read(folder, groups->limit, NULL, &limit) ||
-        !number_read(folder, groups->usage, NULL, &usage))
+    int64_t limit, high, usage;
+    if (!number_read(folder, groups->limit, NULL, &limit))
+        limit = INT64_MAX;
+    if (groups->high != NULL && number_read(folder, groups->high, NULL, &high) && high < limit)
+        limit = high;
+    if (limit == INT64_MAX || !number_read(folder, groups->usage, NULL, &usage))
         return;
     for (int i = 0; i < 2; i++) {
         int64_t cache;

@@ -252,6 +252,16 @@ START_TEST(memory_groups)
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 490000);
     ck_assert_ptr_nonnull(strstr(source, "/sys/fs/cgroup/job"));
 
+    /* What a site would rather have it stay below. */
+    tree_put(root, "/sys/fs/cgroup/job/memory.high", "max\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 490000);
+    tree_put(root, "/sys/fs/cgroup/job/memory.high", "600000\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 390000);
+    tree_put(root, "/sys/fs/cgroup/job/step/memory.max", "max\n");
+    tree_put(root, "/sys/fs/cgroup/job/step/memory.high", "150000\n");
+    tree_put(root, "/sys/fs/cgroup/job/step/memory.current", "5\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 149995);
+
     /* Version 1, seen from a container that mounts its own group as the root. */
     tree_put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "100000\n");
     tree_put(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "70000\n");
