@@ -5,6 +5,7 @@
  */
 #include <check.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "src/engine.h"
 #include "src/random.h"
 #include "tests/support/deny.h"
 #include "tests/support/ranks.h"
@@ -466,6 +468,20 @@ START_TEST(slots_run_out)
 }
 END_TEST
 
+/* A program that forgets a release, for some twenty minutes. */
+START_TEST(acquires_nest_without_end)
+{
+    struct zero *z = alone((struct zero_config){.stage = _i});
+    ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK);
+    z->schedule.units[0].acquired = INT_MAX;
+    ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK);
+    ck_assert_ptr_nonnull(zero_param_data(z, 0));
+    ck_assert_int_eq(zero_release(z, 0), ZERO_OK);
+    ck_assert_int_eq(z->schedule.units[0].acquired, INT_MAX);
+    zero_destroy(z);
+}
+END_TEST
+
 /* NULL where something is needed is an argument like any other. */
 START_TEST(null_arguments)
 {
@@ -706,6 +722,7 @@ int main(void)
     tcase_add_loop_test(c, too_large_for_dtype, 0, 3);
     tcase_add_test(c, wrong_calls);
     tcase_add_test(c, slots_run_out);
+    tcase_add_loop_test(c, acquires_nest_without_end, 0, 4);
     tcase_add_test(c, adam_not_set);
     tcase_add_test(c, no_io_uring);
     tcase_add_loop_test(c, ranks_that_differ, 0, DIFFERENCES);

@@ -32,8 +32,8 @@ int options_index(const struct option *table, int count, const char *name)
 
 /* ---------------------------------------------------------------- sentences */
 
-static void choices_join(const struct option_choice *choices, const char *between,
-                         const char *last, char *out, size_t size)
+static void choices_join(const struct option_choice *choices, const char *between, const char *last,
+                         char *out, size_t size)
 {
     size_t used = 0;
     out[0] = 0;
@@ -154,7 +154,7 @@ static bool take_whole(const struct option *o, const char *value, int64_t *out)
             return false;
     }
     *out = result;
-    return *end == 0 && (double)result >= o->min && (double)result <= o->max;
+    return *end == 0 && result >= (int64_t)o->min && result <= (int64_t)o->max;
 }
 
 static bool take_real(const struct option *o, const char *value, double *out)
@@ -248,8 +248,10 @@ int options_parse(const struct option *table, int count, int argc, char **argv, 
     for (int at = 1; at < argc;) {
         const char *argument = argv[at++];
         if (!is_option(argument))
-            return refuse(sink, "'%s' stands where an option should. Options begin with --; see "
-                          "--help.", argument);
+            return refuse(sink,
+                          "'%s' stands where an option should. Options begin with --; see "
+                          "--help.",
+                          argument);
         const char *equals = strchr(argument, '=');
         size_t length = equals ? (size_t)(equals - argument) - 2 : strlen(argument) - 2;
         int index = find(table, count, argument + 2, length);
