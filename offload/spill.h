@@ -51,7 +51,8 @@ int spill_paths_split(struct spill_paths *paths, const char *list, struct error 
 /*
  * stripe: bytes, a multiple of SPILL_ALIGN; of no meaning with one path.
  * ZERO_ERR_IO with path, what was refused and, when space lacks, bytes asked
- * and bytes free. O_DIRECT refused: goes on without (direct false).
+ * and bytes free. ZERO_ERR_MEMORY: more on tmpfs or ramfs than there is memory for.
+ * O_DIRECT refused: goes on without (direct false).
  */
 int spill_create(struct spill *spill, const struct spill_paths *paths, int64_t stripe,
                  int64_t bytes, struct error *error);
