@@ -215,8 +215,11 @@ static int start(void *arg, struct command *c, struct error *error)
 {
     struct zero *z = arg;
     lane_begin(&z->lanes[c->queue], c);
-    if (moves_files(c))
+    if (moves_files(c)) {
+        if (z->files.under_way == 0) /* until now nobody has waited for a disk */
+            z->with_disk = (struct patience){.looked = c->started};
         lane_begin(&z->files, c);
+    }
     return begin(z, c, error);
 }
 
