@@ -100,18 +100,30 @@ int64_t spill_space(int fd)
     return bytes;
 }
 
+/* Where a program was started without standard output or error, what it prints would
+ * be written into the file that has their number. */
+static int not_standard(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), reason = errno;
+    close(fd);
+    errno = reason;
+    return other;
+}
+
 /* An open file without a name, or -1 with errno. */
 static int file_open(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0)
-        return fd;
+        return not_standard(fd);
     char name[SPILL_PATH + sizeof("/zero-spill-XXXXXX")];
     snprintf(name, sizeof(name), "%s/zero-spill-XXXXXX", folder);
     fd = mkostemp(name, O_CLOEXEC);
     if (fd >= 0)
         unlink(name);
-    return fd;
+    return not_standard(fd);
 }
 
 /* Switches O_DIRECT on and tries it: some file systems accept the flag and

@@ -424,6 +424,25 @@ START_TEST(spill_never_created)
 }
 END_TEST
 
+/* A program without standard input and output does not print into the file. */
+START_TEST(spill_without_standard)
+{
+    struct spill spill;
+    int kept[2] = {dup(0), dup(1)};
+    close(0);
+    close(1);
+    spill_holds(&spill, folder, MIB);
+    int fd = spill.stripes.fd[0];
+    spill_destroy(&spill);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(fcntl(i, F_GETFD), -1);
+        dup2(kept[i], i);
+        close(kept[i]);
+    }
+    ck_assert_int_gt(fd, STDERR_FILENO);
+}
+END_TEST
+
 START_TEST(spill_wrong_folder)
 {
     char path[128];
@@ -702,6 +721,7 @@ int main(void)
     tcase_add_checked_fixture(spill, folder_make, folder_remove);
     tcase_add_test(spill, spill_on_disk);
     tcase_add_test(spill, spill_never_created);
+    tcase_add_test(spill, spill_without_standard);
     tcase_add_test(spill, spill_wrong_folder);
     tcase_add_test(spill, spill_lists);
     tcase_add_test(spill, spill_on_two);
