@@ -148,5 +148,8 @@ int main(int argc, char **argv)
         printf("digest master=%016" PRIx64 " m=%016" PRIx64 " v=%016" PRIx64 "\n", d.master,
                d.moment1, d.moment2);
     zero_destroy(z);
-    return 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "Standard output could not be written.\n");
+    return 1;
 }

@@ -239,6 +239,9 @@ wrong_use() {
     refused 1 1 "'/dev/full' could not be written to its end\." --model d4 --stage 0 --svg /dev/full
     refused 1 1 "'$scratch/./x' is the file of --csv, '$scratch/x', too\." --csv "$scratch/x" \
         --svg "$scratch/./x"
+    timeout 60 "$build/memscale" --help >/dev/full 2>"$scratch/err"
+    [ $? = 1 ] && grep -qx 'rank 0: Standard output could not be written\.' "$scratch/err"
+    verdict $? "memscale --help >/dev/full: $(cat "$scratch/err")"
     have_ranks 2 "ranks with other options" || return
     timeout -k 5 60 "${launcher[@]}" -q -n 1 "$build/memscale" --model d4 --offload none : \
         -n 1 "$build/memscale" --model d6 --offload none >"$scratch/out" 2>"$scratch/err" </dev/null

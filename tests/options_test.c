@@ -32,7 +32,7 @@ static const struct option table[] = {
     {"flag", OPTION_FLAG, FIELD(flag), .help = "a flag"},
     {"whole", OPTION_WHOLE, FIELD(whole), .initial = "5", .min = -3, .max = 9, .value = "N",
      .help = "a whole number"},
-    {"size", OPTION_SIZE, FIELD(size), .initial = "2K", .max = 0x1p40, .value = "SIZE",
+    {"size", OPTION_SIZE, FIELD(size), .initial = "2K", .max = 0x1p53, .value = "SIZE",
      .help = "a size"},
     {"real", OPTION_REAL, FIELD(real), .initial = "0.5", .max = 1, .range = "a part of one",
      .value = "X", .help = "a real number"},
@@ -143,9 +143,10 @@ START_TEST(bad_values)
         snprintf(sentence, sizeof(sentence), whole, words[i]);
         refused(line, sentence);
     }
-    const char *size = "Give a whole number from 0 to 1099511627776, such as 4096, 64K, 512M or "
+    const char *size = "Give a whole number from 0 to 9007199254740992, such as 4096, 64K, 512M or "
                        "4G.";
-    const char *const sizes[] = {"4T", "4k", "-1K", "2KK", "2000G", "9999999999999G", "K"};
+    const char *const sizes[] = {"8193T",          "4k", "-1K", "2KK", "9007199254740993",
+                                 "9999999999999G", "K"};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         char line[64];
         snprintf(line, sizeof(line), "--size %s", sizes[i]);

@@ -33,6 +33,9 @@ for stage in abc 3x "1 2" 7; do
     [ $? -gt 0 ] && [ ! -s "$scratch/none" ] && [ "$(wc -l <"$scratch/err")" = 1 ]
     verdict $? "quickstart '$stage': $(cat "$scratch/none" "$scratch/err")"
 done
+timeout 60 "$build/quickstart" >/dev/full 2>"$scratch/err"
+[ $? = 1 ] && grep -qx 'Standard output could not be written\.' "$scratch/err"
+verdict $? "quickstart >/dev/full: $(cat "$scratch/err")"
 awk '/^step/ { last = $NF; if (!first) first = last }
      END { exit !(first > 0.2 && last < 0.7 * first) }' "$scratch/out"
 verdict $? "the loss does not fall: $(grep ^step "$scratch/out" | tr '\n' ';')"

@@ -180,10 +180,24 @@ run_full_disk() {
 }
 
 run_full_output() {
-    timeout -k 5 "$limit" "$gpt2" "${model[@]}" "${text[@]}" >/dev/full 2>"$scratch/err" </dev/null
+    local options
+    for options in "" --plan --help; do
+        timeout -k 5 "$limit" "$gpt2" "${model[@]}" "${text[@]}" ${options:+"$options"} \
+            >/dev/full 2>"$scratch/err" </dev/null
+        local status=$?
+        : >"$scratch/out"
+        judge "gpt2 $options >/dev/full" 1 $status 1 "Standard output could not be written\."
+    done
+}
+
+# What is printed nowhere is not written into the first file that is opened.
+run_without_output() {
+    timeout -k 5 "$limit" "$gpt2" "${model[@]/--quiet/--l2}" "${text[@]}" --log "$scratch/log.csv" \
+        <&- >&- 2>"$scratch/err"
     local status=$?
+    grep -v '^[0-9]*,' "$scratch/log.csv" | tail -n +2 >>"$scratch/err"
     : >"$scratch/out"
-    judge "gpt2 >/dev/full" 1 $status 1 "Standard output could not be written\."
+    judge "gpt2 --log <&- >&-" 1 $status 1 "Standard output could not be written\."
 }
 
 # The process of rank 1, once rank 0 has logged some steps.
@@ -239,6 +253,7 @@ run_all() {
     model+=(--nvme-path "$scratch/files")
     run_full_disk
     run_full_output
+    run_without_output
     run_signal KILL 137 ""
     run_signal STOP 1 "did not arrive at.*[(]--deadline, |gave up before"
 }

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files that a program writes where its user said: never one that it waits for. */
+/* Files that a program writes where its user said: never one that it waits for, nor one that
+ * was not meant. */
 #ifndef EXAMPLES_COMMON_FILE_H
 #define EXAMPLES_COMMON_FILE_H
 
 #include <stdbool.h>
 #include <stdio.h>
+
+/* Before anything is opened: where standard input, output or error is closed, no file that is
+ * opened later takes its place, and what is printed there is not written into that file. */
+void file_hold_standard(void);
+
+/* Whether standard output took all that was printed. */
+bool file_printed(void);
 
 /* An empty file, or what is there emptied; a device or a pipe as it is. NULL with errno
  * where it cannot be opened: a pipe that nobody reads is not waited for. */

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "examples/common/file.h"
 #include "examples/common/launch.h"
 #include "examples/common/stop.h"
 #include "examples/gpt2/plan.h"
@@ -60,10 +61,21 @@ static int train(struct arguments *a, int rank)
     return status;
 }
 
+static int help(int rank)
+{
+    if (rank == 0)
+        arguments_help(stdout);
+    if (file_printed())
+        return 0;
+    fprintf(stderr, "rank %d: Standard output could not be written.\n", rank);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     struct arguments a;
     char error[512] = "";
+    file_hold_standard();
     stop_begin();
     int rank = launch_find().rank;
     signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and is told */
@@ -71,9 +83,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "rank %d: %s\n", rank, error);
         return 2;
     }
-    if (!a.help)
-        return a.plan ? plan(&a, rank) : train(&a, rank);
-    if (rank == 0)
-        arguments_help(stdout);
-    return 0;
+    return a.help ? help(rank) : a.plan ? plan(&a, rank) : train(&a, rank);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "examples/common/figure.h"
+#include "examples/common/file.h"
 #include "examples/common/launch.h"
 #include "examples/common/predict.h"
 #include "examples/common/stream.h"
@@ -158,7 +159,7 @@ int plan_run(struct arguments *a, char *error, size_t error_size)
         print_prediction(a, &l, threads, &plan);
     }
     data_free(&data);
-    if (status == 0 && (fflush(stdout) || ferror(stdout))) {
+    if (status == 0 && !file_printed()) {
         snprintf(error, error_size, "Standard output could not be written.");
         status = -1;
     }

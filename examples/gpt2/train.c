@@ -459,7 +459,7 @@ static int print_digest(struct run *r, const struct zero_digest *d)
     if (zero_rank(r->z) == 0) {
         printf("digest master=%016" PRIx64 " m=%016" PRIx64 " v=%016" PRIx64 "\n", d->master,
                d->moment1, d->moment2);
-        well = fflush(stdout) == 0 && !ferror(stdout);
+        well = file_printed();
     }
     if (!well)
         snprintf(r->error, sizeof(r->error), "Standard output could not be written.");

@@ -142,7 +142,7 @@ static int finish(struct test *t)
             plot_write(t->svg, s, t->results, t->count);
         if (close_file(t, t->a.csv, &t->csv) || close_file(t, t->a.svg, &t->svg))
             return -1;
-        if (fflush(stdout) || ferror(stdout))
+        if (!file_printed())
             return fail(t, "Standard output could not be written.");
     }
     if (left > LEFT_MAX)
@@ -179,21 +179,29 @@ static void resolve_device(struct arguments *a)
     setenv("ZERO_DEVICE_MEMORY", text, 1);
 }
 
+static int help(int rank)
+{
+    if (rank == 0)
+        arguments_help(stdout);
+    if (file_printed())
+        return 0;
+    fprintf(stderr, "rank %d: Standard output could not be written.\n", rank);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static struct test t;
     char error[512] = "";
     int rank = launch_find().rank;
+    file_hold_standard();
     signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and is told */
     if (arguments_parse(&t.a, argc, argv, error, sizeof(error))) {
         fprintf(stderr, "rank %d: %s\n", rank, error);
         return 2;
     }
-    if (t.a.help) {
-        if (rank == 0)
-            arguments_help(stdout);
-        return 0;
-    }
+    if (t.a.help)
+        return help(rank);
     resolve_device(&t.a);
     int status = run(&t, argc, argv);
     if (t.scale.error[0] && on_terminal() && t.scale.rank == 0)

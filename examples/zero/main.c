@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "examples/common/file.h"
 #include "examples/zero/tool.h"
 #include "include/zero.h"
 
@@ -35,13 +36,14 @@ static bool any(const char *word, const char *a, const char *b)
 
 static int finish(int status)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    if (file_printed())
         return status;
     return status ? status : tool_fail("Standard output could not be written.");
 }
 
 int main(int argc, char **argv)
 {
+    file_hold_standard();
     if (argc < 2)
         return tool_refuse("No command is given. zero --help lists them.");
     for (int i = 0; i < COMMANDS; i++)
