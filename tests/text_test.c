@@ -131,10 +131,13 @@ START_TEST(links)
     ck_assert_int_eq(mkfifo(below("inner/fifo"), 0600), 0);
     ck_assert_int_eq(load(folder, 1), 0);
     ck_assert_int_eq(text.files, 1);
+    ck_assert_int_eq(text.passed_over, 4);
     is_train("words");
     ck_assert_int_eq(load(below("inner/link"), 1), 0); /* named: followed */
     is_train("words");
     ck_assert_int_eq(load(below("inner"), 1), -1);
+    ck_assert_ptr_nonnull(strstr(error, "of 0 files none"));
+    ck_assert_ptr_nonnull(strstr(error, "and 4 links and folders were passed over."));
     ck_assert_int_eq(load(below("inner/fifo"), 1), -1);
     ck_assert_ptr_nonnull(strstr(error, "is neither a file nor a folder."));
 }
@@ -159,7 +162,8 @@ START_TEST(nul)
     ck_assert_int_eq(text.train[TEXT_HEAD], 0);
     ck_assert_int_eq(load(below("early"), 1), -1);
     ck_assert_str_eq(error, "No text was found: of 1 files none can be read and is free of NUL "
-                            "bytes. Give --data files or folders of text.");
+                            "bytes, and 0 links and folders were passed over. Give --data files or "
+                            "folders of text.");
 }
 END_TEST
 

@@ -78,11 +78,13 @@ static int folder_read(struct walker *w, const char *folder)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        if (S_ISDIR(st.st_mode))
+            w->files->passed_over++;
+        else if (S_ISDIR(st.st_mode))
             status = paths_add(w, &w->folders, join(folder, e->d_name));
         else if (S_ISREG(st.st_mode))
             status = paths_add(w, w->files, join(folder, e->d_name));
+        else
+            w->files->passed_over++;
     }
     closedir(d);
     return status;

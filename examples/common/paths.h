@@ -9,11 +9,11 @@
 struct paths {
     char **items;
     int count, room;
-    int passed_over; /* folders that cannot be read */
+    int passed_over; /* links, pipes and devices, folders that cannot be read */
 };
 
 /* The files of each path in bytewise order, path after path; symbolic links
- * below a folder are skipped. Returns 0, or -1 with error set: a path cannot be
+ * below a folder are passed over. Returns 0, or -1 with error set: a path cannot be
  * read, or is neither. In both cases paths_free is due. */
 int paths_collect(struct paths *files, const char *const *paths, int count, char *error,
                   size_t error_size);

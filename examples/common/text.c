@@ -121,9 +121,10 @@ static int check_enough(struct reader *r, int length)
     const struct text *t = r->text;
     if (t->files == 0)
         return refuse(r,
-                      "No text was found: of %d files none can be read and is free of NUL bytes. "
-                      "Give --data files or folders of text.",
-                      r->files->count);
+                      "No text was found: of %d files none can be read and is free of NUL bytes, "
+                      "and %d links and folders were passed over. Give --data files or folders of "
+                      "text.",
+                      r->files->count, r->files->passed_over);
     if (t->train_bytes < text_needs(length))
         return refuse(r,
                       "%d files of text leave %lld bytes to train on, and one sequence of %d "

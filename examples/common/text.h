@@ -14,7 +14,7 @@ struct text {
     unsigned char *train, *held; /* to learn from; to test on. train is the block to free */
     int64_t train_bytes, held_bytes;
     int files, held_files; /* of text: all, and those in held */
-    int passed_over;       /* files and folders that are not text or cannot be read */
+    int passed_over;       /* files and folders that are not text or cannot be read, and links */
 };
 
 enum {

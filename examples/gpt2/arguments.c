@@ -97,7 +97,7 @@ static const struct option table[] = {
                          "written; takes memory of 0.2 % of the files")},
     {"data", .kind = OPTION_LIST, FIELD(data), .value = "PATH...", .initial = "/usr/include",
      .help = "files and folders of text, or token files of llm.c (then the vocabulary is GPT-2's), "
-             "up to the next option; every 20th file is held out"},
+             "up to the next option; every 20th file is held out, links in folders are left out"},
     {"tokenizer", .kind = OPTION_TEXT, FIELD(tokenizer), .value = "FILE", .shown = "none",
      .help = "with token files: gpt2_tokenizer.bin of llm.c, to print the sample as text"},
     {"model", CHOICE(model, model_choices), .initial = "d4",

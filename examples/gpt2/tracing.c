@@ -72,11 +72,12 @@ static bool refuse(struct run *r, const char *what)
     return false;
 }
 
-/* The file's name while it is written; a device or a pipe is written itself. */
+/* The file's name while it is written; a device, a pipe or what a link leads to is written
+ * itself: the link is not replaced. */
 static const char *part_name(const struct run *r, char name[PATH_ROOM])
 {
     struct stat st;
-    bool itself = stat(r->a->trace, &st) == 0 && !S_ISREG(st.st_mode);
+    bool itself = lstat(r->a->trace, &st) == 0 && !S_ISREG(st.st_mode);
     snprintf(name, PATH_ROOM, "%s%s", r->a->trace, itself ? "" : ".part");
     return name;
 }
