@@ -168,6 +168,18 @@ run_all_taken() {
     run_taken 2 "ZERO_DEVICE_MEMORY=1G" "--stage 3"
 }
 
+# Of a path that has no room in a sentence, the middle is left out.
+run_long_paths() {
+    local deep
+    deep=$scratch/$(printf './%.0s' {1..500})nothing
+    run_case 2 1 "" "--stage $deep" "--stage is given '/.*\.\.\..*/nothing', .* 0 to 3\.$"
+    run_case 1 1 "" "--data $deep" "'/.*nothing' cannot be read: No such file .* that exist\.$"
+    run_case 1 1 "" "--log $deep/a" "nothing/a' cannot be written: No such file .* that exists\.$"
+    run_case 1 2 "" "--trace $deep/a" "nothing/a' cannot be written: No such file .* write to\.$"
+    deep+=$(printf '/%.0s' {1..3100})
+    run_case 1 1 "" "--trace ${deep/nothing/empty}a" "/a' cannot be written: File name too long\."
+}
+
 run_full_disk() {
     if ! mount -t tmpfs -o size=64k tmpfs "$scratch/empty" 2>/dev/null; then
         echo "skipped: a full disk: a tmpfs cannot be mounted (root can)"
@@ -251,6 +263,7 @@ run_all() {
     run_case 1 2 "SLURM_TMPDIR=$scratch/nothing" "--offload nvme" \
         "Cannot create a file in $scratch/nothing: No such file"
     model+=(--nvme-path "$scratch/files")
+    run_long_paths
     run_full_disk
     run_full_output
     run_without_output

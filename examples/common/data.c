@@ -2,33 +2,29 @@
 /* The first bytes of every file decide of which kind all are. */
 #include "examples/common/data.h"
 
-#include <stdio.h>
+#include "examples/common/refuse.h"
 
 /* 1: token files, 0: none, -1: refused. */
-static int kind_of(const struct paths *files, char *error, size_t error_size)
+static int kind_of(const struct paths *files, struct sink sink)
 {
     const char *token = NULL, *other = NULL;
     for (int i = 0; i < files->count; i++) {
         enum token_kind kind = tokens_kind(files->items[i]);
-        if (kind == TOKENS_LLAMA) {
-            snprintf(error, error_size,
-                     "'%s' holds tokens of Llama 3 (magic 20240801, uint32), and "
-                     "this model is GPT-2. Give --data token files with magic 20240520.",
-                     files->items[i]);
-            return -1;
-        }
+        if (kind == TOKENS_LLAMA)
+            return refuse(sink,
+                          "'%s' holds tokens of Llama 3 (magic 20240801, uint32), and "
+                          "this model is GPT-2. Give --data token files with magic 20240520.",
+                          files->items[i]);
         if (kind == TOKENS_GPT2)
             token = token ? token : files->items[i];
         else
             other = other ? other : files->items[i];
     }
-    if (token && other) {
-        snprintf(error, error_size,
-                 "'%s' is a token file and '%s' is not. Give --data text, or "
-                 "token files, not both.",
-                 token, other);
-        return -1;
-    }
+    if (token && other)
+        return refuse(sink,
+                      "'%s' is a token file and '%s' is not. Give --data text, or "
+                      "token files, not both.",
+                      token, other);
     return token != NULL;
 }
 
@@ -58,7 +54,7 @@ int data_load(struct data *d, const char *const *paths, int count, int length, c
     *d = (struct data){0};
     int kind = -1, status = paths_collect(&files, paths, count, error, error_size);
     if (status == 0)
-        kind = kind_of(&files, error, error_size);
+        kind = kind_of(&files, (struct sink){error, error_size});
     d->is_tokens = kind == 1;
     if (kind == 0) {
         status = text_load(&d->text, &files, length, error, error_size);

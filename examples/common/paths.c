@@ -6,27 +6,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "examples/common/refuse.h"
+
 struct walker {
     struct paths *files, folders; /* found; still to be read */
-    char *error;
-    size_t error_size;
+    struct sink sink;
 };
-
-__attribute__((format(printf, 2, 3))) static int refuse(struct walker *w, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->error, w->error_size, format, args);
-    va_end(args);
-    return -1;
-}
 
 static int paths_add(struct walker *w, struct paths *p, char *path)
 {
@@ -40,7 +31,8 @@ static int paths_add(struct walker *w, struct paths *p, char *path)
     }
     if (!path || p->count == p->room) {
         free(path);
-        return refuse(w, "No memory is left for the list of %d files. Give fewer with --data.",
+        return refuse(w->sink,
+                      "No memory is left for the list of %d files. Give fewer with --data.",
                       w->files->count);
     }
     p->items[p->count++] = path;
@@ -100,13 +92,13 @@ static int collect(struct walker *w, const char *path)
 {
     struct stat st;
     if (stat(path, &st) < 0 || access(path, R_OK) < 0)
-        return refuse(w, "'%s' cannot be read: %s. Give --data files and folders that exist.", path,
-                      strerror(errno));
+        return refuse(w->sink, "'%s' cannot be read: %s. Give --data files and folders that exist.",
+                      path, strerror(errno));
     if (S_ISREG(st.st_mode))
         return paths_add(w, w->files, strdup(path));
     if (!S_ISDIR(st.st_mode))
-        return refuse(w, "'%s' is neither a file nor a folder. Give --data files and folders.",
-                      path);
+        return refuse(w->sink,
+                      "'%s' is neither a file nor a folder. Give --data files and folders.", path);
     int first = w->files->count, status = folder_read(w, path);
     while (status == 0 && w->folders.count) {
         char *folder = w->folders.items[--w->folders.count];
@@ -121,7 +113,7 @@ static int collect(struct walker *w, const char *path)
 int paths_collect(struct paths *files, const char *const *paths, int count, char *error,
                   size_t error_size)
 {
-    struct walker w = {.files = files, .error = error, .error_size = error_size};
+    struct walker w = {.files = files, .sink = {error, error_size}};
     int status = 0;
     *files = (struct paths){0};
     for (int i = 0; status == 0 && i < count; i++)

@@ -5,22 +5,16 @@
 
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 
 struct sink {
     char *text;
     size_t size;
 };
 
-/* -1, to be returned. */
-__attribute__((format(printf, 2, 3))) static inline int refuse(struct sink sink, const char *format,
-                                                               ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sink.text, sink.size, format, args);
-    va_end(args);
-    return -1;
-}
+/* Both return -1, to be returned. A sentence that is too long for the sink loses its middle: a
+ * path, and neither what happened to it nor what to do. */
+int refuse(struct sink sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int refuse_v(struct sink sink, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
 
 #endif

@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,22 +15,13 @@
 #include <unistd.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/refuse.h"
 
 struct reader {
     struct text *text;
     const struct paths *files;
-    char *error;
-    size_t error_size;
+    struct sink sink;
 };
-
-__attribute__((format(printf, 2, 3))) static int refuse(struct reader *r, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(r->error, r->error_size, format, args);
-    va_end(args);
-    return -1;
-}
 
 /* ------------------------------------------------------------------ reading */
 
@@ -85,7 +75,7 @@ static int read_all(struct reader *r)
     t->train = sizes ? malloc((size_t)total + 1) : NULL;
     if (!t->train) {
         free(sizes);
-        return refuse(r, "%lld bytes of text do not fit in memory. Give less with --data.",
+        return refuse(r->sink, "%lld bytes of text do not fit in memory. Give less with --data.",
                       (long long)total);
     }
     t->held = t->train + total;
@@ -120,13 +110,13 @@ static int check_enough(struct reader *r, int length)
 {
     const struct text *t = r->text;
     if (t->files == 0)
-        return refuse(r,
+        return refuse(r->sink,
                       "No text was found: of %d files none can be read and is free of NUL bytes, "
                       "and %d links and folders were passed over. Give --data files or folders of "
                       "text.",
                       r->files->count, r->files->passed_over);
     if (t->train_bytes < text_needs(length))
-        return refuse(r,
+        return refuse(r->sink,
                       "%d files of text leave %lld bytes to train on, and one sequence of %d "
                       "tokens needs %lld. Give more with --data or a smaller --seq.",
                       t->files, (long long)t->train_bytes, length, (long long)text_needs(length));
@@ -136,7 +126,7 @@ static int check_enough(struct reader *r, int length)
 int text_load(struct text *t, const struct paths *files, int length, char *error, size_t error_size)
 {
     *t = (struct text){.passed_over = files->passed_over};
-    struct reader r = {.text = t, .files = files, .error = error, .error_size = error_size};
+    struct reader r = {.text = t, .files = files, .sink = {error, error_size}};
     int status = read_all(&r);
     if (status == 0 && t->held_files == 0)
         hold_tail(t);

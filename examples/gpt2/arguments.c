@@ -6,11 +6,11 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "examples/common/counter.h"
 #include "examples/common/models.h"
+#include "examples/common/refuse.h"
 
 static const struct option_choice places[] = {
     {.name = "none", .value = ZERO_DEVICE},
@@ -176,18 +176,8 @@ enum { OPTIONS = sizeof(table) / sizeof(*table) };
 /* Where the sentence goes, and which options appeared. */
 struct check {
     const bool *given;
-    char *error;
-    size_t error_size;
+    struct sink sink;
 };
-
-__attribute__((format(printf, 2, 3))) static int refuse(struct check *c, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(c->error, c->error_size, format, args);
-    va_end(args);
-    return -1;
-}
 
 static bool was_given(const struct check *c, const char *name)
 {
@@ -199,7 +189,7 @@ static int resolve_shape(struct arguments *a, struct check *c)
     const char *parts[] = {"layers", "channels", "heads"};
     for (int i = 0; i < 3; i++)
         if (was_given(c, "model") && was_given(c, parts[i]))
-            return refuse(c,
+            return refuse(c->sink,
                           "--model %s and --%s contradict each other. Give the model's name, or "
                           "--layers, --channels and --heads.",
                           models[a->model].name, parts[i]);
@@ -207,7 +197,7 @@ static int resolve_shape(struct arguments *a, struct check *c)
     int channels = a->channels ? a->channels : m->channels;
     int heads = a->heads ? a->heads : model_heads(m, channels);
     if (channels % heads)
-        return refuse(c,
+        return refuse(c->sink,
                       "--channels %d cannot be divided among %d heads. Give --channels a "
                       "multiple of --heads.",
                       channels, heads);
@@ -220,7 +210,7 @@ static int resolve_shape(struct arguments *a, struct check *c)
         a->batch = m->batch;
     int64_t tokens = (int64_t)a->batch * a->shape.seq;
     if (tokens > GPT_TOKENS_MAX)
-        return refuse(c,
+        return refuse(c->sink,
                       "--batch %d of --seq %d are %lld tokens at once, and %d are possible. Give a "
                       "smaller --batch, and --accumulate.",
                       a->batch, a->shape.seq, (long long)tokens, GPT_TOKENS_MAX);
@@ -236,46 +226,48 @@ static int check_engine(const struct arguments *a, struct check *c)
 {
     int state = a->offload_optimizer ? a->offload_optimizer : a->offload;
     if (a->stage < 3 && a->offload_param > ZERO_DEVICE)
-        return refuse(c,
+        return refuse(c->sink,
                       "--offload-param %s contradicts --stage %d, where every rank keeps whole "
                       "parameters. Give --stage 3, or leave --offload-param out.",
                       place_word(a->offload_param), a->stage);
     if (a->host_bytes > 0 && state != ZERO_NVME)
-        return refuse(c,
+        return refuse(c->sink,
                       "--host-bytes %lld is for optimizer state on nvme, but its place is %s. "
                       "Give --offload nvme, or leave --host-bytes out.",
                       (long long)a->host_bytes, place_word(state));
     if (a->state == ZERO_STATE_SPLIT && a->dtype != ZERO_BF16)
-        return refuse(c,
+        return refuse(c->sink,
                       "--state split keeps half of the master in a bf16 weight, but --dtype is %s. "
                       "Give --dtype bf16, or leave --state out.",
                       arguments_dtype(a));
     if (a->accumulate_in == ZERO_LOCAL && a->stage > 1)
-        return refuse(c,
+        return refuse(c->sink,
                       "--accumulate-in local contradicts --stage %d, where no rank has room for "
                       "whole gradient sums. Give --stage 0 or 1, or leave --accumulate-in out.",
                       a->stage);
     if (a->accumulate_in == ZERO_LOCAL && a->offload_grad == ZERO_HOST)
-        return refuse(c, "--accumulate-in local keeps whole gradient sums on the device, and "
-                         "--offload-grad is cpu. Leave one of them out.");
+        return refuse(c->sink, "--accumulate-in local keeps whole gradient sums on the device, and "
+                               "--offload-grad is cpu. Leave one of them out.");
     if (a->tf32 && (a->device != ZERO_CUDA || a->dtype != ZERO_FP32))
-        return refuse(c,
+        return refuse(c->sink,
                       "--tf32 is for products of fp32 on a GPU, but --device is %s and --dtype %s. "
                       "Give --device cuda --dtype fp32, or leave --tf32 out.",
                       a->device == ZERO_CUDA ? "cuda" : "cpu", arguments_dtype(a));
     if (a->reduction == ZERO_REDUCE_NCCL && a->device == ZERO_CPU)
-        return refuse(c, "--reduction nccl is for gradients on GPUs, but --device is cpu. Give "
-                         "--device cuda, or leave --reduction out.");
+        return refuse(c->sink,
+                      "--reduction nccl is for gradients on GPUs, but --device is cpu. Give "
+                      "--device cuda, or leave --reduction out.");
     if (a->device == ZERO_CUDA && a->shape.channels / a->shape.heads > GPT_GPU_HEAD_MAX)
-        return refuse(c,
+        return refuse(c->sink,
                       "--heads %d have %d channels each, and on a GPU %d are possible. Give more "
                       "--heads, or --device cpu.",
                       a->shape.heads, a->shape.channels / a->shape.heads, GPT_GPU_HEAD_MAX);
     if (a->log && a->trace && !strcmp(a->log, a->trace))
-        return refuse(c, "--log and --trace are both %s. Give each a file of its own.", a->log);
+        return refuse(c->sink, "--log and --trace are both %s. Give each a file of its own.",
+                      a->log);
     if (a->chunk % 64)
-        return refuse(c, "--chunk %lld is not a multiple of 64. Give %lld.", (long long)a->chunk,
-                      (long long)(a->chunk / 64 * 64));
+        return refuse(c->sink, "--chunk %lld is not a multiple of 64. Give %lld.",
+                      (long long)a->chunk, (long long)(a->chunk / 64 * 64));
     return 0;
 }
 
@@ -290,7 +282,7 @@ static int check_files(const struct arguments *a, struct check *c)
                                                     : NULL;
     const char *given = ring ? ring : a->verify_spill ? "--verify-spill" : NULL;
     if (given && !files)
-        return refuse(c,
+        return refuse(c->sink,
                       "%s is for files, but neither optimizer state nor parameters are on nvme. "
                       "Give --offload nvme, or leave %.*s out.",
                       given, (int)strcspn(given, " "), given);
@@ -304,7 +296,7 @@ static int resolve_schedule(struct arguments *a, struct check *c)
     if (!was_given(c, "warmup"))
         a->warmup = a->decay / 10 < 100 ? a->decay / 10 : 100;
     if (a->warmup > a->decay)
-        return refuse(c,
+        return refuse(c->sink,
                       "--warmup %d goes beyond step %d, where --decay ends. Give a shorter "
                       "--warmup or a longer --decay.",
                       a->warmup, a->decay);
@@ -314,7 +306,7 @@ static int resolve_schedule(struct arguments *a, struct check *c)
 int arguments_parse(struct arguments *a, int argc, char **argv, char *error, size_t error_size)
 {
     bool given[OPTIONS];
-    struct check c = {.given = given, .error = error, .error_size = error_size};
+    struct check c = {.given = given, .sink = {error, error_size}};
     *a = (struct arguments){0};
     if (options_parse(table, OPTIONS, argc, argv, a, given, error, error_size))
         return a->help ? 0 : -1;

@@ -15,6 +15,7 @@
 
 #include "examples/common/clock.h"
 #include "examples/common/file.h"
+#include "examples/common/refuse.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -64,11 +65,11 @@ void tracing_step(struct run *r, double begun)
     trace_add(r->trace, TRACE_STEP, &span);
 }
 
-static bool refuse(struct run *r, const char *what)
+static bool fail(struct run *r, const char *what)
 {
-    snprintf(r->error, sizeof(r->error),
-             "'%s' %s: %s. Give --trace a file in a folder that every rank can write to.",
-             r->a->trace, what, errno ? file_reason() : "no memory");
+    refuse((struct sink){r->error, sizeof(r->error)},
+           "'%s' %s: %s. Give --trace a file in a folder that every rank can write to.",
+           r->a->trace, what, errno ? file_reason() : "no memory");
     return false;
 }
 
@@ -88,20 +89,24 @@ bool tracing_open(struct run *r)
     if (!r->trace || zero_rank(r->z) != 0)
         return true;
     if (file_same(r->a->log, r->a->trace)) {
-        snprintf(r->error, sizeof(r->error),
-                 "'%s' is the file of --log, '%s', too. Give --trace another one.", r->a->trace,
-                 r->a->log);
+        refuse((struct sink){r->error, sizeof(r->error)},
+               "'%s' is the file of --log, '%s', too. Give --trace another one.", r->a->trace,
+               r->a->log);
         return false;
+    }
+    if (strlen(r->a->trace) > PATH_ROOM - sizeof(".part")) {
+        errno = ENAMETOOLONG;
+        return fail(r, "cannot be written");
     }
     FILE *f = file_create(part_name(r, name));
     if (!f)
-        return refuse(r, "cannot be written");
+        return fail(r, "cannot be written");
     fclose(f);
     if (!strcmp(name, r->a->trace))
         return true;
     unlink(name);
     if (unlink(r->a->trace) && errno != ENOENT)
-        return refuse(r, "cannot be replaced");
+        return fail(r, "cannot be replaced");
     return true;
 }
 
@@ -112,7 +117,7 @@ static bool publish(struct run *r)
     if (zero_rank(r->z) != 0 || !strcmp(part_name(r, name), r->a->trace) ||
         rename(name, r->a->trace) == 0)
         return true;
-    return refuse(r, "cannot be given its name");
+    return fail(r, "cannot be given its name");
 }
 
 int tracing_start(struct run *r)
@@ -136,7 +141,7 @@ static bool write_part(struct run *r, double zero)
     FILE *f = rank ? fopen(part_name(r, name), "r+") /* that of rank 0, not a new one */
                    : file_create(part_name(r, name));
     if (!f)
-        return refuse(r, "cannot be written");
+        return fail(r, "cannot be written");
     fseek(f, 0, SEEK_END);
     if (rank == 0)
         trace_begin(f);
@@ -145,7 +150,7 @@ static bool write_part(struct run *r, double zero)
         trace_end(f);
     bool well = !ferror(f);
     well = fclose(f) == 0 && well && status == 0;
-    return well || refuse(r, "could not be written to its end");
+    return well || fail(r, "could not be written to its end");
 }
 
 /* The longest time, over the ranks, from a rank's first span to the barrier. */

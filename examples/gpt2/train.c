@@ -15,6 +15,7 @@
 #include "examples/common/counter.h"
 #include "examples/common/file.h"
 #include "examples/common/launch.h"
+#include "examples/common/refuse.h"
 #include "examples/common/stop.h"
 #include "examples/gpt2/device.h"
 #include "examples/gpt2/limits.h"
@@ -121,9 +122,9 @@ static bool log_open(struct run *r)
         report_log_header(r->log);
         return true;
     }
-    snprintf(r->error, sizeof(r->error),
-             "'%s' cannot be written: %s. Give --log a file in a folder that exists.", r->a->log,
-             file_reason());
+    refuse((struct sink){r->error, sizeof(r->error)},
+           "'%s' cannot be written: %s. Give --log a file in a folder that exists.", r->a->log,
+           file_reason());
     return false;
 }
 
@@ -166,10 +167,10 @@ static int spare_input(const struct arguments *a, char *error, size_t error_size
             bool same = file_same(name, input);
             if (!same && !(data && file_within(name, input)))
                 continue;
-            snprintf(error, error_size, "'%s' %s of %s, '%s'%s. Give %s another one.", name,
-                     same ? "is the file" : "lies in the folder", data ? "--data" : "--tokenizer",
-                     input, same ? ", too" : "", written[w][0]);
-            return -1;
+            return refuse(
+                (struct sink){error, error_size}, "'%s' %s of %s, '%s'%s. Give %s another one.",
+                name, same ? "is the file" : "lies in the folder", data ? "--data" : "--tokenizer",
+                input, same ? ", too" : "", written[w][0]);
         }
     return 0;
 }
@@ -444,10 +445,9 @@ static bool log_close(struct run *r)
     well = fclose(r->log) == 0 && well;
     r->log = NULL;
     if (!well)
-        snprintf(r->error, sizeof(r->error),
-                 "'%s' could not be written to its end. Give --log a "
-                 "file on a disk with space.",
-                 r->a->log);
+        refuse((struct sink){r->error, sizeof(r->error)},
+               "'%s' could not be written to its end. Give --log a file on a disk with space.",
+               r->a->log);
     return well;
 }
 

@@ -10,6 +10,7 @@
 #include "examples/common/figure.h"
 #include "examples/common/file.h"
 #include "examples/common/launch.h"
+#include "examples/common/refuse.h"
 #include "examples/memscale/plot.h"
 #include "examples/memscale/scale.h"
 #include "examples/memscale/table.h"
@@ -32,7 +33,7 @@ static int fail(struct test *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(t->scale.error, sizeof(t->scale.error), format, args);
+    refuse_v((struct sink){t->scale.error, sizeof(t->scale.error)}, format, args);
     va_end(args);
     return -1;
 }

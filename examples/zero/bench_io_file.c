@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/refuse.h"
 #include "examples/zero/tool.h"
 #include "offload/arena.h"
 
@@ -20,11 +21,9 @@
 
 static int fail(struct io_file *file, const char *what, const char *folder)
 {
-    snprintf(file->error, sizeof(file->error),
-             "Cannot %s in %s: %s. Choose another folder with "
-             "--nvme-path.",
-             what, folder, strerror(errno));
-    return -1;
+    return refuse((struct sink){file->error, sizeof(file->error)},
+                  "Cannot %s in %s: %s. Choose another folder with --nvme-path.", what, folder,
+                  strerror(errno));
 }
 
 /* Words that tell their offset, and no disk can compress. */
@@ -52,7 +51,7 @@ bool io_content_is(const char *memory, int64_t offset, int64_t bytes)
 static int name_and_open(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    char name[1024];
+    char name[4096 + sizeof("/zero-bench-XXXXXX")];
     if (fd >= 0)
         return fd;
     snprintf(name, sizeof(name), "%s/zero-bench-XXXXXX", folder);
