@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.." || exit 1
 gpt2=${1:?"give gpt2: tests/trace.sh GPT2"}
 . tests/support/verdicts.sh
 
-quiet=--quiet
+quiet=--quiet trace=$scratch/trace.json
 
 run() { # ranks, options
     local launch=() options shape="--layers 3 --channels 32 --seq 32 --batch 2"
@@ -19,7 +19,7 @@ run() { # ranks, options
     read -ra options <<<"$2 $quiet $shape --sample 0 --data LICENSE"
     rm -f "$scratch/log.csv" "$scratch/trace.json"
     timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" \
-        --log "$scratch/log.csv" --trace "$scratch/trace.json" >"$scratch/out" 2>"$scratch/err"
+        --log "$scratch/log.csv" --trace "$trace" >"$scratch/out" 2>"$scratch/err"
 }
 
 run_case() { # ranks, steps, options
@@ -36,6 +36,22 @@ run_case() { # ranks, steps, options
     fi
 }
 
+# A pipe's reader gets what all ranks have written.
+piped() { # ranks
+    local name="$1 ranks, a pipe"
+    have_ranks "$1" "$name" || return
+    rm -f "$scratch/pipe" && mkfifo "$scratch/pipe"
+    timeout 60 cat "$scratch/pipe" >"$scratch/read" &
+    trace=$scratch/pipe run "$1" "--steps 3"
+    verdict $? "$name failed: $(cat "$scratch/err")"
+    wait $!
+    awk -v ranks="$1" -v steps=3 -f tests/trace.awk "$scratch/log.csv" "$scratch/read" \
+        >"$scratch/wrong"
+    verdict $? "$name: $(head -n 5 "$scratch/wrong")"
+}
+
+piped 1
+piped 2
 run_case 1 3 ""
 run_case 1 4 "--stage 3 --offload nvme --chunk 4096"
 run_case 2 4 "--stage 3 --offload nvme --chunk 4096 --accumulate 2 --ring posix"

@@ -14,7 +14,9 @@ mounted=
 trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/files" "$scratch/empty" "$scratch/read/deep"
 mkfifo "$scratch/pipe"
-cp LICENSE "$scratch/text" && cp LICENSE "$scratch/read/deep/text"
+for name in text text.part read/deep/text; do
+    cp LICENSE "$scratch/$name"
+done
 
 # status | ranks | environment | options, with @ for a folder of ours | the sentence
 cases() {
@@ -67,6 +69,8 @@ cases() {
 1|2||--data @/text --log @/empty/../text|'@/empty/\.\./text' is the file of --data, '@/text', too
 1|1||--data LICENSE @/text --trace @/text|'@/text' is the file of --data, '@/text', too
 1|2||--data @/read --log @/read/deep/text|'@/read/deep/text' lies in the folder of --data
+1|2||--data @/text.part --trace @/empty/../text|'@/empty/\.\./text\.part' is the file of --data
+1|2||--log @/two.part --trace @/two|'@/two\.part' is the file of --log, '@/two\.part', too
 1|1||--tokenizer @/text --log @/text|'@/text' is the file of --tokenizer, '@/text', too
 1|2||--trace /dev/full|'/dev/full' could not be written to its end
 1|1||--log /dev/full|'/dev/full' could not be written to its end\.
@@ -249,8 +253,10 @@ run_all() {
     while IFS='|' read -r status ranks environment options pattern; do
         run_case "$status" "$ranks" "$environment" "$options" "$pattern"
     done < <(cases)
-    cmp -s LICENSE "$scratch/text" && cmp -s LICENSE "$scratch/read/deep/text"
-    verdict $? "input that --log or --trace names as well"
+    for name in text text.part read/deep/text; do
+        cmp -s LICENSE "$scratch/$name"
+        verdict $? "$name, input that --log or --trace names as well"
+    done
     text=(--data "$scratch/empty")
     run_case 1 2 "" "" "No text was found: of 0 files"
     text=(--data LICENSE)

@@ -25,11 +25,16 @@ bool file_printed(void)
 
 FILE *file_create(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
+    return file_open(path, O_CREAT | O_TRUNC);
+}
+
+FILE *file_open(const char *path, int flags)
+{
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | flags, 0666);
     if (fd < 0)
         return NULL;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    FILE *file = fdopen(fd, "w");
+    FILE *file = fdopen(fd, flags & O_APPEND ? "a" : "w");
     if (!file)
         close(fd);
     return file;

@@ -18,6 +18,9 @@ bool file_printed(void);
  * where it cannot be opened: a pipe that nobody reads is not waited for. */
 FILE *file_create(const char *path);
 
+/* Likewise, with flags of open in place of those that make or empty a file. */
+FILE *file_open(const char *path, int flags);
+
 /* Whether both name one regular file that is there; NULL names none. */
 bool file_same(const char *a, const char *b);
 

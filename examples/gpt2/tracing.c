@@ -7,6 +7,7 @@
 #include "examples/gpt2/tracing.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +17,6 @@
 #include "examples/common/clock.h"
 #include "examples/common/file.h"
 #include "examples/common/refuse.h"
-
-enum { PATH_ROOM = 4096 };
 
 int tracing_create(struct run *r, struct zero_config *config)
 {
@@ -73,39 +72,41 @@ static bool fail(struct run *r, const char *what)
     return false;
 }
 
-/* The file's name while it is written; a device, a pipe or what a link leads to is written
- * itself: the link is not replaced. */
-static const char *part_name(const struct run *r, char name[PATH_ROOM])
+const char *tracing_part(const char *trace, char name[TRACING_PATH])
 {
     struct stat st;
-    bool itself = lstat(r->a->trace, &st) == 0 && !S_ISREG(st.st_mode);
-    snprintf(name, PATH_ROOM, "%s%s", r->a->trace, itself ? "" : ".part");
+    bool itself = lstat(trace, &st) == 0 && !S_ISREG(st.st_mode);
+    snprintf(name, TRACING_PATH, "%s%s", trace, itself ? "" : ".part");
     return name;
 }
 
 bool tracing_open(struct run *r)
 {
-    char name[PATH_ROOM];
+    char name[TRACING_PATH];
+    const char *trace = r->a->trace, *log = r->a->log;
     if (!r->trace || zero_rank(r->z) != 0)
         return true;
-    if (file_same(r->a->log, r->a->trace)) {
+    const char *same = tracing_part(trace, name);
+    if (file_same(log, trace) || file_same(log, same)) {
         refuse((struct sink){r->error, sizeof(r->error)},
-               "'%s' is the file of --log, '%s', too. Give --trace another one.", r->a->trace,
-               r->a->log);
+               "'%s' is the file of --log, '%s', too. Give --trace another one.",
+               file_same(log, trace) ? trace : same, log);
         return false;
     }
-    if (strlen(r->a->trace) > PATH_ROOM - sizeof(".part")) {
+    if (strlen(trace) > TRACING_PATH - sizeof(".part")) {
         errno = ENAMETOOLONG;
         return fail(r, "cannot be written");
     }
-    FILE *f = file_create(part_name(r, name));
+    FILE *f = file_create(name);
     if (!f)
         return fail(r, "cannot be written");
-    fclose(f);
-    if (!strcmp(name, r->a->trace))
+    if (!strcmp(name, trace)) {
+        r->traced = f;
         return true;
+    }
+    fclose(f);
     unlink(name);
-    if (unlink(r->a->trace) && errno != ENOENT)
+    if (unlink(trace) && errno != ENOENT)
         return fail(r, "cannot be replaced");
     return true;
 }
@@ -113,11 +114,13 @@ bool tracing_open(struct run *r)
 /* Whether the file is there, whole, under its own name. */
 static bool publish(struct run *r)
 {
-    char name[PATH_ROOM];
-    if (zero_rank(r->z) != 0 || !strcmp(part_name(r, name), r->a->trace) ||
-        rename(name, r->a->trace) == 0)
-        return true;
-    return fail(r, "cannot be given its name");
+    char name[TRACING_PATH];
+    if (r->traced)
+        fclose(r->traced);
+    else if (zero_rank(r->z) == 0 && rename(tracing_part(r->a->trace, name), r->a->trace))
+        return fail(r, "cannot be given its name");
+    r->traced = NULL;
+    return true;
 }
 
 int tracing_start(struct run *r)
@@ -137,12 +140,11 @@ static bool write_part(struct run *r, double zero)
 {
     int rank = zero_rank(r->z);
     errno = 0;
-    char name[PATH_ROOM];
-    FILE *f = rank ? fopen(part_name(r, name), "r+") /* that of rank 0, not a new one */
-                   : file_create(part_name(r, name));
+    char name[TRACING_PATH];
+    tracing_part(r->a->trace, name);
+    FILE *f = rank ? file_open(name, O_APPEND) : file_create(name);
     if (!f)
         return fail(r, "cannot be written");
-    fseek(f, 0, SEEK_END);
     if (rank == 0)
         trace_begin(f);
     int status = trace_write(r->trace, f, rank, zero);
@@ -170,9 +172,9 @@ static int lead_agree(struct run *r, double *lead)
 /* What there is of a file that cannot become whole only takes space. */
 static int give_up(const struct run *r)
 {
-    char name[PATH_ROOM];
-    if (zero_rank(r->z) == 0 && strcmp(part_name(r, name), r->a->trace))
-        unlink(name);
+    char name[TRACING_PATH];
+    if (zero_rank(r->z) == 0 && !r->traced)
+        unlink(tracing_part(r->a->trace, name));
     return -1;
 }
 

@@ -159,8 +159,13 @@ static bool create_local(struct run *r)
 /* What is read is not written over: --log and --trace empty their files. */
 static int spare_input(const struct arguments *a, char *error, size_t error_size)
 {
-    const char *const written[][2] = {{"--log", a->log}, {"--trace", a->trace}};
-    for (int w = 0; w < 2; w++)
+    char part[TRACING_PATH];
+    const char *const written[][2] = {
+        {"--log", a->log},
+        {"--trace", a->trace},
+        {"--trace", a->trace ? tracing_part(a->trace, part) : NULL},
+    };
+    for (int w = 0; w < 3; w++)
         for (int i = 0; i <= a->data.count; i++) {
             bool data = i < a->data.count;
             const char *name = written[w][1], *input = data ? a->data.items[i] : a->tokenizer;
@@ -270,6 +275,8 @@ void run_destroy(struct run *r)
     row_abandon(r);
     if (r->log)
         fclose(r->log);
+    if (r->traced)
+        fclose(r->traced);
     gpt_destroy(r->model);
     stop_watch(NULL);
     zero_destroy(r->z);
