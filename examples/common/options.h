@@ -14,7 +14,7 @@
 enum option_kind {
     OPTION_FLAG,   /* bool: present or not, takes no value */
     OPTION_WHOLE,  /* int */
-    OPTION_SIZE,   /* int64_t: a whole number, K, M or G multiply by 1024, 1024^2, 1024^3 */
+    OPTION_SIZE,   /* int64_t: a whole number; K, M, G or T behind it: times 1024 to 1024^4 */
     OPTION_REAL,   /* double */
     OPTION_CHOICE, /* int: one of choices */
     OPTION_TEXT,   /* const char *: a pointer into argv */
@@ -40,7 +40,7 @@ struct option {
     size_t offset;       /* of the field in the program's structure */
     const char *initial; /* the default, written as on the command line; NULL: none */
     const char *shown;   /* the default in words, where it is not a constant; else NULL */
-    double min, max;     /* of numbers, both allowed */
+    double min, max;     /* of numbers, both allowed; of whole ones within 2^53 */
     const char *range;   /* the range of an OPTION_REAL in words */
     const struct option_choice *choices;
     const char *value; /* name of the value in --help; NULL for flags and choices */
