@@ -49,7 +49,7 @@ struct chunk_slot {
 };
 
 struct unit_state {
-    int acquired;        /* how often, now */
+    int64_t acquired;    /* how often, now */
     int slot;            /* gather slot that holds it, or -1 */
     bool used;           /* acquired since it was gathered */
     bool fresh[PARTS];   /* whole parameters (stages 0-2) are those after the last update */
