@@ -15,12 +15,22 @@ fi
 # --gpu-bind=none would not do: it hides which GPUs are the job's). The CPUs are shared among the
 # ranks: srun does not take --cpus-per-task from the job, but from SRUN_CPUS_PER_TASK.
 start() { # program, options
-    local ranks=${SLURM_GPUS_ON_NODE:-0} program=${ZERO_BUILD:-build}/$1 module
-    ranks=$((ranks * ${ZERO_RANKS_PER_GPU:-1}))
-    [ "$ranks" -gt 0 ] || ranks=${SLURM_TASKS_PER_NODE%%[!0-9]*}
+    local ranks=${SLURM_GPUS_ON_NODE:-0} each=${ZERO_RANKS_PER_GPU:-1} module
+    local program=${ZERO_BUILD:-build}/$1
     if [ ! -x "$program" ]; then
         echo "$PWD/$program is not there. Build it with make, where the modules of" \
             "jobs/site.env are loaded." >&2
+        exit 2
+    fi
+    if [[ ! $each =~ ^[1-9][0-9]{0,3}$ ]]; then
+        echo "ZERO_RANKS_PER_GPU is '$each'. Set it to 1 or more." >&2
+        exit 2
+    fi
+    ranks=$((ranks * each))
+    [ "$ranks" -gt 0 ] || ranks=${SLURM_TASKS_PER_NODE%%[!0-9]*}
+    if [ "$ranks" -gt "$SLURM_CPUS_ON_NODE" ]; then
+        echo "$ranks ranks need a CPU each, and the job has $SLURM_CPUS_ON_NODE of a node. Give" \
+            "sbatch a larger --cpus-per-task, or start fewer ranks." >&2
         exit 2
     fi
     for module in $ZERO_MODULES; do

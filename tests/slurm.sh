@@ -143,6 +143,21 @@ SLURM_JOB_ID is not set. Submit it: sbatch jobs/$name.sbatch" ]
         [ $? = 2 ] && [ "$(tail -n 1 "$scratch/out")" = "Submit it from the tree's root." ]
         verdict $? "$name.sbatch from another folder: $(cat "$scratch/out")"
     done
+    told mps "" "Name a program: sbatch jobs/mps\.sbatch memscale "
+    told gpt2 ZERO_RANKS_PER_GPU=0 "ZERO_RANKS_PER_GPU is '0'\. Set it to 1 or more\."
+    told gpt2 ZERO_RANKS_PER_GPU=two "ZERO_RANKS_PER_GPU is 'two'\. Set it to 1 or more\."
+    told memscale ZERO_RANKS_PER_GPU=3 "6 ranks need a CPU each, and the job has 4 of a node\."
+}
+
+# What a job with two GPUs and four CPUs of a node says before it starts a rank.
+told() { # job file, NAME=VALUE or nothing, sentence
+    local status
+    (cd "$tree" && env SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=1 SLURM_GPUS_ON_NODE=2 \
+        SLURM_CPUS_ON_NODE=4 SLURM_TASKS_PER_NODE=2 ${2:+"$2"} bash "jobs/$1.sbatch" \
+        >"$scratch/out" 2>&1)
+    status=$?
+    [ $status = 2 ] && grep -q "^$3" "$scratch/out" && [ "$(wc -l <"$scratch/out")" = 1 ]
+    verdict $? "$1.sbatch with '$2': status $status, $(cat "$scratch/out")"
 }
 
 # Ranks that srun starts without PMIx find each other, and are told how to start with MPI; what
