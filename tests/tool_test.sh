@@ -116,16 +116,62 @@ info() {
     has '^  SLURM_PROCID  *1$' "info in a step without PMIx"
     tool SLURM_JOB_ID=7 PMIX_RANK=0 SLURM_STEP_NUM_TASKS=2 info
     has '^  launched under  *Slurm with PMIx' "info in a step with PMIx"
+    tool TORCHELASTIC_RUN_ID=a RANK=0 WORLD_SIZE=2 MASTER_ADDR=b SLURM_JOB_ID=7 PMIX_RANK=0 info
+    has '^  launched under  *torchrun$' "info in a worker of torchrun in a step with PMIx"
     tool ZERO_ISA=scalar info
     has '^  kernels chosen  *scalar' "info with ZERO_ISA"
     tool TMPDIR=/dev/shm SLURM_TMPDIR="$scratch/nothing" info
     # shellcheck disable=SC2016 # the name of a variable is meant
     has '^  \$SLURM_TMPDIR .*No such file' "info with a folder that is not there"
     [ "$(stat -f -c %T /dev/shm)" != tmpfs ] || has 'tmpfs is RAM' "info with a tmpfs"
+    info_disk
+    many_cpus
     info_gpu
     info_group
     info_blind
     info_ranks
+}
+
+# A kernel for more CPUs than a set of glibc's usual size has, of which three are allowed.
+many_cpus() {
+    cat >"$scratch/many.c" <<'MANY'
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+int sched_getaffinity(pid_t id, size_t size, cpu_set_t *set)
+{
+    (void)id;
+    if (size < 256)
+        return errno = EINVAL, -1;
+    CPU_ZERO_S(size, set);
+    for (int i = 1; i < 4; i++)
+        CPU_SET_S(500 * i, size, set);
+    return 0;
+}
+MANY
+    if ! ${CC:-cc} -shared -fPIC -o "$scratch/many.so" "$scratch/many.c" 2>/dev/null; then
+        echo "skipped: many CPUs: nothing can be compiled to stand in for the kernel"
+        return
+    fi
+    tool LD_PRELOAD="$scratch/many.so" info
+    has '^  affinity mask  *3 CPUs: ' "info with many CPUs"
+    tool LD_PRELOAD="$scratch/many.so" plan
+    verdict $? "plan with many CPUs failed: $(cat "$scratch/err")"
+    has '^  memory: .* on 3 CPUs$' "plan with many CPUs"
+}
+
+# A file system of its own, at a name that the kernel's list of them writes otherwise.
+info_disk() {
+    # shellcheck disable=SC2016 # these are the inner shell's
+    local mounted='mount -t tmpfs none "$TMPDIR" && exec "$1" info'
+    mkdir "$scratch/a b\\"
+    if ! TMPDIR="$scratch/a b\\" timeout "$limit" unshare -m sh -c "$mounted" sh "$zero" \
+        >"$scratch/out" 2>"$scratch/err"; then
+        echo "skipped: info with a folder of its own: nothing can be mounted (root can)"
+        return
+    fi
+    # shellcheck disable=SC2016 # the name of a variable is meant
+    has '^  \$TMPDIR .*/a b\\: tmpfs on none, ' "info with a mount at 'a b\\'"
 }
 
 # A driver of ours, which answers as the real one does.

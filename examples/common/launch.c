@@ -47,8 +47,9 @@ struct launch launch_find(void)
 
 int launch_cpus(void)
 {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+    cpu_set_t sets[64]; /* one would do for 1024 CPUs, and the kernel fills none but a whole one */
+    int status = sched_getaffinity(0, sizeof(sets), sets);
+    return status ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT_S(sizeof(sets), sets);
 }
 
 int launch_threads(const struct launch *l)

@@ -5,8 +5,8 @@
 #define EXAMPLES_COMMON_LAUNCH_H
 
 struct launch {
-    int rank;  /* 0 where there is no launcher */
-    int ranks; /* of the job; 1 */
+    int rank;              /* 0 where there is no launcher */
+    int ranks;             /* of the job; 1 */
     int local_rank, local; /* among those of this node: 0 of 1 */
 };
 
@@ -16,6 +16,6 @@ struct launch launch_find(void);
  * its CPUs: those this process may use divided by local, at least 1. */
 int launch_threads(const struct launch *l);
 
-int launch_cpus(void); /* that this process may use */
+int launch_cpus(void); /* that this process may use; 1 or more */
 
 #endif

@@ -3,7 +3,6 @@
 #include "examples/zero/bench.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,13 +71,6 @@ void bench_note(const char *format, ...)
     putchar('\n');
     va_end(args);
     fflush(stdout);
-}
-
-int bench_cpus(void)
-{
-    cpu_set_t set;
-    int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-    return cpus < 1 ? 1 : cpus > 64 ? 64 : cpus;
 }
 
 /* ------------------------------------------------------------------- command */
@@ -167,8 +159,7 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
     struct launch l = launch_find();
     if (b->full && b->quick)
         return tool_refuse("--full and --quick contradict each other. Give one of them.");
-    static const char *const of_step[] = {"params", "verify-spill", "state", "host-share",
-                                          "alone"};
+    static const char *const of_step[] = {"params", "verify-spill", "state", "host-share", "alone"};
     for (int i = 0; i < (int)(sizeof(of_step) / sizeof(*of_step)); i++)
         if (was_given(given, of_step[i]) && strcmp(kind->name, "step") != 0)
             return tool_refuse("--%s is for zero bench step, not for %s. Leave it out.", of_step[i],

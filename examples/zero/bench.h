@@ -42,9 +42,6 @@ void bench_seconds(const char *name, double limit, double ours);
 /* A line for people: "# ...". */
 void bench_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* CPUs that this process may use. */
-int bench_cpus(void);
-
 /* The benches; they return the exit status. */
 int bench_adam(const struct bench *b);
 int bench_io(const struct bench *b);

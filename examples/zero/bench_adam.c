@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/launch.h"
 #include "examples/common/stream.h"
 #include "examples/common/workers.h"
 #include "examples/zero/bench.h"
@@ -23,6 +24,8 @@
 #define PASSES   3                  /* measured in turn: two limits, ours */
 #define SLOW     2                  /* times as slow: not measured on */
 #define CHECKED  (3 * TASK + 37)
+
+enum { THREADS_MAX = 64 }; /* as with --threads */
 
 static const struct adam constants = {
     .grad_scale = 0.5f,
@@ -250,7 +253,8 @@ static int sizes_run(const struct bench *b, const struct kernels *kernels)
     struct error error = {0};
     struct arena arena;
     int64_t sizes[4];
-    int count = sizes_find(b, sizes), cpus = bench_cpus(), status = 0;
+    int count = sizes_find(b, sizes), status = 0;
+    int cpus = launch_cpus() < THREADS_MAX ? launch_cpus() : THREADS_MAX;
     const int threads[] = {b->threads ? b->threads : 1, cpus};
     int variants = b->threads || cpus == 1 ? 1 : 2;
     if (arena_create(&arena, stream_bytes(sizes[count - 1]), 1, &error))

@@ -21,6 +21,20 @@ static bool below(const char *path, const char *mount)
     return strncmp(path, mount, n) == 0 && (n == 1 || path[n] == 0 || path[n] == '/');
 }
 
+/* Blanks and backslashes of a name are written there as \ and three octal digits. */
+static void name_decode(char *name)
+{
+    char *to = name;
+    for (unsigned code; *name; to++)
+        if (sscanf(name, "\\%3o", &code) == 1) {
+            *to = (char)code;
+            name += 4;
+        } else {
+            *to = *name++;
+        }
+    *to = 0;
+}
+
 /* Takes type and device from one line: the mount point is its fifth word, and
  * behind a lone "-" stand type and device. */
 static size_t mount_read(struct disk *d, const char *real, char *line, size_t longest)
@@ -30,6 +44,8 @@ static size_t mount_read(struct disk *d, const char *real, char *line, size_t lo
     if (!rest || sscanf(line, "%*s %*s %*s %*s %1023s", mount) != 1 ||
         sscanf(rest, " - %63s %255s", type, device) != 2)
         return longest;
+    name_decode(mount);
+    name_decode(device);
     if (!below(real, mount) || strlen(mount) < longest)
         return longest;
     memcpy(d->type, type, sizeof(type));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Processors, what this process may use of them, and the kernels chosen. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "examples/common/launch.h"
 #include "examples/zero/info.h"
 #include "kernels/kernels.h"
 
@@ -31,15 +31,9 @@ static void counts_print(void)
         info_fact("CPUs", "%d online, on %d cores", online, cores);
     else
         info_fact("CPUs", "%d online", online);
-    cpu_set_t *set = CPU_ALLOC((size_t)1 << 16);
-    size_t size = CPU_ALLOC_SIZE((size_t)1 << 16);
     char list[1024] = "unknown";
     info_value("/proc/self/status", "Cpus_allowed_list", list, sizeof(list));
-    if (set && sched_getaffinity(0, size, set) == 0)
-        info_fact("affinity mask", "%d CPUs: %s", CPU_COUNT_S(size, set), list);
-    else
-        info_fact("affinity mask", "%s", list);
-    CPU_FREE(set);
+    info_fact("affinity mask", "%d CPUs: %s", launch_cpus(), list);
 }
 
 static void numa_print(void)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The marks that launchers leave; mpirun's first, since Slurm's are there too. */
+/* The marks that launchers leave, as src/comm/comm.c looks for them; mpirun's first, since
+ * Slurm's are there too. */
 #include "examples/zero/launcher.h"
 
 #include <stdbool.h>
@@ -17,13 +18,15 @@ static bool several(const char *size)
 struct launcher launcher_find(void)
 {
     struct launcher l = {0};
-    if (getenv("OMPI_COMM_WORLD_SIZE")) {
+    bool worker = getenv("TORCHELASTIC_RUN_ID"); /* of torchrun, whatever has started that */
+    if (!worker && getenv("OMPI_COMM_WORLD_SIZE")) {
         l.by = getenv("SLURM_JOB_ID") ? "mpirun (Open MPI) in a Slurm job" : "mpirun (Open MPI)";
         l.meaning = THROUGH_MPI;
-    } else if (getenv("PMIX_RANK")) {
+    } else if (!worker && getenv("PMIX_RANK")) {
         l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMIx" : "a launcher with PMIx";
         l.meaning = THROUGH_MPI;
-    } else if (getenv("PMI_RANK") || getenv("PMI_SIZE") || getenv("MV2_COMM_WORLD_SIZE")) {
+    } else if (!worker &&
+               (getenv("PMI_RANK") || getenv("PMI_SIZE") || getenv("MV2_COMM_WORLD_SIZE"))) {
         l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMI" : "mpirun (MPICH or kin)";
         l.meaning = THROUGH_MPI " The MPI of this build must speak PMI; Open MPI mostly does "
                                 "not, and needs srun --mpi=pmix or its own mpirun.";
@@ -76,6 +79,7 @@ static const char *const variables[] = {
     "PMI_RANK",
     "PMI_SIZE",
     "MV2_COMM_WORLD_SIZE",
+    "TORCHELASTIC_RUN_ID",
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
