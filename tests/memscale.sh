@@ -100,6 +100,19 @@ sweep() { # ranks
     well_formed "$name" 52
 }
 
+# The table's columns stand below each other, however small or large the model.
+aligned() {
+    run 1 --layers 1 --channels 1 --stage 0 3
+    verdict $? "a model of one channel failed: $(cat "$scratch/err")"
+    [ "$(awk '/^stage|^ +[03] [cn]/ { print length }' "$scratch/out" | uniq | wc -l)" = 1 ] &&
+        grep -q '^    0 none    1x1            0\.5K ' "$scratch/out"
+    verdict $? "a model of one channel: $(cat "$scratch/out")"
+    run 1 --layers 10000 --channels 65536 --stage 0 --offload none --svg "$plot"
+    grep -q '^    0 none    10000x65536 515\.40T  does not fit: ' "$scratch/out" &&
+        grep -q '>500T</text>' "$plot" && grep -q '>1000T</text>' "$plot"
+    verdict $? "a model of 10000 layers: $(cat "$scratch/out" && grep 'T</text>' "$plot")"
+}
+
 # A device that holds d6 at some stages and places only, given in both ways.
 too_small() { # ranks
     local name="$1 ranks, a device of 100 MiB" fits
@@ -265,6 +278,7 @@ live() {
 
 sweep 1
 sweep 2
+aligned
 too_small 1
 too_small 2
 largest 1 0 none device "--device-memory 30M"

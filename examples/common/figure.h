@@ -23,6 +23,16 @@ static inline struct figure in_bytes(int64_t bytes)
     return f;
 }
 
+/* In thousands, millions and so on; *unit takes the letter. */
+static inline double in_letters(double count, char *unit)
+{
+    int k = 0;
+    for (count /= 1e3; count >= 1e3 && k < 3; k++)
+        count /= 1e3;
+    *unit = "KMGT"[k];
+    return count;
+}
+
 static inline struct figure in_thousands(int64_t count)
 {
     struct figure f;

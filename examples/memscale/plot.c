@@ -160,17 +160,12 @@ static void x_ticks(const struct plot *p)
     for (int decade = (int)floor(p->x0); decade <= (int)p->x1; decade++)
         for (int i = 0; i < (dense ? 3 : 1); i++) {
             double params = steps[i] * pow(10, decade), x = x_of(p, params);
-            char words[32];
+            char words[32], unit;
             if (log10(params) < p->x0 || log10(params) > p->x1)
                 continue;
             fprintf(p->out, "<path class=\"grid\" d=\"M%.1f %dv%d\"/>\n", x, TOP, HEIGHT);
-            snprintf(words, sizeof(words), "%.4g%s",
-                     params >= 1e9   ? params / 1e9
-                     : params >= 1e6 ? params / 1e6
-                                     : params / 1e3,
-                     params >= 1e9   ? "G"
-                     : params >= 1e6 ? "M"
-                                     : "K");
+            params = in_letters(params, &unit);
+            snprintf(words, sizeof(words), "%.4g%c", params, unit);
             text(p, x, TOP + HEIGHT + 16, "text-anchor=\"middle\"", words);
         }
 }

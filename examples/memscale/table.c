@@ -26,9 +26,9 @@ void table_header(const struct scale *s)
                in_bytes(s->gpu.memory_free).text, in_bytes(s->gpu.memory).text, s->on_gpu,
                s->on_gpu > 1 ? "s" : "");
     print_limits(s);
-    printf("\n%33s  %-21s  %-21s  %-21s  %7s\n", "", "device of a rank", "host memory of a rank",
+    printf("\n%33s  %-21s  %-21s  %-21s  %8s\n", "", "device of a rank", "host memory of a rank",
            "files of a rank", "seconds");
-    printf("%5s %-7s %-11s %7s  %10s %10s  %10s %10s  %10s %10s  %7s\n", "stage", "offload",
+    printf("%5s %-7s %-11s %7s  %10s %10s  %10s %10s  %10s %10s  %8s\n", "stage", "offload",
            "model", "params", "planned", "measured", "planned", "measured", "planned", "measured",
            "a step");
     fflush(stdout);
@@ -37,10 +37,9 @@ void table_header(const struct scale *s)
 static struct figure in_short(int64_t count)
 {
     struct figure f;
-    double value = (double)count;
-    const char *unit = count >= 1000000000 ? "G" : "M";
-    snprintf(f.text, sizeof(f.text), "%.*f%s", *unit == 'G' ? 2 : 1,
-             value / (*unit == 'G' ? 1e9 : 1e6), unit);
+    char unit;
+    double value = in_letters((double)count, &unit);
+    snprintf(f.text, sizeof(f.text), "%.*f%c", count >= 1000000000 ? 2 : 1, value, unit);
     return f;
 }
 
@@ -56,7 +55,7 @@ void table_row(const struct result *r)
     for (int i = 0; i < PLACES; i++)
         printf("%10s %10s  ", r->planned[i] ? in_bytes(r->planned[i]).text : "-",
                r->measured[i] ? in_bytes(r->measured[i]).text : "-");
-    printf("%7.3g\n", r->seconds);
+    printf("%8.3g\n", r->seconds);
     if (r->largest)
         printf("%33s  is the largest; with one layer more: %s\n", "", r->why);
     fflush(stdout);

@@ -178,7 +178,7 @@ static void row_print(int stage, const char *place, const struct zero_plan *p, d
     printf("%5d %-7s", stage, place);
     for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
         printf(" %10s", columns[i] ? in_bytes(columns[i]).text : "-");
-    printf(" %9s  %s\n", update, verdict);
+    printf(" %10s  %s\n", update, verdict);
 }
 
 static void row_csv(int stage, const char *place, const struct zero_plan *p, double seconds,
@@ -228,7 +228,7 @@ static void header_print(const struct plan_options *o, const struct plan_model *
            o->ranks_per_node);
     machine_print(m);
     printf("\n%13s %-32s %-32s %s\n", "", "  a rank has", "  a node has", "  a step, per rank");
-    printf("%5s %-7s %10s %10s %10s %10s %10s %10s %10s %10s %9s  %s\n", "stage", "offload",
+    printf("%5s %-7s %10s %10s %10s %10s %10s %10s %10s %10s %10s  %s\n", "stage", "offload",
            "device", "host", "nvme", "device", "host", "nvme", "read", "written", "update",
            "fits here");
 }
