@@ -335,6 +335,11 @@ fitting() {
     has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB there$' "plan"
     tool plan --params 16384G --unit-size 1G --csv
     has '^3,nvme,.*,0,"memory: ' "plan of a model beyond any memory"
+    tool plan --params 1
+    awk '/ fits here$/ { at = index($0, "fits here") }
+         /^ *[0-3] (none|cpu) / { rows++; wrong += index($0, "✓") != at }
+         END { exit !(rows == 8 && !wrong) }' "$scratch/out"
+    verdict $? "plan of one parameter, its columns: $(cat "$scratch/out")"
     have_ranks plan && {
         timeout "$limit" "${launcher[@]}" -q -n 2 "$zero" plan --csv >"$scratch/out" 2>&1 </dev/null
         verdict $? "plan on two ranks failed"
@@ -375,6 +380,19 @@ $scratch makes one" "plan without a probe"
     tool "$cache" plan "${shape[@]}"
     has "^ *3 nvme .* $(printf %.3g "$seconds") s  ✓\$" "plan with a probe"
     has '^  files: 1\.4 MiB/s read and written at once, by an earlier' "plan with a probe"
+    have_ranks "bench step with a probe" || return
+    local together apart
+    together=$(predicted "$cache")
+    apart=$(predicted "$cache" OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0)
+    awk -v a="$together" -v b="$apart" 'BEGIN { exit !(b > 0 && a / b > 1.99 && a / b < 2.01) }'
+    verdict $? "bench step on two nodes: '$apart' s are predicted, '$together' on one"
+}
+
+# By two ranks with so much in their environment.
+predicted() { # NAME=VALUE...
+    timeout "$limit" "${launcher[@]}" -q -n 2 env "$@" "$zero" bench step --quick \
+        --nvme-path "$scratch" 2>"$scratch/err" </dev/null |
+        sed -n 's/^step_1M_predicted \(.*\) s$/\1/p'
 }
 
 # ----------------------------------------------------------------------- bench
@@ -414,7 +432,7 @@ run_bench() { # name and options, quotient, names of lines
 }
 
 bench() {
-    local rings=(io_read_posix io_write_posix io_mixed_posix)
+    local largest rings=(io_read_posix io_write_posix io_mixed_posix)
     tool info
     ! grep -q '^  liburing  *liburing' "$scratch/out" || ! grep -q '^  io_uring  *works' \
         "$scratch/out" || rings+=(io_read_uring io_write_uring io_mixed_uring)
@@ -440,6 +458,10 @@ bench() {
     run_bench fixed limit/ours fixed_stage0_4u fixed_stage0_32u fixed_stage3_4u fixed_stage3_32u
     failed "No such file" bench io --quick --nvme-path "$scratch/nothing"
     failed "No such file" bench step --quick --nvme-path "$scratch/nothing"
+    largest=$(ulimit -S -f)
+    ulimit -S -f 1024
+    failed "File too large\. Raise the limit" bench io --quick
+    ulimit -S -f "$largest"
     have_ranks "bench comm" || return
     timeout "$limit" "${launcher[@]}" -q -n 2 "$zero" bench comm --quick >"$scratch/out" \
         2>"$scratch/err" </dev/null

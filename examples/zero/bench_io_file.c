@@ -21,9 +21,10 @@
 
 static int fail(struct io_file *file, const char *what, const char *folder)
 {
-    return refuse((struct sink){file->error, sizeof(file->error)},
-                  "Cannot %s in %s: %s. Choose another folder with --nvme-path.", what, folder,
-                  strerror(errno));
+    return refuse((struct sink){file->error, sizeof(file->error)}, "Cannot %s in %s: %s. %s.", what,
+                  folder, strerror(errno),
+                  errno == EFBIG ? "Raise the limit on file sizes (ulimit -f)"
+                                 : "Choose another folder with --nvme-path");
 }
 
 /* Words that tell their offset, and no disk can compress. */

@@ -317,16 +317,18 @@ static int round_run(struct model *m, struct model *other, struct disks *disks, 
     return 0;
 }
 
-/* What zero plan would have said of these steps before there was one. */
-static void print_predicted(const struct bench *b, const struct zero_stats *s, int ranks,
-                            const char *name, double ours)
+/* What zero plan would have said of these steps before there was one, for the ranks of this
+ * node. */
+static void print_predicted(const struct bench *b, const struct zero_stats *s, const char *name,
+                            double ours)
 {
+    int local = launch_find().local;
     const struct zero_probe probe = {
         .read = s->probe_read, .write = s->probe_write, .both = s->probe_both};
     char source[512], advice[DISK_PATH + 80];
     double stream =
-        stream_rate_apart(ranks * s->threads, memory_available("", source, sizeof(source)) / 4);
-    struct prediction p = predict_update(&s->plan, ranks, &probe, stream);
+        stream_rate_apart(local * s->threads, memory_available("", source, sizeof(source)) / 4);
+    struct prediction p = predict_update(&s->plan, local, &probe, stream);
     if (p.seconds <= 0) {
         bench_note("nothing is predicted without a probe: %s makes one",
                    predict_advice(b->nvme_path, advice, sizeof(advice)));
@@ -363,7 +365,7 @@ static void print(const struct bench *b, const struct model *m, const struct dis
                    disks->best[i]->depth);
     name_of(b, b->alone, name, sizeof(name));
     bench_seconds(name, samples_median(&s->bytes) / limit, samples_median(&s->seconds));
-    print_predicted(b, &stats, ranks, name, samples_median(&s->seconds));
+    print_predicted(b, &stats, name, samples_median(&s->seconds));
     if (s->other.count == 0)
         return;
     name_of(b, true, name, sizeof(name));

@@ -2,6 +2,7 @@
 /* The tool around the library: what a machine is, what a model needs, how near
  * the library comes to the machine's limits. Chooses the command, no more.
  * Exit status: 0 all went well, 1 a command failed, 2 the command line is wrong. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +47,7 @@ int main(int argc, char **argv)
     file_hold_standard();
     if (argc < 2)
         return tool_refuse("No command is given. zero --help lists them.");
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and is told */
     for (int i = 0; i < COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return finish(commands[i].run(argc - 1, argv + 1));
