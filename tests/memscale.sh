@@ -274,6 +274,10 @@ live() {
     verdict $? "on a terminal it failed: $(cat "$scratch/out")"
     grep -q $'\r\033\\[K1 of 1: stage 1, none, d4 \\.\\.\\.\r\033\\[K    1 none ' "$scratch/out"
     verdict $? "on a terminal: $(cat -v "$scratch/out")"
+    timeout 60 script -qec "stty cols 20; $build/memscale --model d4 --stage 1 --offload none" \
+        /dev/null >"$scratch/out" 2>"$scratch/err" </dev/null
+    grep -q $'\r\033\\[K1 of 1: stage 1, no\r\033\\[K' "$scratch/out"
+    verdict $? "on a narrow terminal: $(cat -v "$scratch/out")"
 }
 
 sweep 1

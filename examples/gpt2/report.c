@@ -6,12 +6,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "examples/common/clock.h"
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
+#include "examples/common/terminal.h"
 #include "examples/gpt2/device.h"
 #include "examples/gpt2/limits.h"
 
@@ -115,31 +114,15 @@ static void progress_line(const struct run *r, const struct step_record *s, char
              s->skipped ? " | skipped: not finite" : "");
 }
 
-/* mpirun gives its ranks a terminal of their own for standard output, wherever
- * that ends, but not for standard error: a person watches where both are one. */
-static bool on_terminal(void)
-{
-    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
-}
-
-/* One line that is written over and over; a measured or skipped step stays. */
-static void print_live(struct run *r, const struct step_record *s, const char *line)
-{
-    struct winsize size;
-    int width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
-    r->live = isnan(s->eval_loss) && !s->skipped && !r->stopped && s->step < r->a->steps;
-    printf("\r\033[K%.*s%s", r->live ? width - 1 : (int)strlen(line), line, r->live ? "" : "\n");
-    fflush(stdout);
-}
-
 void report_step(struct run *r, const struct step_record *s)
 {
     char line[320];
     if (r->a->quiet || zero_rank(r->z) != 0)
         return;
     progress_line(r, s, line, sizeof(line));
-    if (on_terminal()) {
-        print_live(r, s, line);
+    if (terminal_watched()) { /* a measured or skipped step stays */
+        r->live = isnan(s->eval_loss) && !s->skipped && !r->stopped && s->step < r->a->steps;
+        terminal_line(line, !r->live);
         return;
     }
     bool due = r->a->steps <= EVERY_STEP || s->step == 1 || s->step == r->a->steps || s->skipped ||

@@ -5,12 +5,12 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "examples/common/figure.h"
 #include "examples/common/file.h"
 #include "examples/common/launch.h"
 #include "examples/common/refuse.h"
+#include "examples/common/terminal.h"
 #include "examples/memscale/plot.h"
 #include "examples/memscale/scale.h"
 #include "examples/memscale/table.h"
@@ -38,23 +38,17 @@ static int fail(struct test *t, const char *format, ...)
     return -1;
 }
 
-/* mpirun gives its ranks a terminal of their own for standard output: a person watches where
- * standard error is one as well. */
-static bool on_terminal(void)
-{
-    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
-}
-
 /* A line that goes when the next one is printed. */
 static void progress(const struct test *t, int stage, enum zero_place offload, const char *size)
 {
     const struct arguments *a = &t->a;
-    if (t->scale.rank != 0 || !on_terminal())
+    char line[160];
+    if (t->scale.rank != 0 || !terminal_watched())
         return;
-    printf("\r\033[K%d of %d: stage %d, %s, %s ...", t->count + 1,
-           a->stage_count * a->offload_count * a->size_count, stage, arguments_offload(offload),
-           size);
-    fflush(stdout);
+    snprintf(line, sizeof(line), "%d of %d: stage %d, %s, %s ...", t->count + 1,
+             a->stage_count * a->offload_count * a->size_count, stage, arguments_offload(offload),
+             size);
+    terminal_line(line, false);
 }
 
 static bool open_file(struct test *t, const char *name, FILE **file)
@@ -107,8 +101,8 @@ static int one(struct test *t, int stage, enum zero_place offload, const struct 
         return -1;
     t->count++;
     t->failed |= r->failed;
-    if (t->scale.rank == 0 && on_terminal())
-        fputs("\r\033[K", stdout);
+    if (t->scale.rank == 0 && terminal_watched())
+        terminal_line("", false);
     explain(t);
     if (t->scale.rank != 0)
         return 0;
@@ -205,7 +199,7 @@ int main(int argc, char **argv)
         return help(rank);
     resolve_device(&t.a);
     int status = run(&t, argc, argv);
-    if (t.scale.error[0] && on_terminal() && t.scale.rank == 0)
+    if (t.scale.error[0] && terminal_watched() && t.scale.rank == 0)
         putchar('\n');
     if (status)
         explain(&t);
