@@ -36,6 +36,12 @@ run_case() { # ranks, options
     verdict $? "of $name the program took other bytes than planned"
 }
 
+# A rank that its job has not, as variables left of another job tell: the plan is of one.
+RANK=5 WORLD_SIZE=2 MASTER_ADDR=nowhere timeout -k 5 60 "$gpt2" --model d4 --data LICENSE --plan \
+    >"$scratch/plan" 2>"$scratch/err"
+verdict $? "--plan of rank 5 of 2 failed: $(cat "$scratch/err")"
+grep -q '^gpt2 .*, planned: 1 rank, ' "$scratch/plan"
+verdict $? "--plan of rank 5 of 2 says: $(head -n 1 "$scratch/plan")"
 run_case 1 ""
 run_case 1 "--stage 3 --offload nvme --dtype fp32 --threads 3"
 run_case 2 "--stage 1 --offload cpu --recompute"

@@ -34,7 +34,7 @@ struct launch launch_find(void)
     struct launch l = {.ranks = 1, .local = 1};
     for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
         int rank = number(launchers[i].rank, -1), ranks = number(launchers[i].ranks, 0);
-        if (rank < 0 || ranks < 1 || (launchers[i].mark && !getenv(launchers[i].mark)))
+        if (rank < 0 || rank >= ranks || (launchers[i].mark && !getenv(launchers[i].mark)))
             continue;
         int local = number(launchers[i].local, ranks);
         return (struct launch){.rank = rank,

@@ -167,6 +167,9 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
     if (b->alone && !b->verify_spill && b->state == ZERO_STATE_FP32 && b->host_share == 0)
         return tool_refuse("--alone is for --state split, --host-share or --verify-spill, and none "
                            "is given. Give one, or leave it out.");
+    if (b->alone && b->host_share == 100)
+        return tool_refuse("--alone and --host-share 100 leave nothing in files that could be "
+                           "measured. Give a smaller --host-share, or leave --alone out.");
     if (was_given(given, "threads") && strcmp(kind->name, "adam") != 0)
         return tool_refuse("--threads is for zero bench adam, not for %s. Leave it out.",
                            kind->name);

@@ -119,8 +119,10 @@ static struct {
 static void fio_print(const char *name, const struct series *ours)
 {
     double peer = samples_median(&run.fio.speed), peer_cpu = samples_median(&run.fio.cpu);
-    printf("%s_fio %.4g GB/s\n%s_fio_ratio %.3f\n%s_fio_cpu_ratio %.3f\n", name, peer, name,
-           samples_median(&ours->speed) / peer, name, samples_median(&ours->cpu) / peer_cpu);
+    printf("%s_fio %.4g GB/s\n%s_fio_ratio %.3f\n", name, peer, name,
+           samples_median(&ours->speed) / peer);
+    if (peer_cpu > 0) /* else fio saw none of it: its clock ticks seldom */
+        printf("%s_fio_cpu_ratio %.3f\n", name, samples_median(&ours->cpu) / peer_cpu);
 }
 
 static void mode_print(const char *mode, bool fio)

@@ -117,7 +117,7 @@ static struct zero_config config_of(const struct bench *b, bool other, int64_t e
                                 .nvme_path = b->nvme_path,
                                 .verify_spill = other && b->verify_spill,
                                 .state = other ? (enum zero_state)b->state : ZERO_STATE_FP32,
-                                .host_bytes = other ? state / 100 * b->host_share : 0};
+                                .host_bytes = other ? state * b->host_share / 100 : 0};
 }
 
 /* step_24M, or with what is beside it: step_checked_split_host30_24M. */
