@@ -36,6 +36,7 @@ begin() { # ranks, options
     for rank in $(seq 0 $(($1 - 1))); do
         options=("${@:2}")
         [ "$rank" != 1 ] || options+=("${own[@]}")
+        rm -f "$scratch/out.$rank" # of another run, whose steps these are not
         one "$rank" "$1" "${options[@]}" &
         pids+=($!)
     done
