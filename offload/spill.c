@@ -79,8 +79,10 @@ static int file_lacks(const struct spill_file *file, int64_t available, struct e
 static int memory_lacks(const struct spill_file *file, struct error *error)
 {
     char source[256];
-    int64_t available = memory_available("", source, sizeof(source));
-    if (!spill_type_is_memory(file->type) || file->bytes <= available)
+    int64_t available = INT64_MAX;
+    if (spill_type_is_memory(file->type))
+        available = memory_available("", source, sizeof(source));
+    if (file->bytes <= available)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_MEMORY,
                      "A file of %" PRId64 " bytes is needed in %s, which is memory (%s): %" PRId64
