@@ -170,7 +170,7 @@ without_pmix() {
         grep -qx "rank $rank of 3, $rank of 3 on its node: 127.0.0.1, 3" "$scratch/ranks"
         verdict $? "rank $rank without PMIx: $(cat "$scratch/ranks")"
     done
-    srun -n 1 --mpi=none "$build/tests/tcp_test" launched >"$scratch/ranks" 2>&1
+    srun -Q -n 1 --mpi=none "$build/tests/tcp_test" launched >"$scratch/ranks" 2>&1
     salloc -Q -n 3 "$build/tests/tcp_test" launched >>"$scratch/ranks" 2>&1
     (cd "$tree" && run -n 3 -o alone-%j.log --wrap "'$build/tests/tcp_test' launched")
     cat "$tree"/alone-*.log >>"$scratch/ranks"
