@@ -107,6 +107,8 @@ aligned() {
     [ "$(awk '/^stage|^ +[03] [cn]/ { print length }' "$scratch/out" | uniq | wc -l)" = 1 ] &&
         grep -q '^    0 none    1x1            0\.5K ' "$scratch/out"
     verdict $? "a model of one channel: $(cat "$scratch/out")"
+    run 1 --layers 10000 --channels 1 --stage 0 --offload none
+    verdict $? "a list of 120002 tensors is taken for what an engine leaves: $(cat "$scratch/err")"
     run 1 --layers 10000 --channels 65536 --stage 0 --offload none --svg "$plot"
     grep -q '^    0 none    10000x65536 515\.40T  does not fit: ' "$scratch/out" &&
         grep -q '>500T</text>' "$plot" && grep -q '>1000T</text>' "$plot"
@@ -174,6 +176,10 @@ fails_alone() { # ranks
     well_formed "$name" 11
     [ "$(grep -c 'm-3.5 -3.5l7 7m0 -7l-7 7' "$plot")" = 1 ]
     verdict $? "$name: what failed stands in the plot as what does not fit"
+    run "$1" --nvme-path "$scratch/no. No" --model d4 --stage 0 --offload nvme --csv "$rows"
+    grep -q "failed: Cannot create a file in $scratch/no\. No: No such file or directory$" \
+        "$scratch/out"
+    verdict $? "$name, with a stop in its name: $(cat "$scratch/out")"
     run "$1" --nvme-path "$scratch/no" --find-largest --device-memory 30M --stage 3 --chunk 64K \
         --channels 128 --offload nvme none --csv "$rows"
     [ $? = 1 ] && [ "$(awk -F, '{ printf "%s,%s ", $15, $16 }' "$rows")" = "fits,largest ,0 1,1 " ]

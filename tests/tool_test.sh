@@ -365,6 +365,9 @@ predicting() {
     has "no probe of $scratch is known; ZERO_PROBE=1 zero bench step --quick --nvme-path \
 $scratch makes one" "plan without a probe"
     has '^ *3 nvme .* \?  ✓$' "plan without a probe"
+    mkdir "$scratch/c d"
+    tool "$cache" plan --params 1M --nvme-path "$scratch/c d"
+    has "step --quick --nvme-path '$scratch/c d' makes one" "plan without a probe of 'c d'"
     tool "$cache" bench step --quick --nvme-path "$scratch"
     has '^# nothing is predicted without a probe: ZERO_PROBE=1 ' "bench step without a probe"
     tool "$cache" ZERO_PROBE=1 bench step --quick --nvme-path "$scratch"

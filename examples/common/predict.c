@@ -34,7 +34,8 @@ struct prediction predict_update(const struct zero_plan *plan, int local_ranks,
 const char *predict_advice(const char *folders, char *text, size_t size)
 {
     bool several = strchr(folders, ':') != NULL;
-    snprintf(text, size, "ZERO_PROBE=1 zero bench step --quick --nvme-path %s%s",
-             several ? "FOLDER" : folders, several ? ", once for each," : "");
+    const char *quote = !several && strpbrk(folders, " \t&;()<>|*?$#\"\\") ? "'" : "";
+    snprintf(text, size, "ZERO_PROBE=1 zero bench step --quick --nvme-path %s%s%s%s", quote,
+             several ? "FOLDER" : folders, quote, several ? ", once for each," : "");
     return text;
 }

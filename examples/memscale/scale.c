@@ -286,12 +286,13 @@ static bool within(const struct scale *s, const struct zero_plan *plan, struct r
     return true;
 }
 
-/* A library's sentence, without its advice. */
-static void take_reason(struct result *r, const char *sentence)
+/* What the library says happened, without its advice, which is the last sentence. */
+static void take_reason(struct result *r, const char *sentences)
 {
-    const char *end = strstr(sentence, ". ");
-    snprintf(r->why, sizeof(r->why), "%.*s", (int)(end ? end - sentence : (long)strlen(sentence)),
-             sentence);
+    size_t length = strlen(sentences);
+    for (const char *c = sentences; (c = strstr(c, ". ")); c++)
+        length = (size_t)(c - sentences);
+    snprintf(r->why, sizeof(r->why), "%.*s", (int)length, sentences);
 }
 
 static void take_plan(struct result *r, const struct zero_plan *plan)
@@ -391,15 +392,16 @@ static int settle(struct scale *s, const struct zero_config *config, enum outcom
     return 0;
 }
 
-static int try_model(struct scale *s, const struct model *m, const struct zero_config *config,
-                     struct result *r)
+/* memory: of the process without the list of tensors. */
+static int try_model(struct scale *s, int64_t memory, const struct model *m,
+                     const struct zero_config *config, struct result *r)
 {
     struct before before = {.host = memory_now()};
     if (gpu_used(s, &before.gpu))
         return -1;
     enum outcome outcome = attempt(s, m, config, &before, r);
     destroy(s);
-    int64_t left = memory_now() - s->memory, used = s->gpu_memory;
+    int64_t left = memory_now() - before.host + memory - s->memory, used = s->gpu_memory;
     if (settle(s, config, outcome, r) || gpu_used(s, &used))
         return -1;
     if (r->failed) { /* what a failed engine keeps is no other's */
@@ -448,13 +450,14 @@ int scale_try(struct scale *s, int stage, enum zero_place offload, const struct 
     struct zero_config config = arguments_config(s->a, stage, offload);
     struct zero_plan plan;
     struct model m;
+    int64_t memory = memory_now();
     config.log_level = ZERO_LOG_SILENT; /* the smallest has said all */
     *r = (struct result){.stage = stage, .offload = offload};
     if (describe(s, size, layers, &m, r))
         return -1;
     int status = 0;
     if (planned(s, &m, &config, &plan, r) && within(s, &plan, r))
-        status = try_model(s, &m, &config, r);
+        status = try_model(s, memory, &m, &config, r);
     gpt_params_free(m.params, m.count);
     if (s->error[0])
         snprintf(s->where, sizeof(s->where), "stage %d, %s, %s: ", stage,
