@@ -249,6 +249,20 @@ told() { # ranks, SIGNAL, ranks that are sent it
     ends_well "$1 ranks, SIG$2 to rank $3" "$((128 + $(kill -l "$2")))" "SIG$2"
 }
 
+# Behind the last step the sample ends, and the run as ever.
+told_in_sample() {
+    local calm model=("${model[@]/--quiet/--recompute}")
+    start 2 "--steps 6 --sample 0"
+    wait "$job"
+    calm=$(grep '^digest' "$scratch/out")
+    start 2 "--steps 6 --sample 1000000"
+    until_true grep -qs '^at stage 0 without' "$scratch/out"
+    kill -INT "$(rank_pid 1 2)"
+    ends "SIGINT to rank 1 in the sample" 0 "" "${calm:-one}" 6
+    grep -q '^sample of .* stopped before the 1000000' "$scratch/out"
+    verdict $? "a sample that was stopped: $(grep '^sample' "$scratch/out")"
+}
+
 # Before there is a run a signal ends the process. mpirun then speaks of it.
 told_early() {
     hit="1 MPI_Comm_dup 1 $(kill -l TERM)"
@@ -293,6 +307,7 @@ some() {
     suspended 1
     told 1 TERM 0
     told 2 INT 1
+    told_in_sample
     told_early
     told_in_vain 2
 }
@@ -312,6 +327,7 @@ every() {
     told 2 TERM "0 1"
     told 4 TERM 2
     told 3 INT "0 1 2"
+    told_in_sample
     told_mpirun TERM 10
     told_mpirun INT 10
     told_in_vain 1

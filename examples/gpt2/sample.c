@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/stop.h"
 
 enum { STREAM = 1, LINE = 92 };
 
@@ -63,13 +64,19 @@ void sample_print_ids(const int32_t *tokens, int count, FILE *out)
     fputc('\n', out);
 }
 
-/* Appends tokens one at a time behind the first of seen, which has room. */
-static int draw(struct run *r, float *logits, int32_t *seen)
+/* Appends tokens one at a time behind the first of seen, which has room: all, or those before
+ * any rank was told to end. */
+static int draw(struct run *r, float *logits, int32_t *seen, int *drawn)
 {
     const struct arguments *a = r->a;
     int count = r->data.vocab;
     seen[0] = !r->data.is_tokens ? '\n' : r->tokenizer.vocab ? r->tokenizer.end : TOKENS_END;
-    for (int i = 0; i < a->sample; i++) {
+    for (int i = *drawn = 0; i < a->sample; *drawn = ++i) {
+        int64_t stops;
+        if (run_sum(r, stop_asked() != 0, &stops))
+            return -1;
+        if (stops > 0)
+            break;
         int length = i + 1 < a->shape.seq ? i + 1 : a->shape.seq;
         int status = gpt_logits(r->model, r->z, seen + i + 1 - length, length, logits);
         if (run_check(r, status))
@@ -81,10 +88,10 @@ static int draw(struct run *r, float *logits, int32_t *seen)
 }
 
 /* The bytes that tokens stand for. */
-static int bytes_of(const struct run *r, const int32_t *tokens, unsigned char *out)
+static int bytes_of(const struct run *r, const int32_t *tokens, int count, unsigned char *out)
 {
     int used = 0;
-    for (int i = 0; i < r->a->sample; i++) {
+    for (int i = 0; i < count; i++) {
         unsigned char byte = (unsigned char)tokens[i];
         const unsigned char *bytes = &byte;
         int length = 1;
@@ -96,16 +103,19 @@ static int bytes_of(const struct run *r, const int32_t *tokens, unsigned char *o
     return used;
 }
 
-static void print(const struct run *r, const int32_t *tokens, unsigned char *bytes)
+static void print(const struct run *r, const int32_t *tokens, int count, unsigned char *bytes)
 {
     const struct arguments *a = r->a;
     bool readable = !r->data.is_tokens || r->tokenizer.vocab;
-    printf("\nsample of %d %s at temperature %g\n", a->sample,
-           r->data.is_tokens ? "tokens" : "bytes", a->temperature);
+    printf("\nsample of %d %s at temperature %g", count, r->data.is_tokens ? "tokens" : "bytes",
+           a->temperature);
+    if (count < a->sample)
+        printf(", stopped before the %d that were asked for", a->sample);
+    putchar('\n');
     if (readable)
-        sample_print(bytes, bytes_of(r, tokens, bytes), stdout);
+        sample_print(bytes, bytes_of(r, tokens, count, bytes), stdout);
     else
-        sample_print_ids(tokens, a->sample, stdout);
+        sample_print_ids(tokens, count, stdout);
     putchar('\n');
 }
 
@@ -123,15 +133,15 @@ int sample_write(struct run *r)
         snprintf(r->error, sizeof(r->error),
                  "No memory is left for a sample of %d tokens. Give a smaller --sample.",
                  a->sample);
-    int status = run_agree(r, well);
+    int drawn, status = run_agree(r, well);
     if (status == 0)
         status = run_check(r, zero_phase(r->z, ZERO_EVAL));
     if (status == 0)
-        status = draw(r, logits, seen);
+        status = draw(r, logits, seen, &drawn);
     if (status == 0)
         status = run_check(r, zero_phase(r->z, ZERO_TRAIN));
     if (status == 0 && zero_rank(r->z) == 0)
-        print(r, seen + 1, bytes);
+        print(r, seen + 1, drawn, bytes);
     free(logits);
     free(seen);
     free(bytes);
