@@ -80,6 +80,12 @@ wrong_use() {
     refused "--threads is for zero bench adam" bench comm --threads 1
     refused "--nvme-path is for zero bench io and step" bench adam --nvme-path /
     refused "2 were launched\." OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 bench io
+    if strace -o "$scratch/calls" -e trace=write "$zero" bench disk 2>/dev/null; [ $? = 2 ]; then
+        [ "$(grep -c '^write(2,' "$scratch/calls")" = 1 ]
+        verdict $? "a sentence in pieces, which other ranks' come between: $(cat "$scratch/calls")"
+    else
+        echo "skipped: a sentence in one piece, for want of strace or the right to trace"
+    fi
     refused "There is no page on 'pages'\." help pages
     refused "zero help takes one topic" help law mpi
 }
