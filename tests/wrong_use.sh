@@ -184,6 +184,24 @@ run_long_paths() {
     run_case 1 1 "" "--trace ${deep/nothing/empty}a" "/a' cannot be written: File name too long\."
 }
 
+# A log that a run still writes is not another's.
+run_taken_log() {
+    local job tries
+    timeout -k 5 "$limit" "$gpt2" "${model[@]:0:8}" "${text[@]}" --steps 1000000 --quiet \
+        --log "$scratch/taken" >/dev/null 2>&1 </dev/null &
+    job=$!
+    for ((tries = 0; tries < 200; tries++)); do
+        [ "$(wc -l 2>/dev/null <"$scratch/taken")" -ge 3 ] 2>/dev/null && break
+        sleep 0.05
+    done
+    run_case 1 2 "" "--log $scratch/taken" "taken' cannot be written: another run writes it\."
+    kill "$job"
+    wait "$job"
+    awk -F, 'NR > 1 && $1 != NR - 1 { exit wrong = 1 } END { exit wrong || NR < 3 }' \
+        "$scratch/taken"
+    verdict $? "another run wrote into the log of a run: $(head -c 300 "$scratch/taken")"
+}
+
 run_full_disk() {
     if ! mount -t tmpfs -o size=64k tmpfs "$scratch/empty" 2>/dev/null; then
         echo "skipped: a full disk: a tmpfs cannot be mounted (root can)"
@@ -270,6 +288,7 @@ run_all() {
         "Cannot create a file in $scratch/nothing: No such file"
     model+=(--nvme-path "$scratch/files")
     run_long_paths
+    run_taken_log
     run_full_disk
     run_full_output
     run_without_output

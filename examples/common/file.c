@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,21 +24,44 @@ bool file_printed(void)
     return fflush(stdout) == 0 && !ferror(stdout);
 }
 
+/* Empties a regular file, which is then ours until it is closed: two runs would write over each
+ * other's rows. Where the file system has no such locks nobody is kept away. */
+static bool take(int fd)
+{
+    struct stat status;
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode))
+        return true;
+    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        return false;
+    return ftruncate(fd, 0) == 0;
+}
+
+/* What is open, as a stream; what is not wanted is closed. */
+static FILE *stream(int fd, bool wanted, const char *mode)
+{
+    FILE *file = NULL;
+    if (fd >= 0 && wanted) {
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+        file = fdopen(fd, mode);
+    }
+    if (fd >= 0 && !file) {
+        int reason = errno;
+        close(fd);
+        errno = reason;
+    }
+    return file;
+}
+
 FILE *file_create(const char *path)
 {
-    return file_open(path, O_CREAT | O_TRUNC);
+    int fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+    return stream(fd, fd >= 0 && take(fd), "w");
 }
 
 FILE *file_open(const char *path, int flags)
 {
     int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | flags, 0666);
-    if (fd < 0)
-        return NULL;
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    FILE *file = fdopen(fd, flags & O_APPEND ? "a" : "w");
-    if (!file)
-        close(fd);
-    return file;
+    return stream(fd, true, flags & O_APPEND ? "a" : "w");
 }
 
 bool file_same(const char *a, const char *b)
@@ -63,5 +87,7 @@ bool file_within(const char *path, const char *folder)
 
 const char *file_reason(void)
 {
-    return errno == ENXIO ? "nobody reads this pipe" : strerror(errno);
+    return errno == ENXIO         ? "nobody reads this pipe"
+           : errno == EWOULDBLOCK ? "another run writes it"
+                                  : strerror(errno);
 }

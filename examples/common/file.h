@@ -15,10 +15,12 @@ void file_hold_standard(void);
 bool file_printed(void);
 
 /* An empty file, or what is there emptied; a device or a pipe as it is. NULL with errno
- * where it cannot be opened: a pipe that nobody reads is not waited for. */
+ * where it cannot be opened: a pipe that nobody reads is not waited for, and a file that
+ * another process has from here is left as it is. */
 FILE *file_create(const char *path);
 
-/* Likewise, with flags of open in place of those that make or empty a file. */
+/* Likewise, with flags of open in place of those that make or empty a file, and beside whoever
+ * has it from here: for a file that ranks write in turn. */
 FILE *file_open(const char *path, int flags);
 
 /* Whether both name one regular file that is there; NULL names none. */

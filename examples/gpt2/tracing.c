@@ -142,7 +142,7 @@ static bool write_part(struct run *r, double zero)
     errno = 0;
     char name[TRACING_PATH];
     tracing_part(r->a->trace, name);
-    FILE *f = rank ? file_open(name, O_APPEND) : file_create(name);
+    FILE *f = file_open(name, rank ? O_APPEND : O_CREAT | O_TRUNC);
     if (!f)
         return fail(r, "cannot be written");
     if (rank == 0)
