@@ -331,6 +331,9 @@ START_TEST(words_refused)
     ck_assert_ptr_nonnull(strstr(error, "has token 300 for the end of text, and 300 tokens."));
     ck_assert_int_eq(tokenizer_load(&tokenizer, below("no"), 9, error, sizeof(error)), -1);
     ck_assert_ptr_nonnull(strstr(error, "/no' cannot be read: No such file"));
+    ck_assert_int_eq(mkfifo(below("pipe"), 0600), 0); /* is not waited for */
+    ck_assert_int_eq(tokenizer_load(&tokenizer, below("pipe"), 9, error, sizeof(error)), -1);
+    ck_assert_ptr_nonnull(strstr(error, "has 0 bytes"));
     ck_assert_int_eq(tokenizer_load(&tokenizer, folder, 9, error, sizeof(error)), -1);
     ck_assert_ptr_nonnull(strstr(error, "cannot be read: Is a directory"));
 }

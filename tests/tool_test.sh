@@ -113,6 +113,9 @@ facts() { # what a machine of any kind is told of
 }
 
 info() {
+    mkdir "$scratch/liburing" && cp "$zero" "$scratch/liburing/zero"
+    "$scratch/liburing/zero" info >"$scratch/out"
+    has '^  liburing  *(liburing\.so|linked|not in)' "info of a build in a folder of that name"
     tool info
     verdict $? "info failed: $(cat "$scratch/err")"
     facts

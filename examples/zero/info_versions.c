@@ -44,12 +44,12 @@ static void liburing_print(void)
     char line[1024], *name = NULL;
     FILE *f = fopen("/proc/self/maps", "re");
     while (f && !name && fgets(line, sizeof(line), f))
-        name = strstr(line, "liburing");
+        name = strstr(line, "/liburing.so");
     if (f)
         fclose(f);
     if (name)
         name[strcspn(name, "\n")] = 0;
-    info_fact("liburing", "%s", name ? name : "linked statically");
+    info_fact("liburing", "%s", name ? name + 1 : "linked statically");
 #else
     info_fact("liburing", "not in this build: files go through pread and pwrite (liburing-dev)");
 #endif
