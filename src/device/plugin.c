@@ -62,6 +62,9 @@ static void *open_plugin(const char *asked, struct error *error)
     char own[PATH_MAX] = "", path[PATH_MAX] = "";
     void *handle = asked ? dlopen(asked, RTLD_NOW | RTLD_LOCAL) : find(own, path);
     const char *reason = handle ? NULL : dlerror();
+    size_t length = strlen(path);
+    if (reason && length && !strncmp(reason, path, length) && !strncmp(reason + length, ": ", 2))
+        reason += length + 2; /* the sentence names the file itself, and has room for it once */
     if (!handle && asked)
         error_set(error, ZERO_ERR_UNSUPPORTED,
                   "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened: %.300s. Name "
@@ -69,12 +72,12 @@ static void *open_plugin(const char *asked, struct error *error)
                   reason ? reason : asked);
     else if (!handle && *path)
         error_set(error, ZERO_ERR_UNSUPPORTED,
-                  "The CUDA plugin %.200s cannot be opened: %.200s. Install the libraries that it "
+                  "The CUDA plugin %.200s cannot be opened: %.150s. Install the libraries that it "
                   "was built with (ldd lists them), or add their folder to LD_LIBRARY_PATH.",
                   path, reason ? reason : "no reason is known");
     else if (!handle)
         error_set(error, ZERO_ERR_UNSUPPORTED,
-                  "There is no CUDA plugin beside %.200s, nor where the loader looks (%.200s). "
+                  "There is no CUDA plugin beside %.200s, nor where the loader looks (%.150s). "
                   "Build it where the CUDA toolkit is (make), and install it with the library.",
                   own, reason ? reason : DEVICE_PLUGIN_FILE);
     return handle;
