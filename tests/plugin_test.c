@@ -201,6 +201,10 @@ START_TEST(gpus)
     expect(line_of(here("ZERO_FAKE_GPUS=0 ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"), self(),
                    USE " 0"),
            "ZERO_ERR_UNSUPPORTED|0 of -1, ,", "|No GPU can be used: ");
+    expect(line_of(here("ZERO_FAKE_GPU_BYTES=-1 ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"), self(),
+                   USE " 0"),
+           "ZERO_ERR_UNSUPPORTED|0 of -1, ,",
+           " 13.0. Look for another process that fills its memory (nvidia-smi).|");
     expect(line_of("", self(), USE " 0"), "ZERO_ERR_UNSUPPORTED|", "|There is no CUDA plugin ");
     ck_assert_int_eq(zero_gpu_use(0, NULL, NULL, 0), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(zero_gpu_use(-2, &gpu, NULL, 0), ZERO_ERR_ARGUMENT);

@@ -78,6 +78,8 @@ static const char *remedy(cudaError_t rc)
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
         return "Look whether nvidia-smi lists a GPU, and whether CUDA_VISIBLE_DEVICES names it";
+    case cudaErrorMemoryAllocation:
+        return "Look for another process that fills its memory (nvidia-smi)";
     case cudaErrorDevicesUnavailable:
         return "Look for another process that has it for itself (nvidia-smi)";
     case cudaErrorIllegalAddress:

@@ -191,6 +191,8 @@ cudaError_t cudaSetDevice(int device)
         return fake_result(error);
     if (device < 0 || device >= fake_options.gpus)
         return fake_result(cudaErrorInvalidDevice);
+    if (fake_options.bytes < 0) /* choosing a GPU takes memory of it */
+        return fake_result(cudaErrorMemoryAllocation);
     current = device;
     return fake_result(fake_gpu_error(device));
 }

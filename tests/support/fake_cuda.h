@@ -35,7 +35,7 @@
 
 struct fake_cuda_options {
     int gpus;            /* 0: a machine without a driver */
-    int64_t bytes;       /* memory of each GPU; 0: 1 GiB */
+    int64_t bytes;       /* memory of each GPU; 0: 1 GiB; -1: other processes have it all */
     uint64_t seed;       /* of what operations wait before they run; 0: they do not */
     struct fault *fault; /* FAULT_CUDA_*; NULL: none */
 };
