@@ -493,11 +493,23 @@ START_TEST(no_memory)
 }
 END_TEST
 
+/* Making the id is what tells NCCL, and so us, of it where a file of settings has it: a rank
+ * that was given the id would wait in NCCL for one that refuses. */
 START_TEST(may_not_block)
 {
+    const struct fake_nccl_options nccl = {0};
+    struct zero_comm control = {.size = 1}, *comm;
+    struct error error = {0}, made = {0};
+    char id[COMM_NCCL_ID];
     setenv("NCCL_COMM_BLOCKING", "1", 1);
-    expect_refused(FAULT_NCCL_CALL, 1, ZERO_ERR_ARGUMENT, "NCCL_COMM_BLOCKING is '1'");
+    fake_nccl_start(&nccl);
+    ck_assert_int_eq(comm_nccl_id(id, &error), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(comm_nccl_create(&comm, &control, id, &made), ZERO_ERR_ARGUMENT);
+    fake_nccl_stop();
     unsetenv("NCCL_COMM_BLOCKING");
+    ck_assert_ptr_null(comm);
+    ck_assert_str_eq(error.text, made.text);
+    ck_assert_ptr_nonnull(strstr(error.text, "NCCL_COMM_BLOCKING is '1'"));
 }
 END_TEST
 

@@ -609,6 +609,19 @@ int comm_nccl_version(void)
     return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
 
+/* The variable counts more than our blocking = 0. */
+static int must_not_block(struct error *error)
+{
+    const char *blocking = getenv("NCCL_COMM_BLOCKING");
+    if (!blocking || atoi(blocking) == 0)
+        return ZERO_OK;
+    return error_set(error, ZERO_ERR_ARGUMENT,
+                     "NCCL_COMM_BLOCKING is '%.64s', with which NCCL waits for ranks that may be "
+                     "gone. Unset it, also in NCCL's own file (/etc/nccl.conf, ~/.nccl.conf).",
+                     blocking);
+}
+
+/* NCCL puts what is in its file into the environment here, where no rank waits for it yet. */
 int comm_nccl_id(char id[COMM_NCCL_ID], struct error *error)
 {
     ncclUniqueId made;
@@ -621,19 +634,15 @@ int comm_nccl_id(char id[COMM_NCCL_ID], struct error *error)
                          "NCCL_DEBUG=WARN for NCCL's reasons.",
                          ncclGetErrorString(rc), (int)rc);
     memcpy(id, made.internal, sizeof(made));
-    return ZERO_OK;
+    return must_not_block(error);
 }
 
 int comm_nccl_create(struct zero_comm **comm, struct zero_comm *control,
                      const char id[COMM_NCCL_ID], struct error *error)
 {
-    const char *blocking = getenv("NCCL_COMM_BLOCKING"); /* counts more than our blocking = 0 */
     *comm = NULL;
-    if (blocking && atoi(blocking) != 0)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         "NCCL_COMM_BLOCKING is '%.64s', with which NCCL waits for ranks that may "
-                         "be gone. Unset it.",
-                         blocking);
+    if (must_not_block(error))
+        return error->status;
     struct nccl *n = calloc(1, sizeof(*n));
     if (n) {
         n->comm = *control;

@@ -17,8 +17,8 @@ int comm_nccl_id(char id[COMM_NCCL_ID], struct error *error);
  * Collectives of units (GATHER and REDUCE with header.unit >= 0) between the calling
  * threads' current GPUs, each rank another one; all others over control, which is
  * borrowed, has the same ranks, and is used by nobody else until destroy. Returns at
- * once: the first collective of any kind is done when NCCL has found all ranks. A
- * rank where this fails aborts control, so that the others hear of it.
+ * once: the first collective of any kind is done when NCCL has found all ranks.
+ * Where this fails the caller aborts control, so that the other ranks hear of it.
  */
 int comm_nccl_create(struct zero_comm **comm, struct zero_comm *control,
                      const char id[COMM_NCCL_ID], struct error *error);
