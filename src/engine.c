@@ -95,7 +95,7 @@ static void introduce(struct zero *z, struct hello *me)
         reach_introduce(z, &me->reach);
     }
     me->error = z->error;
-    sched_getaffinity(0, sizeof(me->cpus), &me->cpus);
+    sched_getaffinity(0, sizeof(me->cpus), me->cpus);
 }
 
 /* The CPUs this rank may use, divided by the node's ranks that may use some of
@@ -105,12 +105,12 @@ static int share_of_cpus(const struct hello *all, int size, int rank)
     const struct hello *me = &all[rank];
     int ranks = 0;
     for (int r = 0; r < size; r++) {
-        cpu_set_t both;
-        CPU_AND(&both, &all[r].cpus, &me->cpus);
+        cpu_set_t both[sizeof(me->cpus) / sizeof(*me->cpus)];
+        CPU_AND_S(sizeof(both), both, all[r].cpus, me->cpus);
         ranks += all[r].facts.node == me->facts.node &&
-                 !strcmp(all[r].facts.name, me->facts.name) && CPU_COUNT(&both) > 0;
+                 !strcmp(all[r].facts.name, me->facts.name) && CPU_COUNT_S(sizeof(both), both) > 0;
     }
-    int threads = ranks ? CPU_COUNT(&me->cpus) / ranks : 1;
+    int threads = ranks ? CPU_COUNT_S(sizeof(me->cpus), me->cpus) / ranks : 1;
     return threads > 1 ? threads : 1;
 }
 

@@ -216,7 +216,7 @@ int engine_plan(struct zero *z);
 struct hello {
     struct error error;
     uint64_t model, settings;
-    cpu_set_t cpus;               /* affinity mask */
+    cpu_set_t cpus[8];            /* affinity mask: kernels may be for more CPUs than one has */
     struct preflight_facts facts; /* these two at the first door */
     struct reach {
         int64_t asked, answers, version;

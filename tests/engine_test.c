@@ -8,10 +8,12 @@
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "src/engine.h"
 #include "src/random.h"
@@ -482,6 +484,38 @@ START_TEST(acquires_nest_without_end)
 }
 END_TEST
 
+static bool many_cpus;
+
+/* The kernel's, or that of one for more CPUs than a set has, three of which are allowed. */
+int sched_getaffinity(pid_t id, size_t size, cpu_set_t *set)
+{
+    memset(set, 0, size);
+    if (!many_cpus)
+        return syscall(SYS_sched_getaffinity, id, size, set) < 0 ? -1 : 0;
+    if (size <= sizeof(*set)) {
+        errno = EINVAL;
+        return -1;
+    }
+    for (size_t cpu = 1000; cpu <= 3000; cpu += 1000)
+        CPU_SET_S(cpu, size, set);
+    return 0;
+}
+
+START_TEST(threads_on_many_cpus)
+{
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
+    struct zero_config c = {.size = sizeof(c), .log_level = ZERO_LOG_SILENT};
+    struct zero_stats stats;
+    struct zero *z;
+    many_cpus = true;
+    ck_assert_int_eq(zero_create(&z, &param, 1, &c), ZERO_OK);
+    many_cpus = false;
+    ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
+    ck_assert_int_eq(stats.threads, 3);
+    zero_destroy(z);
+}
+END_TEST
+
 /* NULL where something is needed is an argument like any other. */
 START_TEST(null_arguments)
 {
@@ -723,6 +757,7 @@ int main(void)
     tcase_add_test(c, wrong_calls);
     tcase_add_test(c, slots_run_out);
     tcase_add_loop_test(c, acquires_nest_without_end, 0, 4);
+    tcase_add_test(c, threads_on_many_cpus);
     tcase_add_test(c, adam_not_set);
     tcase_add_test(c, no_io_uring);
     tcase_add_loop_test(c, ranks_that_differ, 0, DIFFERENCES);
