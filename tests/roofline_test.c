@@ -55,7 +55,7 @@ START_TEST(advice_names_folders)
 {
     char text[200];
     ck_assert_str_eq(predict_advice("/a b", text, sizeof(text)),
-                     "ZERO_PROBE=1 zero bench step --quick --nvme-path /a b");
+                     "ZERO_PROBE=1 zero bench step --quick --nvme-path '/a b'");
     ck_assert_str_eq(predict_advice("/a:/b", text, sizeof(text)),
                      "ZERO_PROBE=1 zero bench step --quick --nvme-path FOLDER, once for each,");
 }
