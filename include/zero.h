@@ -265,6 +265,10 @@ struct zero_config {
                           memory. A page that differs (flipped bits, a lost or misplaced write) is
                           ZERO_ERR_IO and nothing computed from it is used. Default false */
 
+    int64_t program_bytes; /* host memory that this rank's program is yet to take for itself, for
+                              activations say: ranks that do not fit into their node with it are
+                              refused by zero_create, not killed later. Default 0 */
+
     int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
                              by the ranks of the node that share them, at least 1 */
     int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all

@@ -89,7 +89,7 @@ void preflight_collect(struct preflight_facts *facts, const char *root,
     for (int i = 0; i < count; i++) {
         struct preflight_limit *limit = limit_of(facts, bound[i].id, "", bound[i].source);
         limit->available = bound[i].available;
-        limit->need = need->arena + need->device + facts->memory_files;
+        limit->need = need->arena + need->device + need->program + facts->memory_files;
     }
 }
 
@@ -154,6 +154,7 @@ static struct sum sum_of(const struct preflight_ranks *ranks, uint64_t node,
         sum.need += other->need;
         sum.parts.arena += facts->need.arena;
         sum.parts.device += facts->need.device;
+        sum.parts.program += facts->need.program;
         sum.memory_files += facts->memory_files;
         if (other->available < sum.available)
             sum.available = other->available;
@@ -176,17 +177,22 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
                          "folders (--nvme-path, .nvme_path), or use more nodes.",
                          who, facts->name, verb, amount(sum->need).text, limit->name, limit->type,
                          amount(sum->available).text);
-    char files[80] = "";
-    if (sum->memory_files > 0)
+    char files[80] = "", program[80] = "";
+    const char *advice = "Offload more to files (--offload nvme)";
+    if (sum->parts.program > 0) {
+        advice = "Offload more to files (--offload nvme), use smaller batches (--batch)";
+        snprintf(program, sizeof(program), ", program %s", amount(sum->parts.program).text);
+    }
+    if (sum->memory_files > 0) {
+        advice = "Name folders on a disk (--nvme-path, .nvme_path)";
         snprintf(files, sizeof(files), ", files on tmpfs %s", amount(sum->memory_files).text);
+    }
     return error_set(error, ZERO_ERR_MEMORY,
-                     "%s on node %s %s %s of host memory (arena %s, CPU device %s%s), %s are "
+                     "%s on node %s %s %s of host memory (arena %s, CPU device %s%s%s), %s are "
                      "available (%s). %s, use more nodes, or ask for more memory.",
                      who, facts->name, verb, amount(sum->need).text, amount(sum->parts.arena).text,
-                     amount(sum->parts.device).text, files, amount(sum->available).text,
-                     limit->name,
-                     sum->memory_files > 0 ? "Name folders on a disk (--nvme-path, .nvme_path)"
-                                           : "Offload more to files (--offload nvme)");
+                     amount(sum->parts.device).text, program, files, amount(sum->available).text,
+                     limit->name, advice);
 }
 
 /* Whether an earlier rank shares the limit, so that it is judged already. */

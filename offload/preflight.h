@@ -29,6 +29,7 @@ struct preflight_limit {
 struct preflight_need {
     int64_t arena;
     int64_t device; /* where device memory is host memory */
+    int64_t program;
     int64_t files;
 };
 

@@ -156,6 +156,15 @@ static int take_device(struct settings *s, const struct zero_config *c, struct e
     return ZERO_OK;
 }
 
+static int take_program(struct settings *s, const struct zero_config *c, struct error *error)
+{
+    s->program_bytes = c->program_bytes;
+    if (c->program_bytes >= 0 && c->program_bytes <= (int64_t)1 << 50)
+        return ZERO_OK;
+    return error_set(error, ZERO_ERR_ARGUMENT, ".program_bytes is %lld. Use 0 to 2^50.",
+                     (long long)c->program_bytes);
+}
+
 int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
 {
     *s = (struct settings){.deadline_seconds = DEADLINE_SECONDS}; /* also where all else fails */
@@ -183,8 +192,8 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".chunk is %lld elements. Use a multiple of 64 up to 2^30.",
                          (long long)c->chunk);
-    if (take_device(s, c, error) || take_formats(s, c, error) || take_places(s, c, error) ||
-        take_path(s, c->nvme_path, error) ||
+    if (take_program(s, c, error) || take_device(s, c, error) || take_formats(s, c, error) ||
+        take_places(s, c, error) || take_path(s, c->nvme_path, error) ||
         take_int(c->chunk_slots, 4, 2, 64, ".chunk_slots", &s->chunk_slots, error) ||
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||

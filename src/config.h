@@ -23,7 +23,7 @@ struct settings {
     int accumulate;                     /* micro-steps a step, to begin with */
     double loss_scale;                  /* 0: dynamic */
     char nvme_path[1024];               /* folders with ':' between them */
-    int64_t host_bytes;
+    int64_t host_bytes, program_bytes;
     int64_t chunk;
     int chunk_slots, gather_slots, grad_slots;
     enum zero_ring ring;

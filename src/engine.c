@@ -90,7 +90,11 @@ static void introduce(struct zero *z, struct hello *me)
     }
     if (z->layout.unit && !z->device && !z->error.status) {
         const struct preflight_need need = {
-            z->plan.host.total, z->plan.apart ? 0 : z->plan.device.total, z->plan.file.total};
+            .arena = z->plan.host.total,
+            .device = z->plan.apart ? 0 : z->plan.device.total,
+            .program = z->plan.set.program_bytes,
+            .files = z->plan.file.total,
+        };
         preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
         reach_introduce(z, &me->reach);
     }

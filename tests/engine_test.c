@@ -311,6 +311,12 @@ START_TEST(wrong_configurations)
     expect_refused((struct zero_config){.offload_grad = ZERO_NVME}, ZERO_ERR_ARGUMENT,
                    "gradients never go to files");
     expect_refused((struct zero_config){.host_bytes = 5}, ZERO_ERR_ARGUMENT, ".host_bytes is 5");
+    expect_refused((struct zero_config){.program_bytes = -1}, ZERO_ERR_ARGUMENT,
+                   ".program_bytes is -1");
+    expect_refused((struct zero_config){.program_bytes = ((int64_t)1 << 50) + 1}, ZERO_ERR_ARGUMENT,
+                   ".program_bytes is 1125899906842625");
+    expect_refused((struct zero_config){.program_bytes = (int64_t)1 << 50}, ZERO_ERR_MEMORY,
+                   ", program 1125899.907 GB), ");
     expect_refused((struct zero_config){.offload = ZERO_NVME, .nvme_path = "/nowhere"}, ZERO_ERR_IO,
                    "/nowhere");
     struct zero *z;

@@ -542,6 +542,16 @@ memory_group() {
     leave_group
 }
 
+# The engine would fit; what gpt2 takes behind it would not.
+program_group() {
+    local name="100 MiB of memory for a model's activations"
+    in_group memory memory.limit_in_bytes memory.max 100M "$name" || return
+    local model=(--model d4 --batch 8 --quiet)
+    run 1 3
+    failed "$name" 1 "needs [0-9.]* MB of host memory .*, program [0-9.]* MB.*\(--batch\)"
+    leave_group
+}
+
 # The probe writes 256 MiB, which would be the last that was heard of the job.
 probe_in_memory() {
     local name="a probe of tmpfs in 200 MiB of memory"
@@ -603,6 +613,7 @@ run_check() {
     small_files
     file_limit_later posix
     memory_group
+    program_group
     probe_in_memory
     thread_group 3
     few_descriptors 4

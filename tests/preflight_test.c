@@ -216,14 +216,15 @@ static void machine_remove(void)
 START_TEST(collects_memory)
 {
     struct preflight_facts f, g;
-    preflight_collect(&f, root, &(struct preflight_need){.arena = 300, .device = 20}, NULL, MIB);
+    const struct preflight_need need = {.arena = 300, .device = 20, .program = 4};
+    preflight_collect(&f, root, &need, NULL, MIB);
     ck_assert_int_eq(f.limits, 2);
     ck_assert_str_ne(f.name, "");
     ck_assert(f.node != 0);
     ck_assert_int_eq(limit_named(&f, "MemAvailable")->available, 1024000);
     ck_assert_int_eq(limit_named(&f, "/job")->available, 400000);
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(f.limit[i].need, 320);
+        ck_assert_int_eq(f.limit[i].need, 324);
         ck_assert_str_eq(f.limit[i].type, "");
     }
     /* Another boot is another machine. */

@@ -214,6 +214,15 @@ static int gpu_open(struct run *r)
     return r->gpu ? 0 : -1;
 }
 
+/* Of host memory, behind the engine's; the text has been read. */
+static int64_t bytes_to_take(const struct run *r)
+{
+    const struct launch l = launch_find();
+    int threads = r->a->threads ? r->a->threads : launch_threads(&l);
+    struct own_bytes own = own_planned(r->a, &r->data, threads);
+    return own.total - own.data;
+}
+
 int run_create(struct run *r, struct arguments *a)
 {
     *r = (struct run){.a = a};
@@ -230,6 +239,7 @@ int run_create(struct run *r, struct arguments *a)
         return -1;
     }
     struct zero_config config = arguments_config(a);
+    config.program_bytes = bytes_to_take(r);
     if (a->device == ZERO_CUDA && gpu_open(r))
         return -1;
     if (tracing_create(r, &config))
