@@ -79,7 +79,8 @@ struct ring_options {
 /*
  * What options point to stays where it is as long as the ring.
  * ring_uring_create: ZERO_ERR_UNSUPPORTED when built without liburing, when the
- * kernel refuses io_uring, or when it would spoil the files, with the reason.
+ * kernel refuses io_uring, or would do less with it than is needed, or when it would
+ * spoil the files, with the reason.
  */
 int ring_uring_create(struct ring **ring, const struct ring_options *options, struct error *error);
 int ring_posix_create(struct ring **ring, const struct ring_options *options, struct error *error);

@@ -254,6 +254,16 @@ static bool on_fuse(const struct stripes *files)
     return strcmp(type, "fuse") == 0;
 }
 
+/* Before Linux 5.6 it reads into memory that is registered, and into no other by this call. */
+static bool reads_any_memory(struct uring *uring)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&uring->io);
+    bool can = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ);
+    if (probe != NULL)
+        io_uring_free_probe(probe);
+    return can;
+}
+
 int ring_uring_create(struct ring **ring, const struct ring_options *options, struct error *error)
 {
     assert(options->event_fd >= 0 && options->bytes >= 0);
@@ -285,6 +295,13 @@ int ring_uring_create(struct ring **ring, const struct ring_options *options, st
                          strerror_r(-rc, text, sizeof(text)), why);
     }
     resources_register(uring, options);
+    if (!uring->core.ring.registered && !reads_any_memory(uring)) {
+        uring_destroy(&uring->core.ring);
+        return error_set(error, ZERO_ERR_UNSUPPORTED,
+                         "This kernel's io_uring needs %lld bytes of locked memory. Raise the "
+                         "limit (ulimit -l), or use the ring posix.",
+                         (long long)options->bytes);
+    }
     *ring = &uring->core.ring;
     return ZERO_OK;
 }

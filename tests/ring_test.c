@@ -514,6 +514,27 @@ START_TEST(uring_registration_refused)
 }
 END_TEST
 
+/* Linux before 5.6, which does not say either what else it can. */
+START_TEST(uring_registration_needed)
+{
+    ck_assert(deny_call(SYS_io_uring_register, 1, ~0u, 0, ENOMEM)); /* IORING_REGISTER_BUFFERS */
+    ck_assert(deny_call(SYS_io_uring_register, 1, ~0u, 8, EINVAL)); /* IORING_REGISTER_PROBE */
+    struct error error = {0};
+    struct ring *ring;
+    struct arena arena;
+    must(arena_create(&arena, 4 * MIB, 1, &error), &error);
+    int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const struct ring_options options = {
+        .event_fd = event_fd, .base = arena.base, .bytes = 4 * MIB};
+    ck_assert_int_eq(ring_uring_create(&ring, &options, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_ptr_null(ring);
+    close(event_fd);
+    arena_destroy(&arena);
+    if (!strstr(error.text, "refuses io_uring"))
+        ck_assert_ptr_nonnull(strstr(error.text, " needs 4194304 bytes of locked memory. "));
+}
+END_TEST
+
 /* The kernel registers at most 1 GiB at once: a buffer over that edge moves too. */
 START_TEST(uring_piece_edge)
 {
@@ -610,6 +631,7 @@ int main(void)
 #ifdef HAVE_URING
     tcase_add_test(uring, uring_registers);
     tcase_add_test(uring, uring_registration_refused);
+    tcase_add_test(uring, uring_registration_needed);
     tcase_add_test(uring, uring_piece_edge);
     tcase_add_test(uring, uring_breaks);
     tcase_add_test(uring, uring_busy);
