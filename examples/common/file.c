@@ -24,6 +24,14 @@ bool file_printed(void)
     return fflush(stdout) == 0 && !ferror(stdout);
 }
 
+int file_printed_by(int rank)
+{
+    if (file_printed())
+        return 0;
+    fprintf(stderr, "rank %d: Standard output could not be written.\n", rank);
+    return 1;
+}
+
 /* Empties a regular file, which is then ours until it is closed: two runs would write over each
  * other's rows. Where the file system has no such locks nobody is kept away. */
 static bool take(int fd)

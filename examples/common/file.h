@@ -14,6 +14,9 @@ void file_hold_standard(void);
 /* Whether standard output took all that was printed. */
 bool file_printed(void);
 
+/* The exit status of a rank that has only printed; 1 with a sentence where it could not. */
+int file_printed_by(int rank);
+
 /* An empty file, or what is there emptied; a device or a pipe as it is. NULL with errno
  * where it cannot be opened: a pipe that nobody reads is not waited for, and a file that
  * another process has from here is left as it is. */

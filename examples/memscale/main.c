@@ -178,10 +178,7 @@ static int help(int rank)
 {
     if (rank == 0)
         arguments_help(stdout);
-    if (file_printed())
-        return 0;
-    fprintf(stderr, "rank %d: Standard output could not be written.\n", rank);
-    return 1;
+    return file_printed_by(rank);
 }
 
 int main(int argc, char **argv)
