@@ -78,6 +78,8 @@ static const char memory[] =
     "allocated, and whether they fit here. The engine allocates exactly what the\n"
     "plan says, when it is created, and nothing afterwards. On top come what the\n"
     "program needs itself (activations, above all), its code and its libraries.\n"
+    "Ranks that do not fit into their node are refused before anything is taken;\n"
+    "what the program will need is counted where .program_bytes says it.\n"
     "\n"
     "What there is, is the smallest of MemAvailable and what each memory control\n"
     "group above the process has left. Batch systems and containers set such\n"
