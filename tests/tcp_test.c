@@ -274,6 +274,21 @@ START_TEST(bytes_may_come_one_by_one)
 }
 END_TEST
 
+/* The others name at their deadline whom rank 0 waits for: it tells them unasked. */
+START_TEST(rank_0_says_whom_it_waits_for)
+{
+    struct hand h;
+    struct frame f;
+    hand_make(&h, 1, one_sum);
+    hand_receive(&h, &f, sizeof(f));
+    ck_assert_int_eq(f.kind, FRAME_WAITS);
+    ck_assert_int_eq(f.rank, 1);
+    ck_assert_uint_eq(f.order, 1);
+    shutdown(h.fd, SHUT_WR);
+    hand_end(&h, "The connection to rank 1 was lost before message 1: ");
+}
+END_TEST
+
 /* Gives up while much data is on its way that nobody takes: in time, and no byte of it
  * is read afterwards, for it is not there any more. */
 static void give_up_in_the_middle(struct tcp_rank *me)
@@ -598,6 +613,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(peers, nonsense_is_an_error, 0, NONSENSE);
     tcase_add_loop_test(peers, data_that_does_not_fit_is_an_error, 0, 2);
     tcase_add_test(peers, bytes_may_come_one_by_one);
+    tcase_add_test(peers, rank_0_says_whom_it_waits_for);
     tcase_add_test(peers, giving_up_takes_little_time);
     tcase_add_test(peers, giving_up_ends_between_frames);
     tcase_add_test(peers, rank_0_may_leave_after_the_result);
