@@ -95,7 +95,8 @@ log_faults() {
 }
 
 trace_faults() {
-    [ ! -e "$scratch/trace.json.part" ] || echo "a part of a trace is left"
+    # Empty it may be, of a rank that was killed before it wrote.
+    [ ! -s "$scratch/trace.json.part" ] || echo "a part of a trace is left"
     [ -e "$scratch/trace.json" ] || return
     head -c 15 "$scratch/trace.json" | grep -q '^{"displayTimeUn' || echo "the trace has no begin"
     [ "$(tail -n 1 "$scratch/trace.json")" = "]}" ] || echo "the trace has no end"
@@ -351,7 +352,7 @@ WRONG|echo "rank 0: so." >&2; touch shared/a; exit 1
 WRONG|echo "rank 0: so." >&2; mkdir session/a; exit 1
 WRONG|echo "rank 0: so." >&2; touch trace.json; exit 1
 WRONG|echo "rank 0: so." >&2; echo "{" >trace.json; exit 1
-WRONG|echo "rank 0: so." >&2; touch trace.json.part; exit 1
+WRONG|echo "rank 0: so." >&2; echo "{" >trace.json.part; exit 1
 WRONG|echo "rank 0: so." >&2; echo 1,2 >log.csv; exit 1
 WRONG|echo "rank 0: so." >&2; printf ,,,,,,,,,,,,,, >log.csv; exit 1
 WRONG|echo "rank 0: so." >&2; (exec -a "$PWD/files" sleep 60 >/dev/null 2>&1) & exit 1

@@ -184,22 +184,27 @@ run_long_paths() {
     run_case 1 1 "" "--trace ${deep/nothing/empty}a" "/a' cannot be written: File name too long\."
 }
 
-# A log that a run still writes is not another's.
-run_taken_log() {
+# A log and a trace that a run still writes are not another's, by whatever name.
+run_taken_files() {
     local job tries
+    ln -s taken.json "$scratch/link"
     timeout -k 5 "$limit" "$gpt2" "${model[@]:0:8}" "${text[@]}" --steps 1000000 --quiet \
-        --log "$scratch/taken" >/dev/null 2>&1 </dev/null &
+        --log "$scratch/taken" --trace "$scratch/taken.json" >/dev/null 2>&1 </dev/null &
     job=$!
     for ((tries = 0; tries < 200; tries++)); do
         [ "$(wc -l 2>/dev/null <"$scratch/taken")" -ge 3 ] 2>/dev/null && break
         sleep 0.05
     done
-    run_case 1 2 "" "--log $scratch/taken" "taken' cannot be written: another run writes it\."
+    run_case 1 2 "" "--log @/taken" "taken' cannot be written: another run writes it\."
+    run_case 1 2 "" "--trace @/taken.json" "taken\.json' cannot be written: another run writes it\."
+    run_case 1 1 "" "--trace @/link" "link' cannot be written: another run writes it\."
     kill "$job"
     wait "$job"
     awk -F, 'NR > 1 && $1 != NR - 1 { exit wrong = 1 } END { exit wrong || NR < 3 }' \
         "$scratch/taken"
     verdict $? "another run wrote into the log of a run: $(head -c 300 "$scratch/taken")"
+    [ "$(tail -n 1 "$scratch/taken.json")" = "]}" ] && [ ! -e "$scratch/taken.json.part" ]
+    verdict $? "another run took the trace of a run: $(ls "$scratch")"
 }
 
 run_full_disk() {
@@ -288,7 +293,7 @@ run_all() {
         "Cannot create a file in $scratch/nothing: No such file"
     model+=(--nvme-path "$scratch/files")
     run_long_paths
-    run_taken_log
+    run_taken_files
     run_full_disk
     run_full_output
     run_without_output

@@ -3,7 +3,8 @@
  * at a barrier. The file is written rank after rank, which costs a few messages
  * a rank, and each of them opens it anew, since nodes share no descriptors. It
  * gets its name when it is whole: a run that ends before leaves none, neither an
- * older run's. */
+ * older run's. Until then rank 0 has FILE.part open, which keeps other runs away from
+ * it; one that is killed leaves that, empty where it was not writing yet. */
 #include "examples/gpt2/tracing.h"
 
 #include <errno.h>
@@ -17,6 +18,8 @@
 #include "examples/common/clock.h"
 #include "examples/common/file.h"
 #include "examples/common/refuse.h"
+
+enum { LINKS_MAX = 40 }; /* as in the kernel */
 
 int tracing_create(struct run *r, struct zero_config *config)
 {
@@ -72,41 +75,62 @@ static bool fail(struct run *r, const char *what)
     return false;
 }
 
-const char *tracing_part(const char *trace, char name[TRACING_PATH])
+/* Puts what a chain of links leads to in place of its first name, be a file there or not. */
+static void follow(char name[TRACING_PATH])
+{
+    char target[TRACING_PATH];
+    for (int links = 0; links < LINKS_MAX; links++) {
+        ssize_t length = readlink(name, target, sizeof(target) - 1);
+        if (length < 0)
+            return;
+        target[length] = 0;
+        char *slash = target[0] == '/' ? NULL : strrchr(name, '/');
+        size_t folder = slash ? (size_t)(slash + 1 - name) : 0;
+        if (folder + (size_t)length >= TRACING_PATH)
+            return;
+        memcpy(name + folder, target, (size_t)length + 1);
+    }
+}
+
+/* The file that --trace means; whether it is made under another name first. */
+static bool whole_name(const char *trace, char name[TRACING_PATH])
 {
     struct stat st;
-    bool itself = lstat(trace, &st) == 0 && !S_ISREG(st.st_mode);
-    snprintf(name, TRACING_PATH, "%s%s", trace, itself ? "" : ".part");
+    snprintf(name, TRACING_PATH, "%s", trace);
+    if (stat(trace, &st) == 0 && !S_ISREG(st.st_mode))
+        return false;
+    follow(name);
+    return true;
+}
+
+const char *tracing_part(const char *trace, char name[TRACING_PATH])
+{
+    if (whole_name(trace, name))
+        strncat(name, ".part", TRACING_PATH - 1 - strlen(name));
     return name;
 }
 
 bool tracing_open(struct run *r)
 {
-    char name[TRACING_PATH];
+    char whole[TRACING_PATH], part[TRACING_PATH];
     const char *trace = r->a->trace, *log = r->a->log;
     if (!r->trace || zero_rank(r->z) != 0)
         return true;
-    const char *same = tracing_part(trace, name);
-    if (file_same(log, trace) || file_same(log, same)) {
+    if (file_same(log, trace) || file_same(log, tracing_part(trace, part))) {
         refuse((struct sink){r->error, sizeof(r->error)},
                "'%s' is the file of --log, '%s', too. Give --trace another one.",
-               file_same(log, trace) ? trace : same, log);
+               file_same(log, trace) ? trace : part, log);
         return false;
     }
-    if (strlen(trace) > TRACING_PATH - sizeof(".part")) {
+    bool apart = whole_name(trace, whole);
+    if (strlen(trace) >= TRACING_PATH || strlen(whole) > TRACING_PATH - sizeof(".part")) {
         errno = ENAMETOOLONG;
         return fail(r, "cannot be written");
     }
-    FILE *f = file_create(name);
-    if (!f)
+    r->traced = file_create(tracing_part(trace, part));
+    if (!r->traced)
         return fail(r, "cannot be written");
-    if (!strcmp(name, trace)) {
-        r->traced = f;
-        return true;
-    }
-    fclose(f);
-    unlink(name);
-    if (unlink(trace) && errno != ENOENT)
+    if (apart && unlink(whole) && errno != ENOENT)
         return fail(r, "cannot be replaced");
     return true;
 }
@@ -114,13 +138,27 @@ bool tracing_open(struct run *r)
 /* Whether the file is there, whole, under its own name. */
 static bool publish(struct run *r)
 {
-    char name[TRACING_PATH];
-    if (r->traced)
-        fclose(r->traced);
-    else if (zero_rank(r->z) == 0 && rename(tracing_part(r->a->trace, name), r->a->trace))
+    char whole[TRACING_PATH], part[TRACING_PATH];
+    if (zero_rank(r->z) != 0)
+        return true;
+    if (whole_name(r->a->trace, whole) && rename(tracing_part(r->a->trace, part), whole))
         return fail(r, "cannot be given its name");
+    fclose(r->traced);
     r->traced = NULL;
     return true;
+}
+
+/* What there is of a file that cannot become whole only takes space. It goes while it is
+ * ours: closed first, it might be another run's. */
+void tracing_close(struct run *r)
+{
+    char name[TRACING_PATH];
+    if (!r->traced)
+        return;
+    if (whole_name(r->a->trace, name))
+        unlink(tracing_part(r->a->trace, name));
+    fclose(r->traced);
+    r->traced = NULL;
 }
 
 int tracing_start(struct run *r)
@@ -169,15 +207,6 @@ static int lead_agree(struct run *r, double *lead)
     return 0;
 }
 
-/* What there is of a file that cannot become whole only takes space. */
-static int give_up(const struct run *r)
-{
-    char name[TRACING_PATH];
-    if (zero_rank(r->z) == 0 && !r->traced)
-        unlink(tracing_part(r->a->trace, name));
-    return -1;
-}
-
 int tracing_write(struct run *r)
 {
     double lead = 0;
@@ -189,7 +218,7 @@ int tracing_write(struct run *r)
     for (int i = 0; i < zero_size(r->z); i++) {
         bool well = i != zero_rank(r->z) || write_part(r, r->trace_zero - lead);
         if (run_agree(r, well))
-            return give_up(r);
+            return -1;
     }
     if (run_agree(r, publish(r)))
         return -1;

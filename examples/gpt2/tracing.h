@@ -11,7 +11,7 @@
 
 enum { TRACING_PATH = 4096 };
 
-/* The file's name while it is written; a device, a pipe or a link is written itself. */
+/* The file's name while it is written; a device or a pipe is written itself. */
 const char *tracing_part(const char *trace, char name[TRACING_PATH]);
 
 /* Local. 0, or -1 with r->error set. */
@@ -19,6 +19,9 @@ int tracing_create(struct run *r, struct zero_config *config);
 void tracing_hook_model(struct run *r, struct gpt_config *config);
 bool tracing_open(struct run *r); /* rank 0 makes the file; false with r->error set */
 void tracing_step(struct run *r, double begun);
+
+/* Without a file that is not whole yet. */
+void tracing_close(struct run *r);
 
 /* COLLECTIVE, when all is created: agrees on when time begins. 0, or -1. */
 int tracing_start(struct run *r);

@@ -285,8 +285,7 @@ void run_destroy(struct run *r)
     row_abandon(r);
     if (r->log)
         fclose(r->log);
-    if (r->traced)
-        fclose(r->traced);
+    tracing_close(r);
     gpt_destroy(r->model);
     stop_watch(NULL);
     zero_destroy(r->z);

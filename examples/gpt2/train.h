@@ -52,8 +52,8 @@ struct run {
     int32_t *tokens, *targets;    /* (batch, seq) */
     double *losses;               /* (accumulate) */
     struct trace *trace;          /* with --trace */
-    FILE *traced;                 /* rank 0's, where --trace is a pipe: open, so that its reader
-                                     sees no end before all ranks have written */
+    FILE *traced;                 /* rank 0's, with --trace: open, so that no other run writes it
+                                     and a pipe's reader sees no end before all ranks wrote */
     double trace_zero;            /* when all ranks had been created, on this rank's clock */
     int64_t made;                 /* zero_step calls so far */
     FILE *log;                    /* rank 0's, with --log */
