@@ -574,11 +574,19 @@ thread_group() { # limit
 
 # ---------------------------------------------------------------- logs and traces
 
+# Takes away what was said when it happened.
+log_ended() {
+    grep -q "log\.csv' ends before the row of step [1-9]" "$scratch/err"
+    verdict $? "a log that ends is not told at once: $(cat "$scratch/err")"
+    sed -i "/' ends before the row of step /d" "$scratch/err"
+}
+
 # What rank 0 alone writes: it alone has something to say.
 full_log() { # option, file's name, steps
     can_mount "--$1 onto a disk that fills" || return
     mount -t tmpfs -o size=16k tmpfs "$scratch/space" && mounts+=("$scratch/space")
     run 2 "$3" "--$1" "$scratch/space/$2"
+    [ "$1" = trace ] || log_ended
     failed "--$1 onto a disk that fills" 1 "/space/$2' could not be written to its end"
     [ "$1" = log ] || [ -z "$(ls -A "$scratch/space")" ]
     verdict $? "--$1 onto a disk that fills leaves $(ls -A "$scratch/space")"
@@ -589,6 +597,7 @@ limited_log() {
     folder=$scratch/files
     limited "-f 512"
     run 1 6000 --log "$scratch/log.csv"
+    log_ended
     failed "--log beyond the limit on files" 1 "log\.csv' could not be written to its end"
     with=()
 }
@@ -619,7 +628,7 @@ run_check() {
     few_descriptors 4
     few_threads 4
     little_address_space 90000
-    full_log log run.csv 400
+    full_log log log.csv 400
     full_log trace run.json 20
 }
 

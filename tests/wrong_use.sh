@@ -73,7 +73,7 @@ cases() {
 1|2||--log @/two.part --trace @/two|'@/two\.part' is the file of --log, '@/two\.part', too
 1|1||--tokenizer @/text --log @/text|'@/text' is the file of --tokenizer, '@/text', too
 1|2||--trace /dev/full|'/dev/full' could not be written to its end
-1|1||--log /dev/full|'/dev/full' could not be written to its end\.
+1|1||--log /dev/full|'/dev/full' cannot be written: No space left on device\.
 1|1||--lr 1e30 --steps 50|10 steps in a row were skipped
 LIST
 }
@@ -178,7 +178,7 @@ run_long_paths() {
     deep=$scratch/$(printf './%.0s' {1..500})nothing
     run_case 2 1 "" "--stage $deep" "--stage is given '/.*\.\.\..*/nothing', .* 0 to 3\.$"
     run_case 1 1 "" "--data $deep" "'/.*nothing' cannot be read: No such file .* that exist\.$"
-    run_case 1 1 "" "--log $deep/a" "nothing/a' cannot be written: No such file .* that exists\.$"
+    run_case 1 1 "" "--log $deep/a" "nothing/a' cannot be written: No such file .* may write\.$"
     run_case 1 2 "" "--trace $deep/a" "nothing/a' cannot be written: No such file .* write to\.$"
     deep+=$(printf '/%.0s' {1..3100})
     run_case 1 1 "" "--trace ${deep/nothing/empty}a" "/a' cannot be written: File name too long\."
@@ -216,6 +216,21 @@ run_full_disk() {
     run_case 1 2 "" "--offload nvme --nvme-path @/empty" \
         "The 2 ranks on node .* need [0-9]* bytes in @/empty .tmpfs., 65536 bytes are free"
     umount "$mounted" && mounted=
+}
+
+# A log whose disk fills is told at once, and the run goes on.
+run_log_ends() {
+    rm -f "$scratch/log.csv"
+    (ulimit -f 4 && exec timeout -k 5 "$limit" "$gpt2" "${model[@]/--quiet/--l2}" "${text[@]}" \
+        --steps 100 --log "$scratch/log.csv") 2>&1 </dev/null | cat >"$scratch/out"
+    local status=${PIPESTATUS[0]}
+    grep '^rank ' "$scratch/out" | tail -n +2 >"$scratch/err"
+    awk -v log_file="$scratch/log.csv' ends before the row of step " '
+        i = index($0, log_file) { told = substr($0, i + length(log_file)) + 0 }
+        /^step / { after = told && $2 + 0 > told }
+        END { exit !(told > 9 && after) }' "$scratch/out"
+    verdict $? "a log that ends is not told at once: $(grep '^rank ' "$scratch/out")"
+    judge "gpt2 --log beyond ulimit -f" 1 $status 1 "could not be written to its end\."
 }
 
 run_full_output() {
@@ -296,6 +311,7 @@ run_all() {
     run_taken_files
     run_full_disk
     run_full_output
+    run_log_ends
     run_without_output
     run_signal KILL 137 ""
     run_signal STOP 1 "did not arrive at.*[(]--deadline, |gave up before"

@@ -3,6 +3,7 @@
  * plan; measured ones come from the kernel's own accounts. */
 #include "examples/gpt2/report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,18 +75,32 @@ void report_start(struct run *r)
 
 /* ------------------------------------------------------------------- a step */
 
-void report_log_header(FILE *log)
+int report_log_header(FILE *log)
 {
     fputs("step,loss,loss_bits,norm,norm_bits,lr,eval_loss,tokens_per_s,step_ms,forward_ms,"
           "backward_ms,update_ms,wait_ms,read_bytes,written_bytes\n",
           log);
-    fflush(log);
+    return fflush(log) || ferror(log) ? -1 : 0;
 }
 
-/* Flushed row by row: whoever watches the run reads this file. */
-void report_row(const struct run *r, const struct step_record *s)
+/* Said while somebody may still make room for the next run; run_finish says it again. */
+static void log_ends(struct run *r, int64_t step)
 {
-    if (!r->log)
+    if (r->live)
+        putchar('\n');
+    r->live = false;
+    fflush(stdout);
+    fprintf(stderr,
+            "rank 0: '%s' ends before the row of step %lld: %s. The training goes on, and the run "
+            "will end with status 1.\n",
+            r->a->log, (long long)step, strerror(errno));
+}
+
+/* Flushed row by row: whoever watches the run reads this file. What could not be written
+ * stays the log's end: a later row might continue half of another one. */
+void report_row(struct run *r, const struct step_record *s)
+{
+    if (!r->log || ferror(r->log))
         return;
     char eval[32] = "";
     if (!isnan(s->eval_loss))
@@ -95,7 +110,8 @@ void report_row(const struct run *r, const struct step_record *s)
             eval, (double)step_tokens(r) / s->seconds, 1e3 * s->seconds, 1e3 * s->times.forward,
             1e3 * s->times.backward, 1e3 * s->update, 1e3 * s->wait, (long long)s->read_bytes,
             (long long)s->written_bytes);
-    fflush(r->log);
+    if (fflush(r->log) || ferror(r->log))
+        log_ends(r, s->step);
 }
 
 static void progress_line(const struct run *r, const struct step_record *s, char *line, size_t size)

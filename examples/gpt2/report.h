@@ -9,8 +9,8 @@
 /* Local; only rank 0 prints, and nothing with --quiet. */
 void report_start(struct run *r);
 void report_step(struct run *r, const struct step_record *s);
-void report_row(const struct run *r, const struct step_record *s); /* into the log, if any */
-void report_log_header(FILE *log);
+void report_row(struct run *r, const struct step_record *s); /* into the log, if any */
+int report_log_header(FILE *log); /* -1 with errno: it could not be written */
 
 /* COLLECTIVE. 0, or -1 with r->error set. */
 int report_end(struct run *r);

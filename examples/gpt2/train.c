@@ -118,13 +118,11 @@ static bool log_open(struct run *r)
     if (!r->a->log || zero_rank(r->z) != 0)
         return true;
     r->log = file_create(r->a->log);
-    if (r->log) {
-        report_log_header(r->log);
+    if (r->log && report_log_header(r->log) == 0)
         return true;
-    }
     refuse((struct sink){r->error, sizeof(r->error)},
-           "'%s' cannot be written: %s. Give --log a file in a folder that exists.", r->a->log,
-           file_reason());
+           "'%s' cannot be written: %s. Give --log a file of its own where you may write.",
+           r->a->log, file_reason());
     return false;
 }
 

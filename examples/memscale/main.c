@@ -61,7 +61,9 @@ static bool open_file(struct test *t, const char *name, FILE **file)
     }
     *file = file_create(name);
     if (!*file)
-        fail(t, "'%s' cannot be written: %s. Give --csv and --svg files in folders that exist.",
+        fail(t,
+             "'%s' cannot be written: %s. Give --csv and --svg files of their own where you may "
+             "write.",
              name, file_reason());
     return *file;
 }
