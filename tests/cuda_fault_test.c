@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "kernels/cuda/launch.h"
@@ -171,6 +172,41 @@ START_TEST(faults_are_told_or_survived)
 }
 END_TEST
 
+/* The GPU is lost in a copy to the host; its function of the host is called in some rounds. */
+START_TEST(a_lost_gpu_copies_nothing)
+{
+    enum { BYTES = 4096, ROUNDS = 16 };
+    for (int round = 0; round < ROUNDS; round++) {
+        struct fault fault = {.kind = FAULT_CUDA_LOST};
+        const struct fake_cuda_options options = {.gpus = 1, .fault = &fault};
+        const struct device_options mine = {.event_fd = eventfd(0, EFD_NONBLOCK)};
+        struct device *device;
+        struct error error = {0};
+        char *host = malloc(BYTES);
+        fake_cuda_start(&options);
+        ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
+        ck_assert_int_eq(device_cuda_create(&device, &mine, &error), ZERO_OK);
+        void *there = device->ops->alloc(device, BYTES, &error);
+        ck_assert(there && !device->ops->pin(device, host, BYTES, &error));
+        struct device_copy copy = {.to = host, .from = there, .bytes = BYTES};
+        fault.nth = atomic_load(&fault.seen) + 1;
+        device->ops->copy(device, DEVICE_TO_HOST_MEMORY, &copy);
+        bool copied = false;
+        for (int i = 0; i < 1000 && !copied && !error.status; i++) {
+            copied = device->ops->copied(device, &copy);
+            device->ops->status(device, &error);
+            usleep(100);
+        }
+        ck_assert_msg(!copied && error.status == ZERO_ERR_DEVICE, "round %d: %s '%s'", round,
+                      copied ? "copied" : "not copied", error.text);
+        device->ops->destroy(device);
+        fake_cuda_stop();
+        close(mine.event_fd);
+        free(host);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------- what there is not */
 
 /* Kernels of this build, where the test says so. */
@@ -295,6 +331,7 @@ int main(void)
     TCase *tests = tcase_create("faults");
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, faults_are_told_or_survived, 0, SCENARIOS * TORTURES);
+    tcase_add_test(tests, a_lost_gpu_copies_nothing);
     tcase_add_test(tests, no_gpu);
     tcase_add_test(tests, no_gpu_to_tell_of);
     tcase_add_test(tests, no_memory);

@@ -11,7 +11,8 @@
  *
  * What goes wrong: the first error of any call is kept, as a sentence; then nothing
  * more is asked for, what was asked for is never done, and status tells. An error of
- * the GPU itself comes with the next call of the runtime, so status makes one.
+ * the GPU itself comes with a call that looks at work it had, so status and copied make
+ * one: the watch's function may be called in spite of it, or never.
  *
  * What shutdown does: waits for the streams, also the program's, whose work may use
  * the memory; then gives everything back.
@@ -60,7 +61,7 @@ struct device_cuda {
     bool made_compute;    /* its stream is not the program's */
     cudaStream_t calls;   /* of calls that block, and of the start */
     cudaEvent_t uploaded; /* parts of a sum */
-    cudaEvent_t health;   /* was recorded at the start: only asked whether the GPU answers */
+    unsigned looked;      /* at so many streams, in turn: the engine thread's */
     char *landing[2];     /* of the calling thread, and of the engine's for memory not registered */
     struct region region[REGIONS];
     int regions;
@@ -132,11 +133,19 @@ static int tell(struct device_cuda *d, struct error *error)
     return error->status;
 }
 
+/* Whether a stream has work yet, or has ended it well. */
+static bool healthy(struct device_cuda *d, cudaStream_t stream)
+{
+    if (failed(d))
+        return false;
+    cudaError_t rc = cudaStreamQuery(stream);
+    return rc == cudaErrorNotReady || good(d, rc, "go on");
+}
+
 static int cuda_status(struct device *device, struct error *error)
 {
     struct device_cuda *d = (struct device_cuda *)device;
-    if (!failed(d))
-        good(d, cudaEventQuery(d->health), "go on");
+    (void)healthy(d, d->streams[d->looked++ % DEVICE_STREAMS].watch);
     return tell(d, error);
 }
 
@@ -262,6 +271,7 @@ static void arrived(void *arg)
 static void watch(struct device_cuda *d, struct stream *s, struct device_copy *copy)
 {
     copy->event_fd = d->event_fd;
+    copy->stream = s->watch;
     if (good(d, cudaEventRecord(s->event, s->stream), "record an event") &&
         good(d, cudaStreamWaitEvent(s->watch, s->event, 0), "wait for an event"))
         good(d, cudaLaunchHostFunc(s->watch, arrived, copy), "call the host");
@@ -335,8 +345,8 @@ static void cuda_mark(struct device *device, enum device_stream which, struct de
 
 static bool cuda_copied(struct device *device, const struct device_copy *copy)
 {
-    (void)device;
-    return __atomic_load_n(&copy->done, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&copy->done, __ATOMIC_ACQUIRE) &&
+           healthy((struct device_cuda *)device, copy->stream);
 }
 
 static int cuda_read(struct device *device, void *to, const void *from, int64_t bytes,
@@ -522,8 +532,6 @@ static void cuda_destroy(struct device *device)
     }
     if (d->uploaded)
         (void)cudaEventDestroy(d->uploaded);
-    if (d->health)
-        (void)cudaEventDestroy(d->health);
     if (d->calls)
         (void)cudaStreamDestroy(d->calls);
     free_all(d);
@@ -638,9 +646,7 @@ static bool make_all(struct device_cuda *d, void *compute)
            good(d,
                 cudaEventCreateWithFlags(&d->uploaded,
                                          cudaEventDisableTiming | cudaEventBlockingSync),
-                "make an event") &&
-           good(d, cudaEventCreateWithFlags(&d->health, cudaEventDisableTiming), "make an event") &&
-           good(d, cudaEventRecord(d->health, d->calls), "record an event");
+                "make an event");
 }
 
 /* A kernel runs, so that a build that has none for this GPU is known at once. */

@@ -42,6 +42,7 @@ struct device_copy {
     int64_t bytes;
     /* the device's own */
     struct device_copy *next;
+    void *stream;
     int event_fd;
     bool done;
 };

@@ -93,6 +93,7 @@ struct fake_op {
     struct fake_block **blocks;
     int block_count;
     _Atomic(struct fake_op *) next;
+    bool sound;       /* when done: the GPU was not lost before */
     int64_t ended_ns; /* CLOCK_MONOTONIC, when done */
     atomic_uint done;
 };
