@@ -199,7 +199,9 @@ $(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 # Programs ask for the library by the first component of its version.
 VERSION := $(shell sed -n 's/^$(hash)define ZERO_VERSION "\(.*\)"$$/\1/p' include/zero.h)
 SONAME := libzero.so.$(firstword $(subst ., ,$(VERSION)))
-SHARED := -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs)
+# It stays until the process ends, also when what asked for it is closed (dlclose): MPI starts once,
+# and what is left to do at exit is in it.
+SHARED := -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete $(if $(SAN),,-Wl,-z,defs)
 
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)

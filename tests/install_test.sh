@@ -233,7 +233,7 @@ fi
 on_two_ranks() { # kind, what, program
     [ "$with_mpi" = 1 ] && [ ${#launcher[@]} -gt 0 ] || return
     digest_of "$1" "$2, 2 ranks" "${launcher[@]}" -q -n 2 "$3" 3
-    [ "$1" = c ] || grep -qx "ranks 2" out
+    [ "$1" != cpp ] || grep -qx "ranks 2" out
     verdict $? "$2 on 2 ranks has others: $(grep ranks out)"
 }
 
@@ -265,6 +265,27 @@ for compiler in g++ clang++; do
         echo "skipped: C++17 with the installed library by $compiler, for want of it"
     fi
 done
+
+# A program's plugin that uses the library: opened, closed and opened again.
+cat >loader.c <<'CODE'
+#include <dlfcn.h>
+int main(int argc, char **argv)
+{
+    int status = 0;
+    for (int i = 0; i < 2 && !status; i++) {
+        void *plugin = dlopen("./plugin.so", RTLD_NOW | RTLD_LOCAL);
+        int (*toy)(int, char **) = plugin ? (int (*)(int, char **))dlsym(plugin, "toy") : 0;
+        status = !toy || toy(argc, argv) || dlclose(plugin);
+    }
+    return status;
+}
+CODE
+try "a plugin" "${CC:-cc}" -shared -fPIC -Dmain=toy "${cflags[@]}" toy.c "${shared[@]}" "$rpath" \
+    -lm -o plugin.so
+try "what opens it" "${CC:-cc}" loader.c -ldl -o loader
+sed p c >plugin
+digest_of plugin "a plugin that is opened twice" ./loader 3
+on_two_ranks plugin "a plugin that is opened twice" ./loader
 
 # A program that brings its own communicator; MPI's C++ names are not needed.
 if [ "$with_mpi" = 1 ]; then
