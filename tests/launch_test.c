@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ranks that start under mpirun, beside one that never comes to MPI. */
+/* Ranks that start under mpirun, beside one that never comes to MPI, or leaves too soon. */
 #include <check.h>
 #include <errno.h>
 #include <sched.h>
@@ -45,6 +45,18 @@ static int alone_main(void)
     return told ? REFUSED : 1;
 }
 
+/* Rank 1 fails as programs do, without zero_destroy, where rank 0 waits for it. */
+static int leaves_main(void)
+{
+    struct zero *z;
+    struct zero_param p = {.name = "a", .ndim = 1, .shape = {64}};
+    if (zero_init(&z, &p, 1, .stage = 3) || zero_size(z) != 2)
+        return 1;
+    if (zero_rank(z) == 1)
+        exit(REFUSED);
+    return zero_mean(z, NULL, 0, &(double){0});
+}
+
 START_TEST(a_launcher_of_another_mpi_is_named)
 {
     char command[600];
@@ -72,6 +84,23 @@ START_TEST(a_rank_that_never_comes_is_not_waited_for)
 }
 END_TEST
 
+START_TEST(a_rank_that_fails_ends_the_others)
+{
+    const char *mpirun = getenv("MPIRUN");
+    char command[1200];
+    mpirun = mpirun ? mpirun : "mpirun";
+    if (!*mpirun) {
+        puts("skipped: a rank that fails: needs mpirun");
+        return;
+    }
+    snprintf(command, sizeof(command), "timeout 50 %s -q -n 2 %s leaves", mpirun, program);
+    int status = system(command);
+    ck_assert_msg(WIFEXITED(status), "status %x", (unsigned)status);
+    ck_assert_msg(WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 124, "status %d",
+                  WEXITSTATUS(status));
+}
+END_TEST
+
 START_TEST(a_thread_that_cannot_be_made_is_named)
 {
     struct zero_comm *comm;
@@ -90,11 +119,13 @@ END_TEST
 int main(int argc, char **argv)
 {
     if (argc > 1)
-        return strcmp(argv[1], "alone") ? rank_main() : alone_main();
+        return *argv[1] == 'a' ? alone_main() : *argv[1] == 'l' ? leaves_main() : rank_main();
     snprintf(program, sizeof(program), "%s", argv[0]);
     Suite *suite = suite_create("launch");
     TCase *tests = tcase_create("launch");
+    tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, a_rank_that_never_comes_is_not_waited_for, 0, 2);
+    tcase_add_test(tests, a_rank_that_fails_ends_the_others);
     tcase_add_test(tests, a_launcher_of_another_mpi_is_named);
     tcase_add_test(tests, a_thread_that_cannot_be_made_is_named);
     suite_add_tcase(suite, tests);

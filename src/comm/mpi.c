@@ -41,6 +41,7 @@
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
+static atomic_int communicators;
 static pid_t started_in;     /* the process that started it: a fork of that does not end it */
 static atomic_bool given_up; /* its start: it may be half done for good */
 
@@ -299,6 +300,7 @@ static void mpi_destroy(struct zero_comm *comm)
             mpi_fail(m, ZERO_ERR_COMM);
         finalize_unwatch(m);
     }
+    atomic_fetch_sub(&communicators, 1);
     if (!m->left)
         mpi_free(m);
 }
@@ -442,6 +444,7 @@ static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *er
             MPI_Comm_free(&world);
         return error->status;
     }
+    atomic_fetch_add(&communicators, 1);
     *comm = &m->comm;
     return ZERO_OK;
 }
@@ -496,6 +499,17 @@ static void finalize(void)
     alarm(0);
 }
 
+#ifdef __GLIBC__
+/* A rank that fails with an engine still there leaves others that wait for it, and not for
+ * MPI_Finalize: it soon ends, and that the launcher ends them. */
+static void hurry(int status, void *arg)
+{
+    (void)arg;
+    if (status != 0 && atomic_load(&communicators) > 0)
+        comm_default_deadline(EXIT_SECONDS_MIN);
+}
+#endif
+
 /* MPI's start, in a thread of its own: who waits for it owns it as long as it does. */
 struct launch {
     struct zero_comm *comm;
@@ -515,6 +529,9 @@ static void *launch_main(void *arg)
         if (atomic_load(&launch->left)) /* in this order: who leaves sets it before it clears */
             atomic_store(&finalize_at_exit, false);
         atexit(finalize);
+#ifdef __GLIBC__
+        on_exit(hurry, NULL); /* before finalize */
+#endif
     }
     if (rc)
         mpi_error(&launch->error, "MPI_Init_thread", rc);
