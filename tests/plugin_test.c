@@ -107,9 +107,10 @@ static const char *here(const char *format)
     return to;
 }
 
+/* Quoted, as all that commands name: a tree may lie in a folder with a blank in its name. */
 static const char *self(void)
 {
-    return here("%s/plugin_test");
+    return here("'%s/plugin_test'");
 }
 
 START_TEST(nobody_loads_it_unasked)
@@ -123,7 +124,7 @@ START_TEST(named)
 {
     char cpu[2000];
     snprintf(cpu, sizeof(cpu), "%s", said("", self(), "cpu"));
-    const char *line = said(here("ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"), self(), "cuda");
+    const char *line = said(here("ZERO_CUDA_PLUGIN='%s/fake/libzero_cuda.so'"), self(), "cuda");
     expect(line, "ZERO_OK|", "||1|1");
     ck_assert_msg(!strncmp(line, cpu, strlen("ZERO_OK|0123456789abcdef")), "%s%s", line, cpu);
 }
@@ -131,7 +132,7 @@ END_TEST
 
 START_TEST(found_by_the_loader)
 {
-    expect(said(here("LD_LIBRARY_PATH=%s/fake:$LD_LIBRARY_PATH"), self(), "cuda"), "ZERO_OK|",
+    expect(said(here("LD_LIBRARY_PATH='%s/fake':$LD_LIBRARY_PATH"), self(), "cuda"), "ZERO_OK|",
            "||1|1");
 }
 END_TEST
@@ -157,7 +158,7 @@ static const char *said_beside(const char *put, const char *file)
 
 START_TEST(found_beside_the_program)
 {
-    expect(said_beside("ln -s", here("%s/fake/libzero_cuda.so")), "ZERO_OK|", "||1|1");
+    expect(said_beside("ln -s", here("'%s/fake/libzero_cuda.so'")), "ZERO_OK|", "||1|1");
 }
 END_TEST
 
@@ -179,7 +180,7 @@ START_TEST(refused_without)
            "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened: /nowhere/x.so: ");
     expect(said("ZERO_CUDA_PLUGIN=libm.so.6", self(), "cuda"), "ZERO_ERR_UNSUPPORTED|",
            "libm.so.6 is no plugin of libzero. Name libzero_cuda.so");
-    expect(said(here("ZERO_CUDA_PLUGIN=%s/other/libzero_cuda.so"), self(), "cuda"),
+    expect(said(here("ZERO_CUDA_PLUGIN='%s/other/libzero_cuda.so'"), self(), "cuda"),
            "ZERO_ERR_UNSUPPORTED|",
            "/other/libzero_cuda.so is of libzero 0.0.1, built from other sources than this "
            "library, " ZERO_VERSION ".");
@@ -191,18 +192,18 @@ START_TEST(gpus)
 {
     char fake[2 * PATH_MAX]; /* here's turns come again */
     snprintf(fake, sizeof(fake), "ZERO_FAKE_GPUS=3 ZERO_FAKE_GPU_BYTES=9999999 %s",
-             here("ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"));
+             here("ZERO_CUDA_PLUGIN='%s/fake/libzero_cuda.so'"));
     struct zero_gpu gpu;
     expect(line_of(fake, self(), USE " 2"), "ZERO_OK|2 of 3, fake GPU 2, 9999999|", "||1\n");
     expect(line_of(fake, self(), USE " 4"), "ZERO_OK|1 of 3, fake GPU 1, 9999999|", "||1\n");
     expect(line_of(fake, self(), USE " -1"), "ZERO_OK|0 of 3, fake GPU 0, 9999999|", "||1\n");
     expect(line_of(fake, self(), USE " -2"), "ZERO_ERR_ARGUMENT|0 of -1, ,",
            "|zero_gpu_use of GPU -2 into a struct. Pass 0 or more,");
-    expect(line_of(here("ZERO_FAKE_GPUS=0 ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"), self(),
+    expect(line_of(here("ZERO_FAKE_GPUS=0 ZERO_CUDA_PLUGIN='%s/fake/libzero_cuda.so'"), self(),
                    USE " 0"),
            "ZERO_ERR_UNSUPPORTED|0 of -1, ,", "|No GPU can be used: ");
-    expect(line_of(here("ZERO_FAKE_GPU_BYTES=-1 ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"), self(),
-                   USE " 0"),
+    expect(line_of(here("ZERO_FAKE_GPU_BYTES=-1 ZERO_CUDA_PLUGIN='%s/fake/libzero_cuda.so'"),
+                   self(), USE " 0"),
            "ZERO_ERR_UNSUPPORTED|0 of -1, ,",
            " 13.0. Look for another process that fills its memory (nvidia-smi).|");
     expect(line_of("", self(), USE " 0"), "ZERO_ERR_UNSUPPORTED|", "|There is no CUDA plugin ");
@@ -219,7 +220,7 @@ START_TEST(the_real_one)
         printf("skipped: this build has no CUDA toolkit\n");
         return;
     }
-    line = said(here("ZERO_CUDA_PLUGIN=%s/../libzero_cuda.so"), self(), "cuda");
+    line = said(here("ZERO_CUDA_PLUGIN='%s/../libzero_cuda.so'"), self(), "cuda");
     if (!strncmp(line, "ZERO_OK|", 8))
         return;
     expect(line, "ZERO_ERR_UNSUPPORTED|", "No GPU can be used: ");
@@ -243,16 +244,16 @@ static void expect_both(const char *plugin, const char *says)
 {
     char other[8 * PATH_MAX];
     const char *first = rank(0, plugin), *second = rank(1, plugin);
-    snprintf(other, sizeof(other), "%s %s " CREATE " cuda >%s/other.out & %s", second, self(),
+    snprintf(other, sizeof(other), "%s %s " CREATE " cuda >'%s/other.out' & %s", second, self(),
              folder, first);
     expect(said(other, self(), "cuda; wait"), "ZERO_ERR_UNSUPPORTED|", says);
-    expect(said("cat", here("%s/other.out #"), ""), "ZERO_ERR_UNSUPPORTED|", says);
+    expect(said("cat", here("'%s/other.out' #"), ""), "ZERO_ERR_UNSUPPORTED|", says);
     unlink(here("%s/other.out"));
 }
 
 START_TEST(several_without_mpi)
 {
-    expect_both(here("ZERO_CUDA_PLUGIN=%s/fake/libzero_cuda.so"),
+    expect_both(here("ZERO_CUDA_PLUGIN='%s/fake/libzero_cuda.so'"),
                 "Units cannot go from rank to rank by NCCL: ranks 0 and 1 share a GPU. Start the "
                 "ranks with mpirun -n 2 (srun: --mpi=pmix), then they go through host memory.");
     expect_both("ZERO_CUDA_PLUGIN=/nowhere/x.so",

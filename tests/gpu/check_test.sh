@@ -13,7 +13,7 @@ unset ONLY
 # A machine that has none, though its driver may be there.
 without() {
     local script status
-    make -n CHECK=0 BUILD="$build" gpu-programs 2>&1 | grep -q 'The tests need Check: '
+    make -n CHECK=0 gpu-programs 2>&1 | grep -q 'The tests need Check: '
     verdict $? "without Check nothing says so"
     [ -e "$build/libzero_cuda.so" ] || { echo "skipped: no CUDA toolkit" && return; }
     for script in check bench; do

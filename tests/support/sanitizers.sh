@@ -10,4 +10,4 @@
 suppressions=$(cd "${BASH_SOURCE[0]%/*}" && pwd) || exit 1
 export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-fast_unwind_on_malloc=0}
-export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$suppressions/lsan.supp:print_suppressions=0}
+export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=\"$suppressions/lsan.supp\":print_suppressions=0}"
