@@ -444,10 +444,9 @@ static bool never_read(void *arg, const struct latch_op *op)
  * may be long. */
 START_TEST(a_disk_that_does_not_answer_is_named)
 {
-    char folders[520], folder[256] = "/var/tmp/zero-waits-";
-    size_t length = strlen(folder);
-    memset(folder + length, 'x', 240 - length);
-    ck_assert(!mkdir(folder, 0700) || errno == EEXIST);
+    char folders[520], folder[256];
+    snprintf(folder, sizeof(folder), "/var/tmp/zero-waits-%0213d-XXXXXX", 0);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(folders, sizeof(folders), "%s:%s", folder, folder);
     struct zero_param p = {.name = "a", .ndim = 1, .shape = {1 << 12}};
     const struct zero_config config = {.size = sizeof(config),
