@@ -370,7 +370,7 @@ hung_disk() {
         done
         kill -CONT "$disk"
     }
-    hit_while_running 2 1000000 --deadline 3
+    hit_while_running 2 1000000 --deadline 5
     sed -i '/^\[[^]]*:[0-9]*\] Read -1,/d' "$scratch/err" # Open MPI, of a rank that is gone
     failed "$name" 2 "the disk has not answered for 10 s|did not arrive at"
     detach_bad "$name"

@@ -151,6 +151,8 @@ run_taken() { # ranks, NAME=VALUE... with @ for a folder of ours, options
     timeout -k 5 "$limit" env "${environment[@]}" "${launch[@]}" "$gpt2" "${model[@]}" \
         "${text[@]}" --accumulate $((6 / $1)) "${options[@]}" >"$scratch/out" \
         2>"$scratch/err" </dev/null || wrong="exit status $?"
+    # Others of this user's jobs share its limit on locked memory.
+    sed -i '/^libzero: warning: io_uring could not register/d' "$scratch/err"
     wrong+=$(cat "$scratch/err" && ls -A "$scratch/files")
     grep '^digest' "$scratch/out" >"$scratch/digest" || wrong+="no digest"
     [ -e "$scratch/digest.first" ] || cp "$scratch/digest" "$scratch/digest.first"
@@ -166,7 +168,7 @@ run_all_taken() {
     run_taken 1 "" ""
     run_taken 3 "" "$offload" # on two cores, say
     run_taken 2 "ZERO_ISA=" "--stage 1"
-    run_taken 2 "ZERO_PROBE=1 XDG_CACHE_HOME=$PWD/LICENSE" "$offload"
+    run_taken 2 "ZERO_PROBE=1 XDG_CACHE_HOME=@/text" "$offload"
     run_taken 1 "XDG_CACHE_HOME= HOME=@/nothing ZERO_PROBE=" "$offload"
     run_taken 1 "SLURM_TMPDIR=@/nothing" "$offload"
     run_taken 2 "ZERO_DEVICE_MEMORY=1G" "--stage 3"
@@ -272,7 +274,7 @@ run_signal() { # signal, expected status, pattern
     have_ranks 2 "$name" || return
     rm -f "$scratch/log.csv"
     timeout -k 5 "$limit" "${launcher[@]}" -q -n 2 "$gpt2" "${model[@]}" "${text[@]}" \
-        --steps 1000000 --stage 3 --offload nvme --deadline 1 --log "$scratch/log.csv" \
+        --steps 1000000 --stage 3 --offload nvme --deadline 5 --log "$scratch/log.csv" \
         >"$scratch/out" 2>"$scratch/err" </dev/null &
     job=$!
     pid=$(find_rank)

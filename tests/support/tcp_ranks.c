@@ -2,8 +2,10 @@
 #include "tests/support/tcp_ranks.h"
 
 #include <check.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,9 +19,40 @@ void tcp_nap(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* Each test is a process of its own, and tests that follow each other have other ports. */
+/* A listener at that port of all addresses; -1: others have it. */
+static int listen_at(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (!bind(fd, (struct sockaddr *)&at, sizeof(at)) && !listen(fd, 1))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* The first of this process's ports, below those of outgoing connections. It listens at the one
+ * behind them, so that no other process takes them; where others have some, they are passed by. */
+static int first_port;
+
+static void choose_port(void)
+{
+    enum { JOBS = 4, EACH = JOBS * JOB_PORTS + 1, FIRST = 20000, PLACES = 12000 / EACH };
+    for (int turn = 0; turn < PLACES && !first_port; turn++) {
+        int port = FIRST + ((int)getpid() + turn) % PLACES * EACH, taken = 0;
+        for (int i = 0; i < EACH && taken >= 0; i++) {
+            taken = listen_at(port + i);
+            if (taken >= 0 && i < EACH - 1)
+                close(taken);
+        }
+        first_port = taken >= 0 ? port : 0;
+    }
+}
+
 struct job tcp_job(int rank, int size)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT; /* ranks are threads */
+    pthread_once(&once, choose_port);
     struct job job = {.launcher = JOB_TORCHRUN,
                       .mark = "WORLD_SIZE",
                       .rank = rank,
@@ -27,7 +60,7 @@ struct job tcp_job(int rank, int size)
                       .local_rank = rank,
                       .local_size = size,
                       .host = "127.0.0.1",
-                      .port = 20000 + (int)getpid() % 180 * 4 * JOB_PORTS};
+                      .port = first_port};
     snprintf(job.name, sizeof(job.name), "test %d", (int)getpid());
     return job;
 }
