@@ -136,6 +136,7 @@ static int tell(struct device_cuda *d, struct error *error)
 /* Whether a stream has work yet, or has ended it well. */
 static bool healthy(struct device_cuda *d, cudaStream_t stream)
 {
+    assert(stream);
     if (failed(d))
         return false;
     cudaError_t rc = cudaStreamQuery(stream);
@@ -345,8 +346,9 @@ static void cuda_mark(struct device *device, enum device_stream which, struct de
 
 static bool cuda_copied(struct device *device, const struct device_copy *copy)
 {
-    return __atomic_load_n(&copy->done, __ATOMIC_ACQUIRE) &&
-           healthy((struct device_cuda *)device, copy->stream);
+    if (!__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
+        return false;
+    return !copy->stream || healthy((struct device_cuda *)device, copy->stream);
 }
 
 static int cuda_read(struct device *device, void *to, const void *from, int64_t bytes,

@@ -42,7 +42,7 @@ struct device_copy {
     int64_t bytes;
     /* the device's own */
     struct device_copy *next;
-    void *stream;
+    void *stream; /* NULL: nothing was asked for */
     int event_fd;
     bool done;
 };

@@ -7,6 +7,7 @@
  *
  *   op->next, of the operation before: released by who appends, acquired by the thread
  *   op->done: released by the thread, acquired by who waits, thread or host
+ *   stream->ended: likewise, by who finds it idle
  *
  * An event is the last operation that recorded it. Threads sleep on futexes, which
  * TSan does not know.
@@ -34,7 +35,7 @@ struct CUstream_st {
     atomic_bool destroyed;
     struct fake_op start;           /* done: nothing is before the first operation */
     _Atomic(struct fake_op *) last; /* appended */
-    atomic_uint appended;
+    atomic_uint appended, ended;
     uint64_t random; /* the thread's */
 };
 
@@ -47,6 +48,7 @@ struct CUevent_st {
 };
 
 static _Atomic(struct CUstream_st *) streams;
+static atomic_int listed; /* released by who made a stream, acquired by who waits for all */
 static _Atomic(struct CUevent_st *) events;
 static _Atomic(struct CUstream_st *) defaults[FAKE_CUDA_GPUS_MAX];
 
@@ -151,6 +153,7 @@ static void *stream_run(void *arg)
         if (more && op_runs(s, op))
             op->run(op->arg);
         op->ended_ns = now_ns();
+        atomic_fetch_add_explicit(&s->ended, 1, memory_order_release);
         atomic_store_explicit(&op->done, 1, memory_order_release);
         wake(&op->done);
     }
@@ -296,6 +299,7 @@ static struct CUstream_st *stream_create(int gpu)
     char name[16];
     snprintf(name, sizeof(name), "gpu%d stream%d", gpu, number % 1000);
     pthread_setname_np(s->thread, name);
+    atomic_fetch_add_explicit(&listed, 1, memory_order_release);
     stream_list(s);
     return s;
 }
@@ -361,12 +365,26 @@ static struct CUstream_st *stream_asked(const char *call, cudaStream_t stream, c
     return NULL;
 }
 
+/* The last operation may be another thread's, appended just now. */
+FAKE_UNSEEN static bool idle_unseen(struct CUstream_st *s)
+{
+    return atomic_load(&atomic_load(&s->last)->done);
+}
+
+static bool stream_idle(struct CUstream_st *s)
+{
+    if (!idle_unseen(s))
+        return false;
+    (void)atomic_load_explicit(&s->ended, memory_order_acquire);
+    return true;
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     cudaError_t error;
     struct CUstream_st *s = stream_asked(__func__, stream, &error);
     if (s && error == cudaSuccess)
-        error = op_done(last_of(s)) ? fake_gpu_error(s->gpu) : cudaErrorNotReady;
+        error = stream_idle(s) ? fake_gpu_error(s->gpu) : cudaErrorNotReady;
     return fake_result(error);
 }
 
@@ -385,8 +403,11 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     cudaError_t error = fake_enter();
     int gpu = fake_gpu(__func__);
-    for (struct CUstream_st *s = stream_next(NULL, gpu); s; s = stream_next(s, gpu))
-        op_wait(last_of(s));
+    for (struct CUstream_st *s = stream_next(NULL, gpu); s; s = stream_next(s, gpu)) {
+        (void)atomic_load_explicit(&listed, memory_order_acquire);
+        while (!stream_idle(s))
+            usleep(100);
+    }
     return fake_result(error == cudaSuccess ? fake_gpu_error(gpu) : error);
 }
 
