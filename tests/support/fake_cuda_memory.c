@@ -28,7 +28,7 @@ struct fake_block {
 };
 
 bool fake_plain_memory;
-int fake_nvcc_order;
+int fake_nvcc_order, fake_unloaded;
 
 static _Atomic(struct fake_block *) blocks;
 static _Atomic(size_t) used[FAKE_CUDA_GPUS_MAX];
@@ -347,7 +347,8 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
     (void)fake_gpu(__func__);
     if (!memory || bytes == 0)
         return fake_result(cudaErrorInvalidValue);
-    if (block_overlapping(memory, bytes))
+    size_t before = (uintptr_t)memory % PAGE; /* pages are registered, each once */
+    if (block_overlapping((char *)memory - before, (before + bytes + PAGE - 1) / PAGE * PAGE))
         return fake_result(cudaErrorHostMemoryAlreadyRegistered);
     if (fake_strikes(FAULT_CUDA_REGISTER))
         return fake_result(cudaErrorNotSupported);
