@@ -30,6 +30,11 @@ static const int64_t lengths[] = {0,    1,    2,    3,    4,    5,    7,      31
 #define LENGTHS ((int)(sizeof(lengths) / sizeof(lengths[0])))
 #define MOST    (1 << 16)
 
+/* Of kernels on a host: tests/support/fake_cuda_parts.h. */
+#pragma weak fake_nvcc_order
+#pragma weak fake_unloaded
+extern int fake_nvcc_order, fake_unloaded;
+
 static cudaStream_t stream;
 static const struct kernels *cpu;
 
@@ -49,6 +54,7 @@ static bool begin(void)
     }
     ok(cudaSetDevice(0));
     ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ok(launch_load());
     cpu = kernels_select(NULL, &error);
     ck_assert_ptr_nonnull(cpu);
     return true;
@@ -59,6 +65,7 @@ static void end(void)
     ok(cudaStreamSynchronize(stream));
     ok(cudaStreamDestroy(stream));
     ck_assert_int_eq(gpus_end(), 0);
+    ck_assert_int_eq(&fake_unloaded ? fake_unloaded : 0, 0);
 }
 
 /* --------------------------------------------------------------------- buffers */
@@ -624,11 +631,14 @@ START_TEST(norm)
 }
 END_TEST
 
-int main(void)
+static void descending(void)
 {
-    unsetenv("ZERO_ISA");
-    Suite *suite = suite_create("cuda_kernels");
-    TCase *tcase = tcase_create("bits");
+    fake_nvcc_order = 1;
+}
+
+static TCase *tests_of(const char *name)
+{
+    TCase *tcase = tcase_create(name);
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, adam, 0, 4);
     tcase_add_loop_test(tcase, format_lengths, 0, FORMATS);
@@ -638,6 +648,18 @@ int main(void)
     tcase_add_test(tcase, refusals);
     tcase_add_loop_test(tcase, wide_sums, 0, 3);
     tcase_add_test(tcase, norm);
-    suite_add_tcase(suite, tcase);
+    return tcase;
+}
+
+int main(void)
+{
+    unsetenv("ZERO_ISA");
+    Suite *suite = suite_create("cuda_kernels");
+    suite_add_tcase(suite, tests_of("bits"));
+    if (&fake_nvcc_order) {
+        TCase *other = tests_of("bits, threads in the other order");
+        tcase_add_checked_fixture(other, descending, NULL);
+        suite_add_tcase(suite, other);
+    }
     return suite_run_all(suite);
 }

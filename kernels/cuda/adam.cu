@@ -136,3 +136,8 @@ cudaError_t launch_adam_split(cudaStream_t stream, int64_t n, const adam *k, gra
     return grads.f32 ? adam_split_run(stream, n, k, grads.f32, weight, remainder, m, v)
                      : adam_split_run(stream, n, k, grads.bf16, weight, remainder, m, v);
 }
+
+cudaError_t load_adam(void)
+{
+    return each_load<Adam<float>, Adam<uint16_t>, AdamSplit<float>, AdamSplit<uint16_t>>();
+}

@@ -67,6 +67,24 @@ inline cudaError_t launch(cudaStream_t stream, int64_t blocks, int threads,
     return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
+/* Loads kernels, for launch_load. */
+cudaError_t load_adam(void);
+cudaError_t load_formats(void);
+cudaError_t load_sums(void);
+
+template <typename... Kernels> inline cudaError_t load(const Kernels... kernels)
+{
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaSuccess;
+    ((error = error == cudaSuccess ? cudaFuncGetAttributes(&attributes, kernels) : error), ...);
+    return error;
+}
+
+template <typename... Bodies> inline cudaError_t each_load()
+{
+    return load(each<EACH_WIDTH, Bodies>..., each<1, Bodies>...);
+}
+
 /* Whether packs of EACH_WIDTH can be read from all of them. NULL can. */
 template <typename... Types> inline bool packs_fit(const Types *...arrays)
 {

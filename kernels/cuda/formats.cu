@@ -154,3 +154,10 @@ cudaError_t launch_join(cudaStream_t stream, int64_t n, const uint16_t *weight,
 {
     return each_run(stream, n, Join{weight, remainder, master}, weight, remainder, master);
 }
+
+cudaError_t load_formats(void)
+{
+    return each_load<Convert<ToBf16, float, uint16_t>, Convert<FromBf16, uint16_t, float>,
+                     Convert<ToFp16, float, uint16_t>, Convert<FromFp16, uint16_t, float>, Split,
+                     Join>();
+}

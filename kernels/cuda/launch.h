@@ -22,6 +22,10 @@ struct wide; /* src/norm.h */
 extern "C" {
 #endif
 
+/* Loads all of them for the current device. CUDA loads a kernel when it is launched first, and
+ * may wait with that until the device is idle: where one of NCCL's works, for another rank. */
+cudaError_t launch_load(void);
+
 cudaError_t launch_adam(cudaStream_t stream, int64_t n, const struct adam *k, struct grads grads,
                         float *master, float *m, float *v, uint16_t *bf16);
 cudaError_t launch_adam_split(cudaStream_t stream, int64_t n, const struct adam *k,

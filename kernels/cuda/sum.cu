@@ -14,6 +14,7 @@
 #define WARP_BLOCKS 4
 #define WARP_SPAN   (WARP_BLOCKS * KERNELS_BLOCK) /* elements */
 #define PACKS       2                             /* of a thread, half a span apart */
+#define AT_ONCE     2                             /* parts that are loaded at once */
 #define ROW         (KERNELS_BLOCK + 8)           /* lanes of all blocks in different banks */
 
 struct F32 {
@@ -100,18 +101,22 @@ __global__ void __launch_bounds__(THREADS)
         if (!fresh && i < n)
             four_load<W>(acc + i, sums[p]);
     }
-#pragma unroll 4
-    for (int r = 0; r < ranks; r++) {
+    for (int first = 0; first < ranks; first += AT_ONCE) {
+        typename Format::type part[AT_ONCE][PACKS][4] = {};
 #pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            const int64_t i = begin + p * (WARP_SPAN / PACKS) + lane * 4;
-            typename Format::type part[4] = {};
-            if (i < n)
-                four_load<W>(parts.at[r] + i, part);
+        for (int r = 0; r < AT_ONCE; r++)
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                sums[p][j] = __fadd_rn(sums[p][j], Format::widen(part[j]));
-        }
+            for (int p = 0; p < PACKS; p++) {
+                const int64_t i = begin + p * (WARP_SPAN / PACKS) + lane * 4;
+                if (first + r < ranks && i < n)
+                    four_load<W>(parts.at[first + r] + i, part[r][p]);
+            }
+#pragma unroll
+        for (int r = 0; r < AT_ONCE; r++)
+#pragma unroll
+            for (int j = 0; j < PACKS * 4 && first + r < ranks; j++)
+                sums[j / 4][j % 4] =
+                    __fadd_rn(sums[j / 4][j % 4], Format::widen(part[r][j / 4][j % 4]));
     }
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
@@ -170,4 +175,9 @@ cudaError_t launch_sum_fp16(cudaStream_t stream, int64_t n, int ranks, const uin
                             bool fresh, float *acc, double *squares)
 {
     return sum_run<Fp16>(stream, n, ranks, parts, fresh, acc, squares);
+}
+
+cudaError_t load_sums(void)
+{
+    return load(sum<F32, 4>, sum<F32, 1>, sum<Bf16, 4>, sum<Bf16, 1>, sum<Fp16, 4>, sum<Fp16, 1>);
 }

@@ -10,6 +10,7 @@
 
 #define THREADS 128
 #define VALUES  32 /* of a thread, at most */
+#define AT_ONCE 8  /* whose loads are under way together: few blocks have all the values */
 #define WARP    32
 
 /* src/norm.c has their meaning. */
@@ -77,8 +78,17 @@ __global__ void __launch_bounds__(THREADS)
         columns.limb[limb][threadIdx.x] = 0;
     const int64_t begin = (int64_t)blockIdx.x * (THREADS * VALUES) + threadIdx.x;
     int nonfinite = 0;
-    for (int i = 0; i < VALUES && begin + i * THREADS < n; i++)
-        nonfinite += !column_add(columns, values[begin + i * THREADS]);
+    for (int i = 0; i < VALUES && begin + i * THREADS < n; i += AT_ONCE) {
+        double x[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int64_t at = begin + (i + k) * THREADS;
+            x[k] = at < n ? values[at] : 0.0;
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            nonfinite += !column_add(columns, x[k]);
+    }
     __syncthreads();
     for (int limb = warp; limb < WIDE_LIMBS; limb += THREADS / WARP) {
         const int64_t x = limb_sum(columns, limb, lane);
@@ -106,4 +116,13 @@ cudaError_t launch_wide_add(cudaStream_t stream, int64_t n, const double *values
         return n == 0 ? cudaSuccess : cudaErrorInvalidValue;
     const int64_t blocks = (n + THREADS * VALUES - 1) / (THREADS * VALUES);
     return launch(stream, blocks, THREADS, wide_sum, n, values, sum);
+}
+
+cudaError_t launch_load(void)
+{
+    cudaError_t (*const all[])(void) = {load_adam, load_formats, load_sums};
+    cudaError_t error = load(wide_sum);
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all) && error == cudaSuccess; i++)
+        error = all[i]();
+    return error;
 }

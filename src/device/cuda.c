@@ -651,7 +651,8 @@ static bool make_all(struct device_cuda *d, void *compute)
                 "make an event");
 }
 
-/* A kernel runs, so that a build that has none for this GPU is known at once. */
+/* A kernel runs, so that a build that has none for this GPU is known at once; then all are
+ * there. */
 static int try_kernel(struct device_cuda *d, struct error *error)
 {
     char *landing = d->landing[0];
@@ -665,8 +666,8 @@ static int try_kernel(struct device_cuda *d, struct error *error)
                          "%d.%d. Build it with make CUDA_ARCH=%d%d.",
                          d->gpu, d->name, d->major, d->minor, d->major, d->minor);
     }
-    if (good(d, rc, "run a kernel"))
-        good(d, cudaStreamSynchronize(d->calls), "run a kernel");
+    if (good(d, rc, "run a kernel") && good(d, cudaStreamSynchronize(d->calls), "run a kernel"))
+        good(d, launch_load(), "load its kernels");
     return tell(d, error);
 }
 

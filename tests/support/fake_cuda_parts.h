@@ -76,6 +76,8 @@ extern bool fake_plain_memory;
 
 /* In which order a block's threads run, and when copies happen: tests/support/fake_nvcc.h. */
 extern int fake_nvcc_order;
+/* Launches of kernels that were not loaded before. */
+extern int fake_unloaded;
 
 /* Leaks are reported, all blocks are gone. */
 void fake_memory_stop(void);

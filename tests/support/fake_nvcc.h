@@ -15,6 +15,7 @@
 #define TESTS_SUPPORT_FAKE_NVCC_H
 
 #undef _FORTIFY_SOURCE /* its longjmp refuses other stacks */
+#include <atomic>
 #include <math.h>
 #include <setjmp.h>
 #include <stddef.h>
@@ -36,7 +37,7 @@
 extern "C" cudaError_t fake_kernel(cudaStream_t stream, const void *arg, size_t bytes,
                                    void (*run)(void *));
 extern "C" bool fake_plain_memory;
-extern "C" int fake_nvcc_order;
+extern "C" int fake_nvcc_order, fake_unloaded;
 
 struct dim3 {
     unsigned x, y, z;
@@ -359,6 +360,33 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 #define FAKE_SHARED_PLAIN (48 << 10) /* a kernel may have without asking */
 #define FAKE_SHARED_MOST  (99 << 10) /* of any GPU that has asynchronous copies */
 
+/* Kernels that were loaded. Launches of others are counted: fake_unloaded. */
+#define FAKE_KERNELS_MAX 256
+inline std::atomic<const void *> fake_loaded[FAKE_KERNELS_MAX];
+
+/* Whether it is among them. Threads may load at the same time: then it is so twice. */
+inline bool fake_is_loaded(const void *kernel, bool load)
+{
+    for (auto &slot : fake_loaded) {
+        const void *empty = nullptr;
+        if (slot == kernel || (load && slot.compare_exchange_strong(empty, kernel)))
+            return true;
+        if (!slot)
+            break;
+    }
+    return false;
+}
+
+struct cudaFuncAttributes {
+};
+
+template <typename... Types>
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, void (*kernel)(Types...))
+{
+    bool done = fake_is_loaded(reinterpret_cast<const void *>(kernel), true);
+    return done ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
 /* For which kernel this thread has asked for more, most recently. */
 inline thread_local const void *fake_shared_kernel;
 inline thread_local size_t fake_shared_bytes;
@@ -396,6 +424,8 @@ inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*k
                                       const Arguments &...arguments)
 {
     size_t shared = config->dynamicSmemBytes;
+    if (!fake_is_loaded(reinterpret_cast<const void *>(kernel), false))
+        __atomic_fetch_add(&fake_unloaded, 1, __ATOMIC_RELAXED);
     if (shared > FAKE_SHARED_PLAIN &&
         (shared > fake_shared_bytes ||
          fake_shared_kernel != reinterpret_cast<const void *>(kernel)))
