@@ -140,6 +140,7 @@ START_TEST(embed)
         {.batch = 1, .seq = 700, .channels = 4, .vocab = 2},
         {.batch = 2, .seq = 64, .channels = 8, .vocab = 70000, .shift = 1},
         {.batch = 10, .seq = 500, .channels = 4, .vocab = 50},
+        {.batch = 2, .seq = 1000, .channels = 257, .vocab = 1000}, /* more sums than blocks */
     };
     stream = twins_begin();
     if (!stream)

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Measures what the library does on this machine's GPU: tests/gpu/bench.sh [--fakes] BUILD
-# [--quick]. Prints markdown to append to tests/gpu/RESULTS.md, and keeps it in
-# BUILD/gpu/results.md: our kernels beside copies within the GPU's memory, the engine's copies
-# beside the driver's own memory, what a step costs beside arithmetic, planned and measured
-# memory, and whole runs of gpt2 where it computes on GPUs. Each part checks its results before
-# it measures, and takes minutes at most; ONLY='kernels copies units memory largest gpt2' takes
-# some.
+# [--quick]. Prints markdown to append to tests/gpu/RESULTS.md, and adds it to
+# BUILD/gpu/results.md, part by part: what is cut off has left what it measured. Our kernels
+# beside copies within the GPU's memory, the engine's copies beside the driver's own memory, what
+# a step costs beside arithmetic, planned and measured memory, and whole runs of gpt2 where it
+# computes on GPUs. Each part checks its results before it measures, and takes minutes at most;
+# ONLY='kernels copies units memory largest gpt2' takes some.
 # --fakes, --quick: that it runs; the numbers mean nothing. Status 77: there is no GPU.
 set -u
 export LC_ALL=C
@@ -135,6 +135,7 @@ the driver's" copies
     [ -n "${quick[*]}" ] || memory largest "The largest model of a width of 1600 on one GPU" \
         --find-largest --channels 1600 --stage 0 3 --offload none
     trainer
+    return $status
 }
 
 found=$("$build/tests/plugin_test" --use 0 2>&1)
@@ -145,6 +146,5 @@ fi
 gpu=$(cut -d'|' -f2 <<<"$found" | cut -d, -f2)
 gpu=${gpu# }
 mkdir -p "$build/gpu"
-everything >"$build/gpu/results.md"
-cat "$build/gpu/results.md"
-exit $status
+everything | tee -a "$build/gpu/results.md"
+exit "${PIPESTATUS[0]}"
