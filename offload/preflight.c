@@ -29,7 +29,6 @@ static void node_read(struct preflight_facts *facts, const char *root)
     facts->node = 14695981039346656037u; /* FNV-1a */
     for (const char *c = key; *c != '\0'; c++)
         facts->node = (facts->node ^ (uint8_t)*c) * 1099511628211u;
-    facts->node += facts->node == 0;
 }
 
 /* A new limit, or the one that has this id. The end of a long name says more
@@ -195,17 +194,6 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
                      limit->name, advice);
 }
 
-/* Whether an earlier rank shares the limit, so that it is judged already. */
-static bool judged(const struct preflight_ranks *ranks, int rank,
-                   const struct preflight_limit *limit)
-{
-    uint64_t node = facts_of(ranks, rank)->node;
-    for (int r = 0; r < rank; r++)
-        if (shared(facts_of(ranks, r), node, limit) != NULL)
-            return true;
-    return false;
-}
-
 int preflight_judge(const struct preflight_ranks *ranks, struct error *error)
 {
     const struct preflight_facts *worst = NULL;
@@ -215,8 +203,6 @@ int preflight_judge(const struct preflight_ranks *ranks, struct error *error)
         const struct preflight_facts *facts = facts_of(ranks, r);
         for (int i = 0; i < facts->limits; i++) {
             const struct preflight_limit *limit = &facts->limit[i];
-            if (judged(ranks, r, limit))
-                continue;
             struct sum sum = sum_of(ranks, facts->node, limit);
             if (sum.need - sum.available > worst_sum.need - worst_sum.available) {
                 worst = facts;

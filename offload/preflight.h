@@ -35,7 +35,7 @@ struct preflight_need {
 
 /* One rank's; without pointers, so that it can be sent. */
 struct preflight_facts {
-    uint64_t node; /* equal for ranks of one machine, never 0 */
+    uint64_t node; /* equal for ranks of one machine */
     char name[64]; /* of the node */
     struct preflight_need need;
     int64_t memory_files; /* the part of need.files that is on tmpfs or ramfs */

@@ -187,6 +187,7 @@ static const struct wrong wrongs[] = {
                                "ranks with torchrun, "},
     {TORCHRUN "LOCAL_RANK=2", "LOCAL_RANK is '2', not a number of 0 to 1. "},
     {TORCHRUN "MASTER_PORT=0", "MASTER_PORT is '0', "},
+    {TORCHRUN "MASTER_PORT=65520", "MASTER_PORT is '65520', not a number of 1 to 65519. "},
 };
 
 START_TEST(wrong_variables_are_named)
@@ -206,11 +207,18 @@ START_TEST(a_name_without_end_is_named)
     static char words[1000] = TORCHRUN "MASTER_ADDR=";
     struct error error = {0};
     struct job job;
-    memset(words + strlen(words), 'a', 300);
+    char sentence[40], *name = words + strlen(words);
+    int most = (int)sizeof(job.host) - 1;
+    memset(name, 'a', (size_t)most);
+    environment(words);
+    ck_assert(!job_find(&job, &error) && !job_locate(&job, &error));
+    ck_assert_str_eq(job.host, name);
+    name[most] = 'a';
     environment(words);
     ck_assert_int_eq(job_find(&job, &error), ZERO_OK);
     ck_assert_int_eq(job_locate(&job, &error), ZERO_ERR_ARGUMENT);
-    ck_assert_msg(strstr(error.text, "a name of 300 characters"), "%s", error.text);
+    snprintf(sentence, sizeof(sentence), "a name of %d characters", most + 1);
+    ck_assert_msg(strstr(error.text, sentence), "%s", error.text);
 }
 END_TEST
 
@@ -315,23 +323,12 @@ START_TEST(tasks_of_nodes)
         const char *list;
         int node, tasks;
     } rows[] = {
-        {"2", 0, 2},
-        {"2", 1, 0},
-        {"2(x3),1", 0, 2},
-        {"2(x3),1", 2, 2},
-        {"2(x3),1", 3, 1},
-        {"2(x3),1", 4, 0},
-        {"4,8(x2)", 2, 8},
-        {"", 0, 0},
-        {"x", 0, 0},
-        {"2(x", 0, 0},
-        {"2(x3", 0, 0},
-        {"2(x0),1", 0, 0},
-        {"2(x-1)", 0, 0},
-        {"2,", 1, 0},
-        {"2 3", 1, 0},
-        {"99999999999", 0, 0},
-        {"2(x99999999999)", 0, 0},
+        {"2", 0, 2},           {"2", 1, 0},          {"2(x3),1", 0, 2},
+        {"2(x3),1", 2, 2},     {"2(x3),1", 3, 1},    {"2(x3),1", 4, 0},
+        {"4,8(x2)", 2, 8},     {"", 0, 0},           {"x", 0, 0},
+        {"2(x", 0, 0},         {"2(x3", 0, 0},       {"2(x0),1", 0, 0},
+        {"2(x-1)", 0, 0},      {"2,", 1, 0},         {"2 3", 1, 0},
+        {"99999999999", 0, 0}, {"2147483648", 0, 0}, {"2(x99999999999)", 0, 0},
         {"-2", 0, 0},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

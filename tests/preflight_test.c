@@ -220,7 +220,6 @@ START_TEST(collects_memory)
     preflight_collect(&f, root, &need, NULL, MIB);
     ck_assert_int_eq(f.limits, 2);
     ck_assert_str_ne(f.name, "");
-    ck_assert(f.node != 0);
     ck_assert_int_eq(limit_named(&f, "MemAvailable")->available, 1024000);
     ck_assert_int_eq(limit_named(&f, "/job")->available, 400000);
     for (int i = 0; i < 2; i++) {
@@ -288,6 +287,11 @@ START_TEST(collects_files_in_memory)
     ck_assert(preflight_warning(&f, text));
     has(text, tmpfs);
     has(text, "16.777 MB of files");
+
+    paths = paths_of(tmpfs, tmpfs);
+    preflight_collect(&f, root, &need, &paths, MIB);
+    ck_assert_int_eq(f.memory_files, 64 * MIB);
+    ck_assert_int_eq(limit_named(&f, "/job")->need, 107 + 64 * MIB);
 }
 END_TEST
 

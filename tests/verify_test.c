@@ -545,6 +545,23 @@ START_TEST(long_transfers)
 }
 END_TEST
 
+/* What is compared in pieces: of all pages the first is named, at offset 0 too. */
+START_TEST(the_first_page_is_named)
+{
+    static char pages[2 * SPILL_ALIGN];
+    uint64_t sums[2];
+    int64_t first = -1;
+    if (unsupported())
+        return;
+    verify_take(sums, pages, 0, sizeof(pages));
+    pages[0] = pages[SPILL_ALIGN] = 1;
+    ck_assert_int_eq(verify_compare(sums, pages, 0, SPILL_ALIGN, &first), 1);
+    ck_assert_int_eq(verify_compare(sums, pages + SPILL_ALIGN, SPILL_ALIGN, SPILL_ALIGN, &first),
+                     1);
+    ck_assert_int_eq(first, 0);
+}
+END_TEST
+
 /* A ring that is full is not given the transfer again before it has room. */
 START_TEST(a_full_ring_comes_first)
 {
@@ -653,6 +670,7 @@ int main(void)
     tcase_add_loop_test(c, each_transfer_fails, 0, 2);
     tcase_add_test(c, every_transfer_fails);
     tcase_add_test(c, long_transfers);
+    tcase_add_test(c, the_first_page_is_named);
     tcase_add_test(c, a_full_ring_comes_first);
     tcase_add_loop_test(c, a_transfer_fails_for_good, 0, 2);
     tcase_add_test(c, the_rank_speaks);

@@ -113,7 +113,8 @@ static const struct {
     WRONG(".deadline_seconds is 2147483647.", .deadline_seconds = INT_MAX),
     WRONG(".log_level is -1.", .log_level = WILD(zero_log_level, -1)),
     WRONG(".log_level is 3.", .log_level = WILD(zero_log_level, 3)),
-    WRONG(".nvme_path is longer than", .offload = ZERO_NVME, .nvme_path = long_path),
+    WRONG(".nvme_path is longer than 1023 bytes", .offload = ZERO_NVME,
+          .nvme_path = long_path + sizeof(long_path) - 1 - 1024),
 };
 
 START_TEST(configurations_refused)
@@ -175,6 +176,7 @@ START_TEST(edges_are_taken)
         {.stage = 3, .offload = ZERO_NVME, .host_bytes = INT64_MAX},
         {.stage = 3, .gather_slots = 64, .grad_slots = 64},
         {.threads = 1024, .deadline_seconds = 1 << 30, .accumulate = INT_MAX},
+        {.program_bytes = (int64_t)1 << 50},
     };
     static const struct zero_config created[] = {
         {.loss_scale = 0x1p64},
