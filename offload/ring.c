@@ -192,7 +192,7 @@ bool ring_core_complete(struct ring_core *core, struct ring_block *block, int64_
     if (block->bytes > 0 && request->error.status == ZERO_OK) {
         if (!block_is_stuck(block, result, moved))
             return true;
-        request_fail(core, block, result < 0 ? result : result - moved);
+        request_fail(core, block, result);
     }
 
     request->inflight--;

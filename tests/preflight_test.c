@@ -94,6 +94,7 @@ START_TEST(judge_sums_over_a_node)
     preflight_shrink(&ranks[2].facts, 1);
     ck_assert_int_eq(judge(RANKS, &error), ZERO_OK);
     ck_assert_int_eq(ranks[2].facts.limit[1].need, 5);
+    ck_assert_int_eq(ranks[2].facts.need.arena, 6 * GB - 1);
     /* A rank that needs nothing of it has no say. */
     ranks_make();
     ranks[1].facts.limit[0].need = 0;

@@ -134,6 +134,33 @@ static void place_of_grads(struct model *m)
     m->config.offload_grad = ZERO_DEVICE;
 }
 
+static void state(struct model *m)
+{
+    m->config.state = ZERO_STATE_SPLIT;
+}
+
+static void grad_dtype(struct model *m)
+{
+    m->config.grad_dtype = ZERO_BF16;
+}
+
+static void micro_steps(struct model *m)
+{
+    m->config.accumulate = 2;
+}
+
+static void loss_scale(struct model *m)
+{
+    m->config.loss_scale = 2;
+}
+
+#ifdef HAVE_XXHASH
+static void verify_spill(struct model *m)
+{
+    m->config.verify_spill = true;
+}
+#endif
+
 static void host_bytes(struct model *m)
 {
     m->config.host_bytes = 1 << 20;
@@ -187,6 +214,13 @@ static const struct creation {
     {"another configuration", host_bytes},
     {"another configuration", gather_slots},
     {"another configuration", grad_slots},
+    {"another configuration", state},
+    {"another configuration", grad_dtype},
+    {"another configuration", micro_steps},
+    {"another configuration", loss_scale},
+#ifdef HAVE_XXHASH
+    {"another configuration", verify_spill},
+#endif
 };
 const int differ_creations = sizeof(creations) / sizeof(*creations);
 
