@@ -495,13 +495,14 @@ END_TEST
 
 /* Making the id is what tells NCCL, and so us, of it where a file of settings has it: a rank
  * that was given the id would wait in NCCL for one that refuses. */
+static const char *const blocks[] = {"1", "0x1", " 01", "+1 is yes"};
 START_TEST(may_not_block)
 {
     const struct fake_nccl_options nccl = {0};
     struct zero_comm control = {.size = 1}, *comm;
     struct error error = {0}, made = {0};
     char id[COMM_NCCL_ID];
-    setenv("NCCL_COMM_BLOCKING", "1", 1);
+    setenv("NCCL_COMM_BLOCKING", blocks[_i], 1);
     fake_nccl_start(&nccl);
     ck_assert_int_eq(comm_nccl_id(id, &error), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(comm_nccl_create(&comm, &control, id, &made), ZERO_ERR_ARGUMENT);
@@ -509,7 +510,22 @@ START_TEST(may_not_block)
     unsetenv("NCCL_COMM_BLOCKING");
     ck_assert_ptr_null(comm);
     ck_assert_str_eq(error.text, made.text);
-    ck_assert_ptr_nonnull(strstr(error.text, "NCCL_COMM_BLOCKING is '1'"));
+    ck_assert_ptr_nonnull(strstr(error.text, "NCCL_COMM_BLOCKING is '"));
+}
+END_TEST
+
+/* What NCCL itself passes over. */
+static const char *const does_not[] = {"0", "", "2", "-1", "0x10", "yes"};
+START_TEST(does_not_block)
+{
+    const struct fake_nccl_options nccl = {0};
+    struct error error = {0};
+    char id[COMM_NCCL_ID];
+    setenv("NCCL_COMM_BLOCKING", does_not[_i], 1);
+    fake_nccl_start(&nccl);
+    ck_assert_int_eq(comm_nccl_id(id, &error), ZERO_OK);
+    fake_nccl_stop();
+    unsetenv("NCCL_COMM_BLOCKING");
 }
 END_TEST
 
@@ -548,7 +564,8 @@ int main(void)
     tcase_add_test(tests, making_fails);
     tcase_add_test(tests, a_gpu_fails);
     tcase_add_test(tests, no_memory);
-    tcase_add_test(tests, may_not_block);
+    tcase_add_loop_test(tests, may_not_block, 0, 4);
+    tcase_add_loop_test(tests, does_not_block, 0, 6);
     tcase_add_test(tests, an_id_fails);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);

@@ -609,11 +609,11 @@ int comm_nccl_version(void)
     return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
 
-/* The variable counts more than our blocking = 0. */
+/* The variable counts more than our blocking = 0, where NCCL reads a 1 in it, as here. */
 static int must_not_block(struct error *error)
 {
     const char *blocking = getenv("NCCL_COMM_BLOCKING");
-    if (!blocking || atoi(blocking) == 0)
+    if (!blocking || (int)strtoll(blocking, NULL, 0) != 1)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_ARGUMENT,
                      "NCCL_COMM_BLOCKING is '%.64s', with which NCCL waits for ranks that may be "
