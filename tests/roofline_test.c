@@ -56,6 +56,12 @@ START_TEST(advice_names_folders)
     char text[200];
     ck_assert_str_eq(predict_advice("/a b", text, sizeof(text)),
                      "ZERO_PROBE=1 zero bench step --quick --nvme-path '/a b'");
+    ck_assert_str_eq(predict_advice("/a'b`", text, sizeof(text)),
+                     "ZERO_PROBE=1 zero bench step --quick --nvme-path '/a'\\''b`'");
+    ck_assert_str_eq(predict_advice("/a-b_c.1", text, sizeof(text)),
+                     "ZERO_PROBE=1 zero bench step --quick --nvme-path /a-b_c.1");
+    ck_assert_str_eq(predict_advice("/a b", text, 55),
+                     "ZERO_PROBE=1 zero bench step --quick --nvme-path '/a b");
     ck_assert_str_eq(predict_advice("/a:/b", text, sizeof(text)),
                      "ZERO_PROBE=1 zero bench step --quick --nvme-path FOLDER, once for each,");
 }
@@ -112,8 +118,7 @@ START_TEST(gpus_judged)
     r.row[ROOFLINE_COMPUTE].seconds = .9;
     r.row[ROOFLINE_DISK].seconds = .4;
     roofline_verdict(&r, text, sizeof(text));
-    ck_assert_str_eq(text,
-                     "the step waits for the GPU: 0.9 of its 1 s");
+    ck_assert_str_eq(text, "the step waits for the GPU: 0.9 of its 1 s");
     r.row[ROOFLINE_DISK].seconds = .8;
     roofline_verdict(&r, text, sizeof(text));
     ck_assert_str_eq(text, "the step waits for the disk: 0.8 of its 1 s");

@@ -182,6 +182,10 @@ info_disk() {
     fi
     # shellcheck disable=SC2016 # the name of a variable is meant
     has '^  \$TMPDIR .*/a b\\: tmpfs on none, ' "info with a mount at 'a b\\'"
+    TMPDIR="$scratch/a b\\" timeout "$limit" unshare -m sh -c "${mounted/tmpfs/ramfs}" sh "$zero" \
+        >"$scratch/out" 2>"$scratch/err"
+    # shellcheck disable=SC2016 # here, too
+    has '^  \$TMPDIR .*: ramfs on none, uncounted bytes free' "info with a ramfs"
 }
 
 # A driver of ours, which answers as the real one does.
@@ -472,6 +476,8 @@ bench() {
         failed "Install libxxhash-dev" bench step --quick --verify-spill
     fi
     run_bench "step --state split --host-share 30" limit/ours step_1M step_split_host30_1M
+    tool bench step --quick --params 100K
+    has '^step_100K_ours [0-9.e-]+ s$' "bench step --params 100K"
     run_bench "step --host-share 100" limit/ours step_1M step_host100_1M
     has 'of whose bytes it moves 0\.00' "bench step --host-share 100"
     run_bench "step --state split --alone" limit/ours step_split_1M

@@ -232,7 +232,7 @@ run_log_ends() {
         /^step / { after = told && $2 + 0 > told }
         END { exit !(told > 9 && after) }' "$scratch/out"
     verdict $? "a log that ends is not told at once: $(grep '^rank ' "$scratch/out")"
-    judge "gpt2 --log beyond ulimit -f" 1 $status 1 "could not be written to its end\."
+    judge "gpt2 --log beyond ulimit -f" 1 "$status" 1 "could not be written to its end\."
 }
 
 run_full_output() {

@@ -31,11 +31,27 @@ struct prediction predict_update(const struct zero_plan *plan, int local_ranks,
     return p;
 }
 
+/* A name as one word of a shell; quotes in it stand alone, as '\''. */
+static void print_word(FILE *f, const char *name)
+{
+    bool bare = name[strcspn(name, " \t\n&;()<>|*?[]{}$#!~`\"'\\")] == 0;
+    fputs(bare ? "" : "'", f);
+    for (; *name; name++)
+        fprintf(f, *name == '\'' ? "'\\%c'" : "%c", *name);
+    fputs(bare ? "" : "'", f);
+}
+
 const char *predict_advice(const char *folders, char *text, size_t size)
 {
-    bool several = strchr(folders, ':') != NULL;
-    const char *quote = !several && strpbrk(folders, " \t&;()<>|*?$#\"\\") ? "'" : "";
-    snprintf(text, size, "ZERO_PROBE=1 zero bench step --quick --nvme-path %s%s%s%s", quote,
-             several ? "FOLDER" : folders, quote, several ? ", once for each," : "");
+    FILE *f = fmemopen(text, size, "w");
+    if (!f)
+        return "ZERO_PROBE=1 zero bench step";
+    fputs("ZERO_PROBE=1 zero bench step --quick --nvme-path ", f);
+    if (strchr(folders, ':'))
+        fputs("FOLDER, once for each,", f);
+    else
+        print_word(f, folders);
+    fclose(f); /* what it has no room for is cut; a zero ends it */
+    text[size - 1] = 0;
     return text;
 }

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "examples/common/counter.h"
 #include "examples/common/refuse.h"
 #include "examples/zero/tool.h"
 #include "offload/arena.h"
+#include "offload/spill.h"
 
 #define MEMORY ((int64_t)64 << 20)
 #define PIECE  ((int64_t)48 << 20) /* all sizes of block divide its half */
@@ -64,9 +64,7 @@ static int name_and_open(const char *folder)
 
 static bool space_suffices(struct io_file *file, const char *folder)
 {
-    struct statvfs fs;
-    int64_t there =
-        fstatvfs(file->fd, &fs) ? INT64_MAX : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    int64_t there = spill_space(file->fd);
     if (file->bytes <= there)
         return true;
     snprintf(file->error, sizeof(file->error),

@@ -120,14 +120,16 @@ static struct zero_config config_of(const struct bench *b, bool other, int64_t e
                                 .host_bytes = other ? state * b->host_share / 100 : 0};
 }
 
-/* step_24M, or with what is beside it: step_checked_split_host30_24M. */
+/* step_24M, step_64K, or with what is beside it: step_checked_split_host30_24M. */
 static void name_of(const struct bench *b, bool other, char *name, size_t size)
 {
     char host[16] = "";
+    bool millions = b->params >= 1 << 20;
     if (other && b->host_share)
         snprintf(host, sizeof(host), "host%d_", b->host_share);
-    snprintf(name, size, "step_%s%s%s%lldM", other && b->verify_spill ? "checked_" : "",
-             other && b->state ? "split_" : "", host, (long long)(b->params >> 20));
+    snprintf(name, size, "step_%s%s%s%lld%c", other && b->verify_spill ? "checked_" : "",
+             other && b->state ? "split_" : "", host,
+             (long long)(b->params >> (millions ? 20 : 10)), millions ? 'M' : 'K');
 }
 
 /* A small model gives the same bits in files, in either way, and in memory. */

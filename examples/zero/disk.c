@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "offload/spill.h"
 
 #define PAGE 4096
 
@@ -96,16 +97,19 @@ void disk_look(struct disk *d, const char *path)
 {
     *d = (struct disk){.type = "unknown", .device = "unknown"};
     snprintf(d->path, sizeof(d->path), "%s", path);
-    struct statvfs fs;
     struct stat st;
-    if (stat(path, &st) != 0 || statvfs(path, &fs) != 0) {
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0) {
         d->refused = errno;
+        if (fd >= 0)
+            close(fd);
         return;
     }
-    d->free = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    d->free = spill_space(fd);
+    close(fd);
     d->id = (uint64_t)st.st_dev;
     mount_find(d);
-    int fd = file_open(path);
+    fd = file_open(path);
     if (fd < 0) {
         d->refused = errno;
         return;

@@ -13,7 +13,7 @@ struct disk {
     char path[DISK_PATH];
     char type[64];    /* "ext4", "tmpfs"; "unknown" without /proc */
     char device[256]; /* as mounted, such as /dev/nvme0n1p2 */
-    int64_t free;     /* for this user */
+    int64_t free;     /* for this user; INT64_MAX: it does not count */
     uint64_t id;      /* of the file system: equal for two folders of one */
     bool memory;      /* tmpfs or ramfs: its files are in RAM */
     bool writable, direct;
