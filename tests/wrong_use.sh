@@ -256,6 +256,21 @@ run_without_output() {
     judge "gpt2 --log <&- >&-" 1 $status 1 "Standard output could not be written\."
 }
 
+# Nobody reads what is printed, and no signal says so: the run ends, unless a log tells of it.
+run_unread() {
+    local -a status
+    (trap '' PIPE && exec timeout -k 5 "$limit" "$gpt2" "${model[@]/--quiet/--l2}" "${text[@]}" \
+        --steps 1000000 2>"$scratch/err" </dev/null) | head -n 1 >"$scratch/out"
+    status=("${PIPESTATUS[@]}")
+    judge "gpt2 | head -n 1" 1 "${status[0]}" 1 "written: Broken pipe\. .* --log a file\."
+    (trap '' PIPE && exec timeout -k 5 "$limit" "$gpt2" "${model[@]/--quiet/--l2}" "${text[@]}" \
+        --steps 50 --log "$scratch/log.csv" 2>"$scratch/err" </dev/null) | true
+    status=("${PIPESTATUS[@]}")
+    [ "$(wc -l <"$scratch/log.csv")" = 51 ]
+    verdict $? "gpt2 --log | true: $(wc -l <"$scratch/log.csv") rows"
+    judge "gpt2 --log | true" 1 "${status[0]}" 1 "Standard output could not be written\."
+}
+
 # The process of rank 1, once rank 0 has logged some steps.
 find_rank() {
     local tries pid
@@ -315,6 +330,7 @@ run_all() {
     run_full_output
     run_log_ends
     run_without_output
+    run_unread
     run_signal KILL 137 ""
     run_signal STOP 1 "did not arrive at.*[(]--deadline, |gave up before"
 }

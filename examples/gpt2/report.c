@@ -130,24 +130,38 @@ static void progress_line(const struct run *r, const struct step_record *s, char
              s->skipped ? " | skipped: not finite" : "");
 }
 
-void report_step(struct run *r, const struct step_record *s)
+/* A run leaves nothing but what it writes. Where standard output will never be read (SIGPIPE may
+ * be ignored) and no file tells of the training, it would train for nobody. A disk that is full
+ * may have space again. */
+static int heard(struct run *r)
+{
+    if (fflush(stdout) == 0 || (errno != EPIPE && errno != EBADF) || r->a->log || r->a->trace)
+        return 0;
+    snprintf(r->error, sizeof(r->error),
+             "Standard output could not be written: %s. Nothing would be left of this run: keep "
+             "its reader, or give --log a file.",
+             strerror(errno));
+    return -1;
+}
+
+int report_step(struct run *r, const struct step_record *s)
 {
     char line[320];
     if (r->a->quiet || zero_rank(r->z) != 0)
-        return;
+        return 0;
     progress_line(r, s, line, sizeof(line));
     if (terminal_watched()) { /* a measured or skipped step stays */
         r->live = isnan(s->eval_loss) && !s->skipped && !r->stopped && s->step < r->a->steps;
         terminal_line(line, !r->live);
-        return;
+        return heard(r);
     }
     bool due = r->a->steps <= EVERY_STEP || s->step == 1 || s->step == r->a->steps || s->skipped ||
                r->stopped || !isnan(s->eval_loss) || clock_now() - r->printed >= LINE_SECONDS;
-    if (due) {
-        puts(line);
-        fflush(stdout);
-        r->printed = clock_now();
-    }
+    if (!due)
+        return 0;
+    puts(line);
+    r->printed = clock_now();
+    return heard(r);
 }
 
 /* ------------------------------------------------------------------ the end */

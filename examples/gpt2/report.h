@@ -8,7 +8,7 @@
 
 /* Local; only rank 0 prints, and nothing with --quiet. */
 void report_start(struct run *r);
-void report_step(struct run *r, const struct step_record *s);
+int report_step(struct run *r, const struct step_record *s); /* -1 with r->error set */
 void report_row(struct run *r, const struct step_record *s); /* into the log, if any */
 int report_log_header(FILE *log); /* -1 with errno: it could not be written */
 

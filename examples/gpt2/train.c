@@ -432,7 +432,8 @@ int run_train(struct run *r)
         bool due = a->eval_every && step % a->eval_every == 0 && !r->stopped;
         if (due && evaluate_apart(r, &last, &record.eval_loss))
             return -1;
-        report_step(r, &record);
+        if (report_step(r, &record))
+            return -1;
         if (a->log)
             r->pending = record;
         skips = record.skipped ? skips + 1 : 0;
