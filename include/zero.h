@@ -278,7 +278,8 @@ struct zero_config {
                                if need be), else this rank is alone. An MPI that zero_create has
                                started ends at exit; where other ranks do not come to that within
                                the deadline, 10 seconds at least, SIGALRM ends this process
-                               (in place of an alarm and a handler that the program had for it).
+                               (in place of an alarm and a handler that the program had for it);
+                               within 10 where it exits with an error and an engine is left.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM).
@@ -327,7 +328,9 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
                 &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
 
 /* Local. Ends transfers, frees everything, removes the files. Transfers that a
- * disk has not answered are waited for: they use the memory. NULL is fine. */
+ * disk has not answered are waited for: they use the memory. Within a step the other
+ * ranks take it for a failure of this one (a warning says so): where all ranks end
+ * there, zero_discard goes before. NULL is fine. */
 ZERO_API void zero_destroy(struct zero *z);
 
 /* The sentence for the last error of this engine: what happened, with the
@@ -655,7 +658,9 @@ ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
  *
  * All calls come from one thread at a time: the engine's, or at creation and
  * destroy the caller's. One engine at a time uses a communicator: zero_create
- * of a second one is ZERO_ERR_STATE until the first is destroyed. Collectives
+ * of a second one is ZERO_ERR_STATE until the first is destroyed. One whose engine
+ * has failed, other than in what zero_create refuses, or was destroyed within a step,
+ * is of no more use: destroy it, and make another. Collectives
  * start in the same order on all ranks, with increasing sequence; up to
  * ZERO_COLLECTIVES are under way at once, and one that was started stays where
  * it is in memory until test reports it done. A backend compares header on all

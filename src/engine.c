@@ -506,12 +506,15 @@ void zero_destroy(struct zero *z)
 {
     if (!z || z->process != getpid()) /* a fork: all of it is the parent's */
         return;
+    bool busy = z->created && schedule_step_open(&z->schedule);
+    if (busy && z->size > 1 && !engine_enter(z))
+        engine_log(z, ZERO_LOG_WARNING,
+                   "zero_destroy within a step: the other ranks take that for a failure. Where all "
+                   "ranks end here, call zero_discard before.");
     queues_stop(z->queues, z->created, engine_deadline(z));
     tell_retries(z);
-    bool busy = false;
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
         busy |= z->operations[i].busy;
-    busy |= z->created && schedule_step_open(&z->schedule);
     if (busy) /* the other ranks expect more of this one */
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
     if (z->control) {

@@ -142,6 +142,43 @@ START_TEST(mpi_fails)
 }
 END_TEST
 
+static char warned[200];
+
+static void note(void *arg, enum zero_log_level level, const char *line)
+{
+    (void)arg, (void)level;
+    snprintf(warned, sizeof(warned), "%s", line);
+}
+
+/* All ranks end an engine within a step, and make another over the same communicator. */
+static void end_within_step(bool discard)
+{
+    struct zero_comm *comm = communicator();
+    const struct zero_param p = {.name = "a", .ndim = 1, .shape = {64}};
+    struct zero *z;
+    *warned = 0;
+    ck_assert_int_eq(zero_init(&z, &p, 1, .comm = comm, .log = note), ZERO_OK);
+    ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
+    ck_assert(!discard || zero_discard(z) == ZERO_OK);
+    zero_destroy(z);
+    ck_assert(all_agree(!*warned == discard, warned));
+    int status = zero_init(&z, &p, 1, .comm = comm);
+    bool told = strstr(zero_last_error(z), "destroyed within a step");
+    ck_assert(all_agree(discard ? !status : status == ZERO_ERR_COMM && told, zero_last_error(z)));
+    zero_destroy(z);
+    MPI_Barrier(MPI_COMM_WORLD);
+    comm->ops->destroy(comm);
+}
+
+START_TEST(ended_within_a_step)
+{
+    if (world_size() == 1)
+        return;
+    end_within_step(true);
+    end_within_step(false);
+}
+END_TEST
+
 /* A communicator that was told to give up says so ever after. */
 START_TEST(given_up)
 {
@@ -187,6 +224,7 @@ int main(void)
     tcase_add_test(calls, parents_that_are_none);
     tcase_add_test(calls, mpi_fails);
     tcase_add_test(calls, given_up);
+    tcase_add_test(calls, ended_within_a_step);
     suite_add_tcase(suite, ranks);
     suite_add_tcase(suite, calls);
     int failed = mpi_suite_run(suite);

@@ -317,7 +317,7 @@ START_TEST(giving_up_takes_little_time)
     hand_make(&h, 0, give_up_in_the_middle);
     ck_assert_int_eq(hand_frame(&h).kind, FRAME_CALL);
     hand_send(&h, &go, sizeof(go));
-    hand_end(&h, "This rank (1) gave up before message 1. ");
+    hand_end(&h, "This rank (1) gave up before message 1: ");
     ck_assert(h.peer.took > 0.5 && h.peer.took < 5);
 }
 END_TEST
@@ -361,7 +361,7 @@ START_TEST(giving_up_ends_between_frames)
     ck_assert_int_eq(f.kind, FRAME_FAILED);
     ck_assert_int_eq((int)f.header.sequence, 1);
     shutdown(h.fd, SHUT_WR);
-    hand_end(&h, "This rank (1) gave up before message 1. ");
+    hand_end(&h, "This rank (1) gave up before message 1: ");
 }
 END_TEST
 
