@@ -132,7 +132,6 @@ static void blocks_submit(struct uring *uring)
         }
         if (count < 0) {
             uring_break(uring, count == -EINTR ? EBUSY : -count);
-            blocks_start(uring);
             return;
         }
         assert(count <= uring->prepared_count);

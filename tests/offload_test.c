@@ -255,6 +255,10 @@ START_TEST(memory_groups)
     /* What a site would rather have it stay below. */
     tree_put(root, "/sys/fs/cgroup/job/memory.high", "max\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 490000);
+    tree_put(root, "/sys/fs/cgroup/job/memory.high", "-1\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 490000);
+    tree_put(root, "/sys/fs/cgroup/job/memory.high", "900000\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 490000);
     tree_put(root, "/sys/fs/cgroup/job/memory.high", "600000\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 390000);
     tree_put(root, "/sys/fs/cgroup/job/step/memory.max", "max\n");
@@ -267,11 +271,31 @@ START_TEST(memory_groups)
     tree_put(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "70000\n");
     tree_put(root, "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 3\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 30003);
+    tree_put(root, "/sys/fs/cgroup/memory/memory.stat", "total_active_file 70001\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 100000);
 
     /* Already over it. */
     tree_put(root, "/sys/fs/cgroup/memory/job/step/memory.limit_in_bytes", "100\n");
     tree_put(root, "/sys/fs/cgroup/memory/job/step/memory.usage_in_bytes", "200\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 0);
+    tree_remove(root);
+}
+END_TEST
+
+/* Of a long group's name the end is kept, which says more. */
+START_TEST(memory_long_names)
+{
+    char root[TREE_ROOT], line[320], path[400], source[256];
+    tree_make(root);
+    snprintf(line, sizeof(line), "0::/%0200d/%080d/end\n", 1, 2);
+    tree_put(root, "/proc/self/cgroup", line);
+    snprintf(path, sizeof(path), "/sys/fs/cgroup/%0200d/%080d/end/memory.max", 1, 2);
+    tree_put(root, path, "100000\n");
+    snprintf(path, sizeof(path), "/sys/fs/cgroup/%0200d/%080d/end/memory.current", 1, 2);
+    tree_put(root, path, "30000\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 70000);
+    ck_assert_uint_eq(strlen(source), sizeof(source) - 1);
+    ck_assert_str_eq(source + strlen(source) - strlen("02/end"), "02/end");
     tree_remove(root);
 }
 END_TEST
@@ -713,6 +737,7 @@ int main(void)
     TCase *memory = tcase_create("memory");
     tcase_add_test(memory, memory_groups);
     tcase_add_test(memory, memory_all_bounds);
+    tcase_add_test(memory, memory_long_names);
     tcase_add_test(memory, memory_here);
     suite_add_tcase(suite, memory);
 

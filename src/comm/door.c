@@ -44,7 +44,6 @@ struct guest {
 struct seat {
     struct guest *guest; /* NULL: empty */
     double left;         /* when its guest went away; 0: it never did */
-    bool told;           /* why it failed */
 };
 
 struct door {
@@ -97,8 +96,6 @@ static void guest_take(struct door *d)
                   "Rank 0 cannot take the connections of %d ranks: %s. Raise the limit on files "
                   "(ulimit -n).",
                   d->job->size - 1, strerror(errno));
-        close(d->listener); /* it would be ready for ever */
-        d->listener = -1;
     }
 }
 
@@ -142,8 +139,6 @@ static void guest_judge(struct door *d, struct guest *g)
         return;
     }
     answer_send(g->fd, ANSWER_FAILED, d->error);
-    if (g->hello.rank > 0 && g->hello.rank < d->job->size)
-        d->seats[g->hello.rank].told = true;
     guest_close(g);
 }
 
@@ -233,21 +228,11 @@ static void door_lost(struct door *d)
 {
     for (int r = 1; r < d->job->size; r++)
         if (!d->seats[r].guest && d->seats[r].left > 0 &&
-            bootstrap_now() > d->seats[r].left + LEFT_SECONDS) {
-            d->seats[r].told = true; /* there is no one to tell */
+            bootstrap_now() > d->seats[r].left + LEFT_SECONDS)
             error_set(d->error, ZERO_ERR_COMM,
                       "Rank %d ended while the ranks of this job were connecting. Look for its own "
                       "error, or for what ended it.",
                       r);
-        }
-}
-
-static int to_tell(const struct door *d)
-{
-    int count = 0;
-    for (int r = 1; r < d->job->size; r++)
-        count += !d->seats[r].told;
-    return count;
 }
 
 /* All ranks hear the sentence: those that are here, and those that come soon. */
@@ -257,12 +242,12 @@ static void door_tell(struct door *d, double until)
         struct seat *seat = &d->seats[r];
         if (!seat->guest)
             continue;
-        seat->told = answer_send(seat->guest->fd, ANSWER_FAILED, d->error);
+        answer_send(seat->guest->fd, ANSWER_FAILED, d->error);
         guest_close(seat->guest);
         seat->guest = NULL;
     }
     until = sooner(until, bootstrap_now() + TELL_SECONDS);
-    while (d->listener >= 0 && to_tell(d) && bootstrap_now() < until)
+    while (d->listener >= 0 && bootstrap_now() < until)
         door_look(d, until);
 }
 
