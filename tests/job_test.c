@@ -109,6 +109,7 @@ static const struct place places[] = {
      {JOB_SLURM, NULL, 3, 4, 1, 2, "10.0.0.1", 1234, "slurm 12.3.1"}},
     {SRUN "SLURM_STEP_TASKS_PER_NODE=4 SLURM_NODEID=0 SLURM_LOCALID=3",
      {JOB_SLURM, NULL, 3, 4, 3, 4, "127.0.0.1", 0, "slurm 12.3."}},
+    {SRUN "PMI_RANK=3 PMI_SIZE=4 ", {JOB_SLURM, NULL, 3, 4, 1, 2, "n4", 0, "slurm 12.3."}},
     {TORCHRUN, {JOB_TORCHRUN, NULL, 3, 4, 1, 2, "node-a", 29500, "torchrun run:29500"}},
     {SRUN TORCHRUN "TORCHELASTIC_USE_AGENT_STORE=True", /* the inner launcher counts */
      {JOB_TORCHRUN, NULL, 3, 4, 1, 2, "node-a", 29501, "torchrun run:29500"}},
@@ -258,14 +259,19 @@ START_TEST(several_ranks_are_told_how_to_start)
 END_TEST
 
 #ifndef HAVE_MPI
-/* Under an srun that speaks PMIx GPUs need of it no more than without. */
+/* Under an srun that speaks PMIx or PMI GPUs need of it no more than without. */
+static const char *const spoken[] = {"PMIX_RANK=3 ", "PMI_RANK=3 PMI_SIZE=4 "};
 START_TEST(gpus_need_no_mpi)
 {
+    char words[1024];
     struct zero_comm *comm;
     struct error error = {0};
     expect_refused(SRUN "PMIX_RANK=3", ZERO_CPU,
                    "This job has 4 ranks (PMIX_RANK is set) and this build has no MPI.");
-    environment(SRUN "PMIX_RANK=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=1");
+    expect_refused(SRUN "PMI_RANK=3 PMI_SIZE=8", ZERO_CUDA, /* an mpirun in the step */
+                   "This job has 8 ranks (PMI_SIZE is set) and this build has no MPI.");
+    snprintf(words, sizeof(words), SRUN "%sMASTER_ADDR=127.0.0.1 MASTER_PORT=1", spoken[_i]);
+    environment(words);
     comm_default_deadline(1);
     ck_assert_int_eq(comm_default_create(ZERO_CUDA, &comm, &error), ZERO_ERR_DEADLINE);
     ck_assert_msg(strstr(error.text, "Rank 0 did not answer rank 3 at 127.0.0.1"), "%s",
@@ -350,7 +356,7 @@ int main(void)
     tcase_add_test(tests, a_name_without_end_is_named);
     tcase_add_test(tests, several_ranks_are_told_how_to_start);
 #ifndef HAVE_MPI
-    tcase_add_test(tests, gpus_need_no_mpi);
+    tcase_add_loop_test(tests, gpus_need_no_mpi, 0, 2);
 #endif
     tcase_add_test(tests, a_wrong_variable_is_no_lone_rank);
     tcase_add_test(tests, first_hosts);

@@ -124,11 +124,20 @@ int comm_default_create(enum zero_device device, struct zero_comm **comm, struct
 
 #else
 
-/* What srun sets is there beside PMIx's. */
+static bool alike(const char *a, const char *b)
+{
+    const char *x = getenv(a), *y = getenv(b);
+    return x && y && !strcmp(x, y);
+}
+
+/* What srun sets is there beside PMIx's, or beside PMI's (--mpi=pmi2), and tells of the same
+ * ranks: an mpirun of MPICH's kin within a step has others. */
 static bool started_by_srun(const struct launcher *launcher)
 {
-    return !strcmp(launcher->size, "SLURM_STEP_NUM_TASKS") && getenv(launcher->size) &&
-           getenv("SLURM_PROCID");
+    bool pmi = !strcmp(launcher->size, "PMI_SIZE");
+    return alike(launcher->size, "SLURM_STEP_NUM_TASKS") && getenv("SLURM_PROCID") &&
+           (pmi ? alike("PMI_RANK", "SLURM_PROCID")
+                : !strcmp(launcher->size, "SLURM_STEP_NUM_TASKS"));
 }
 
 int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)
