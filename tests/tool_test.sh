@@ -332,6 +332,10 @@ by_hand() {
     has '^ *3 nvme .* 812\.0 KiB .* 1\.6 MiB  *696\.0 KiB  *812\.0 KiB .*✓$' "plan, its table"
     has 'reads a further 128\.0 KiB per rank\.$' "plan, its table"
     has '^ *1 none .* -  *-  *[0-9.]* MiB  *-  *-  *-  *- .*✓$' "plan, its table"
+    tool plan --params 512T --unit-size 16G
+    has '^ *3 nvme .*✗ The model has more than 2\^48 elements' "plan of a model that is none"
+    ! grep -q 'reads a further' "$scratch/out"
+    verdict $? "plan of a model that is none tells of gathers"
 }
 
 fitting() {

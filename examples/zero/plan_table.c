@@ -263,13 +263,14 @@ int plan_table(const struct plan_options *o, const struct plan_model *model)
     for (int stage = 0; stage < STAGES; stage++)
         for (int place = 0; place < PLACES; place++)
             gathered += row(o, model, &m, stage, place);
-    if (!o->csv)
-        printf(
-            "\nActivations, code and libraries come on top. Read and written: from and to files, "
-            "by the update.\nAt stage 3 with nvme each gather of all units, two in a micro-step, "
-            "reads a further %s per rank.\n",
-            in_bytes(gathered).text);
-    if (!o->csv)
-        predicted_print(&m);
+    if (o->csv)
+        return 0;
+    printf("\nActivations, code and libraries come on top. Read and written: from and to files, "
+           "by the update.\n");
+    if (gathered > 0) /* 0: there is no such plan */
+        printf("At stage 3 with nvme each gather of all units, two in a micro-step, reads a "
+               "further %s per rank.\n",
+               in_bytes(gathered).text);
+    predicted_print(&m);
     return 0;
 }
