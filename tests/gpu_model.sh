@@ -7,10 +7,10 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
-build=${1:?"give the build: tests/gpu_model.sh BUILD"}
+build=$(realpath "${1:?"give the build: tests/gpu_model.sh BUILD"}") || exit 1
 . tests/support/verdicts.sh
 
-fake=$PWD/$build/tests/fake/gpt2_cuda.so
+fake=$build/tests/fake/gpt2_cuda.so
 small="--layers 2 --channels 32 --heads 2 --seq 24 --batch 2 --steps 3 --lr 1e-2 --sample 20
     --eval-every 2 --data LICENSE --nvme-path $scratch"
 
@@ -97,7 +97,7 @@ refuses() { # ranks, status, sentence, options; the environment is the caller's
 }
 
 explains() {
-    local ranks=1 other=$PWD/$build/tests/other/gpt2_cuda.so
+    local ranks=1 other=$build/tests/other/gpt2_cuda.so
     have_ranks 2 "what two ranks say without a plugin" && ranks=2
     GPT2_CUDA_PLUGIN=/nowhere/x.so refuses $ranks 1 \
         "The plugin for --device cuda cannot be opened: /nowhere/x.so: " --device cuda

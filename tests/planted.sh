@@ -82,6 +82,8 @@ while IFS='|' read -r whose defect report function; do
     reported $? "$report" "$function"
     verdict $? "a planted defect, $defect, is not reported as '$report' in $function"
 done < <(planted)
+[ $checks != 0 ]
+verdict $? "for a tool of the name $tool nothing is planted"
 
 run "$build/tests/$program" none
 status=$?

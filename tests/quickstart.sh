@@ -1,10 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The header's example, and what the library shows the world:
+# The header's example, and the header:
 #     tests/quickstart.sh BUILD
 # runs examples/quickstart at each stage, alone and on MPI ranks where there is
-# MPI, and demands one digest and a falling loss; the shared library exports
-# the public names alone, and the header is C11 and C++17.
+# MPI, and demands one digest and a falling loss; the header is C11 and C++17.
 set -u
 build=$(realpath "${1:?the build folder}") || exit 1
 cd "$(dirname "$0")/.." || exit 1
@@ -13,18 +12,18 @@ cd "$(dirname "$0")/.." || exit 1
 same_digest() { # command...
     timeout 60 "$@" >"$scratch/out" 2>&1
     verdict $? "$* failed: $(tail -n 1 "$scratch/out")"
-    tail -n 1 "$scratch/out" >"$scratch/digest"
+    grep '^digest ' "$scratch/out" >"$scratch/digest"
     [ -s "$scratch/first" ] || cp "$scratch/digest" "$scratch/first"
-    cmp -s "$scratch/digest" "$scratch/first"
+    [ -s "$scratch/digest" ] && cmp -s "$scratch/digest" "$scratch/first"
     verdict $? "$*: $(cat "$scratch/digest"), expected $(cat "$scratch/first")"
 }
 
 for stage in 0 1 2 3; do
     same_digest "$build/quickstart" $stage
 done
-if command -v mpirun >/dev/null && nm -D "$build/quickstart" | grep -q MPI_Init_thread; then
-    same_digest mpirun -q -n 2 "$build/quickstart" 3
-    same_digest mpirun -q -n 4 "$build/quickstart" 1
+if [ ${#launcher[@]} != 0 ] && nm -D "$build/quickstart" | grep -q MPI_Init_thread; then
+    same_digest "${launcher[@]}" -q -n 2 "$build/quickstart" 3
+    same_digest "${launcher[@]}" -q -n 4 "$build/quickstart" 1
 else
     echo "skipped: MPI ranks, for want of MPI"
 fi
@@ -39,16 +38,6 @@ verdict $? "quickstart >/dev/full: $(cat "$scratch/err")"
 awk '/^step/ { last = $NF; if (!first) first = last }
      END { exit !(first > 0.2 && last < 0.7 * first) }' "$scratch/out"
 verdict $? "the loss does not fall: $(grep ^step "$scratch/out" | tr '\n' ';')"
-
-extra=$(nm -D --defined-only "$build/libzero.so" | awk '{ print $3 }' | grep -v '^zero_')
-[ -z "$extra" ]
-verdict $? "libzero.so exports other names than zero_*: $extra"
-declared=$(grep -ohE 'ZERO_API .*zero_[a-z0-9_]+\(' include/zero.h | grep -oE 'zero_[a-z0-9_]+\($' |
-    tr -d '(' | sort -u)
-for name in $declared; do
-    nm -D --defined-only "$build/libzero.so" | grep -q " $name\$"
-    verdict $? "zero.h declares $name, which libzero.so does not have"
-done
 
 echo '#include "include/zero.h"' >"$scratch/header.c"
 strict=(-Wall -Wextra -Wpedantic -Werror -I. -o "$scratch/header.o" -c)

@@ -103,12 +103,13 @@ wait_below() { # count
     done
 }
 
+declare -A picks=() # names of ONLY that stand for a suite
 picked() {
     local word name
     [ -n "$only" ] || return 0
     for word in $1; do
         for name in $only; do
-            [ "${word##*/}" = "$name" ] && return 0
+            [ "${word##*/}" = "$name" ] && picks[$name]=1 && return 0
         done
     done
     return 1
@@ -147,6 +148,8 @@ SUITE
     checks=$((checks + 1))
     output=$(ONLY='' TIMEOUT=5 JOBS=2 "$0" "$scratch/suite first" "$scratch/suite second" \
         --then "$scratch/suite third") || failures=$((failures + 1))
+    checks=$((checks + 1)) # and a name that is none
+    ! ONLY='suite siute' "$0" "$scratch/suite second" >/dev/null || failures=$((failures + 1))
     echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
     [ "$failures" = 0 ]
 }
@@ -165,12 +168,17 @@ for suite in "$@"; do
     fi
 done
 wait_below 1
+for name in $only; do
+    [ -z "${picks[$name]-}" ] || continue
+    checks=$((checks + 1)) errors=$((errors + 1))
+    bad+=("$name: there is no such suite here")
+done
 
 [ ${#skips[@]} = 0 ] || printf '%s\n' "${skips[@]}"
 [ ${#bad[@]} = 0 ] || printf 'failed: %s\n' "${bad[@]}"
 echo "All suites, in $SECONDS s:"
 if [ "$checks" = 0 ]; then
-    echo "No check ran: no such suite."
+    echo "No check ran: no suite was given."
     exit 1
 fi
 good=$((checks - failures - errors))

@@ -513,7 +513,7 @@ bench() {
 # ------------------------------------------------------------------------ help
 
 help() {
-    local topic lines command
+    local topic lines command name names
     for topic in stages offload memory slurm mpi law environment errors; do
         tool help "$topic"
         verdict $? "help $topic failed"
@@ -532,8 +532,11 @@ help() {
         has "^usage: zero ${command%% *}" "$command --help"
         has "^  --help" "$command --help"
     done
-    for name in $(grep -rhoE '(getenv\(|_VARIABLE +)"(ZERO|GPT2)_[A-Z]+(_[A-Z]+)*"' src examples |
-        grep -oE '[A-Z0-9_]+"' | tr -d '"' | sort -u); do
+    names=$(grep -rhoE '(getenv\(|_VARIABLE +)"(ZERO|GPT2)_[A-Z]+(_[A-Z]+)*"' src examples |
+        grep -oE '[A-Z0-9_]+"' | tr -d '"' | sort -u)
+    [ -n "$names" ]
+    verdict $? "no variable is found in the sources"
+    for name in $names; do
         tool help environment
         has "^  $name " "help environment"
         tool "$name=" info
