@@ -103,10 +103,7 @@ rank_pids() {
     done
 }
 
-all_left() {
-    # shellcheck disable=SC2062 # these are files
-    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$scratch/files" | sed 's/[^0-9]//g'
-}
+all_left() { naming "$scratch/files"; }
 
 # The process of rank $1, waited for while the job lives; empty: it has ended.
 pid_of() {

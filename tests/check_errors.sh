@@ -11,12 +11,7 @@ set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 reader=$PWD/tests/check_errors.awk
-checks=0 failures=0
-
-closing() {
-    echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-    [ "$failures" = 0 ]
-}
+. tests/support/verdicts.sh
 
 # STATUS|SENTENCE|file:line of the library; macros of error.h are known to all.
 source_rows() {
@@ -198,8 +193,8 @@ try() { # what to run, its argument, file, sed, report
 
 self_test() {
     local file script report tested=0 missed=0
-    export ZERO_ERRORS_SEEN=$root/noted
-    cd "$root" || exit 1
+    export ZERO_ERRORS_SEEN=$scratch/noted
+    cd "$scratch" || exit 1
     try check "" src/a.c "" ""
     try seen "" noted "" ""
     while IFS='|' read -r file script report; do
@@ -219,11 +214,7 @@ self_test() {
 }
 
 case ${1-} in
---self-test)
-    root=$(mktemp -d) || exit 1
-    trap 'rm -rf "$root"' EXIT
-    self_test
-    ;;
+--self-test) self_test ;;
 --seen) seen "${*:2}" ;;
 --write) write && exit ;;
 *) check ;;

@@ -6,6 +6,7 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
+. tests/support/verdicts.sh
 rules=$PWD/tests/check_layers.awk
 table=$PWD/tests/layers.txt
 
@@ -52,7 +53,7 @@ LIST
 
 self_test() {
     local file header output checks=2 failures=0
-    cd "$root" || exit 1
+    cd "$scratch" || exit 1
     while IFS='|' read -r file header; do
         mkdir -p "${file%/*}"
         echo "#include $header" >>"$file"
@@ -73,13 +74,10 @@ self_test() {
     done < <(granted)
     grep -q '^examples/new/a.c:1: no line' <<<"$output" || failures=$((failures + 1))
     grep -q 'no file fits examples/quickstart.c' <<<"$output" || failures=$((failures + 1))
-    echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-    [ "$failures" = 0 ]
+    closing
 }
 
 if [ "${1-}" = --self-test ]; then
-    root=$(mktemp -d) || exit 1
-    trap 'rm -rf "$root"' EXIT
     self_test
 else
     check

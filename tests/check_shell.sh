@@ -6,7 +6,8 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
-checks=0 failures=0
+. tests/support/verdicts.sh
+log=$scratch/log
 
 scripts() {
     find .ci src tests jobs -type f 2>/dev/null | grep -E '\.(sh|sbatch|env)$|^\.ci/run$' | sort
@@ -23,14 +24,11 @@ check() {
     cat "$log"
 }
 
-log=$(mktemp) || exit 1
-root=$(mktemp -d) || exit 1
-trap 'rm -rf "$root" "$log"' EXIT
 if ! command -v shellcheck >/dev/null; then
     echo "skipped: scripts: shellcheck is not installed"
     checks=1
 elif [ "${1-}" = --self-test ]; then
-    mkdir "$root/jobs" && cd "$root" || exit 1
+    mkdir "$scratch/jobs" && cd "$scratch" || exit 1
     # shellcheck disable=SC2016 # the planted script's words
     printf '#!/bin/bash\n%s "$1"\n' echo >jobs/good.sbatch
     # shellcheck disable=SC2016
@@ -41,5 +39,4 @@ elif [ "${1-}" = --self-test ]; then
 else
     check
 fi
-echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-[ "$failures" = 0 ]
+closing

@@ -7,6 +7,7 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
+. tests/support/verdicts.sh
 rules=$PWD/tests/check_style.awk
 
 # Whatever people write, except prose and data.
@@ -48,7 +49,7 @@ plant() {
 
 self_test() {
     local file text expected output checks=0 failures=0
-    cd "$root" && mkdir -p src kernels/cpu kernels/cuda || exit 1
+    cd "$scratch" && mkdir -p src kernels/cpu kernels/cuda || exit 1
     while IFS='|' read -r file text expected; do
         plant "$text" >"$file"
     done < <(planted)
@@ -71,13 +72,10 @@ self_test() {
     if grep -e 'good\.c' -e runtime <<<"$output"; then
         failures=$((failures + 1))
     fi
-    echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-    [ "$failures" = 0 ]
+    closing
 }
 
 if [ "${1-}" = --self-test ]; then
-    root=$(mktemp -d) || exit 1
-    trap 'rm -rf "$root"' EXIT
     self_test
 else
     check

@@ -22,10 +22,7 @@ model+=(--ring posix --nvme-path "$scratch/files" --quiet)
 model+=(--log "$scratch/log.csv" --trace "$scratch/trace.json")
 
 # The ids of processes that we started and that are still there.
-left_running() {
-    # shellcheck disable=SC2062 # these are files
-    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$scratch/files" | sed 's/[^0-9]//g'
-}
+left_running() { naming "$scratch/files"; }
 
 clean_up() {
     local pid

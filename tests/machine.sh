@@ -97,10 +97,7 @@ undisturbed() { # ranks, steps
 # -------------------------------------------------------------------- verdicts
 
 # The ids of processes that we started and that are still there.
-left_running() {
-    # shellcheck disable=SC2062 # these are files
-    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$scratch/gpt2" | sed 's/[^0-9]//g'
-}
+left_running() { naming "$scratch/gpt2"; }
 
 left_behind() {
     find "$scratch/files" "$scratch/tmp" "$scratch/shared" -mindepth 1 | sed 's/^/left: /'

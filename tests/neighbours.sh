@@ -143,12 +143,6 @@ two_users() { # mode of the cache's folder libzero; empty: the first user makes 
     [ -z "$1" ] || judge "$name: what they left" "$(cached | sed '/^io-KEY io-KEY.lock$/d')"
 }
 
-# The ranks of a job.
-ranks_of() { # name
-    # shellcheck disable=SC2062 # this is a file
-    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$scratch/jobs/$1/logs" | sed 's/[^0-9]//g'
-}
-
 # Killed are the ranks; what they leave in Open MPI's folders is mpirun's to remove.
 killed_neighbour() { # signal
     local first tries pid name="a job whose neighbour gets SIG$1"
@@ -160,7 +154,7 @@ killed_neighbour() { # signal
         sleep 0.05
     done
     job_start second 2 300
-    for pid in $(ranks_of first); do
+    for pid in $(naming "$scratch/jobs/first/logs"); do
         kill -s "$1" "$pid" 2>/dev/null
     done
     wait "$first" "$job"

@@ -83,10 +83,7 @@ model+=(--nvme-path "$scratch/files")
 text=(--data LICENSE)
 
 # The ids of processes that we started and that are still there.
-left_running() {
-    # shellcheck disable=SC2062 # these are files
-    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$scratch/files" | sed 's/[^0-9]//g'
-}
+left_running() { naming "$scratch/files"; }
 
 # Whether standard error is one sentence of each of some ranks; of none will do
 # without a pattern.

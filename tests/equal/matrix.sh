@@ -12,15 +12,8 @@ cd "$(dirname "$0")/../.." || exit 1
 table=tests/equal/matrix.txt
 micro_steps=12 # of all ranks together
 limit=60       # seconds for a run
-read -ra launcher <<<"${MPIRUN-mpirun}"
-command -v "${launcher[0]-}" >/dev/null || launcher=()
-
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-: "${OMPI_MCA_btl_vader_backing_directory:=$scratch}"
-export OMPI_MCA_btl_vader_backing_directory
+. tests/support/verdicts.sh
 reference=$scratch/reference result=$scratch/result
-checks=0 failures=0
 
 # The cells of the row in use, by column, and what they come to.
 declare -A cell
@@ -159,11 +152,6 @@ run_row() {
     echo "DIFFERS  $row"
     echo "$wrong"
     print_command
-}
-
-closing() {
-    echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
-    [ "$failures" = 0 ]
 }
 
 coverage() {

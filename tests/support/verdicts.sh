@@ -24,6 +24,12 @@ have_ranks() { # ranks, what is skipped without them
     [ "$1" = 1 ] || [ "${#launcher[@]}" != 0 ] || { echo "skipped: $2: needs mpirun" && false; }
 }
 
+# The ids of processes whose command lines have a file's name in them.
+naming() { # file
+    # shellcheck disable=SC2062 # these are files
+    grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$1" | sed 's/[^0-9]//g'
+}
+
 closing() {
     echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
     [ "$failures" = 0 ]
