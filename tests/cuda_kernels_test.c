@@ -157,46 +157,13 @@ static void ran(void)
 
 /* ------------------------------------------------------------------------ Adam */
 
-static const struct adam adams[] = {
-    {.grad_scale = 1.0f,
-     .decay = 0.99997f,
-     .beta1 = 0.9f,
-     .one_minus_beta1 = 0.1f,
-     .beta2 = 0.95f,
-     .one_minus_beta2 = 0.05f,
-     .step_size = 3e-3f,
-     .root_scale = 4.472136f,
-     .eps = 1e-8f},
-    {.grad_scale = 0.123f,
-     .decay = 1.0f,
-     .beta1 = 0.8f,
-     .one_minus_beta1 = 0.2f,
-     .beta2 = 0.999f,
-     .one_minus_beta2 = 0.001f,
-     .step_size = 1.5e-4f,
-     .root_scale = 1.01f,
-     .eps = 1e-15f,
-     .l2 = 0.1f},
-    {.grad_scale = 1e-30f,
-     .decay = 0.75f,
-     .beta1 = 0.0f,
-     .one_minus_beta1 = 1.0f,
-     .beta2 = 0.0f,
-     .one_minus_beta2 = 1.0f,
-     .step_size = 0.0f,
-     .root_scale = 1.0f,
-     .eps = 1e-45f,
-     .l2 = -0.0f},
-};
-#define ADAMS 3
-
 enum adam_array { GRAD32, GRAD16, MASTER, M, V, HALF, REMAINDER, ADAM_ARRAYS };
 
 /* One launch: its arrays begin at different places when offset is not 0. */
 static void adam_check(struct buffer *b, int64_t n, int offset, bool split, bool grad16)
 {
     int at[ADAM_ARRAYS];
-    const struct adam *k = &adams[(n + offset) % ADAMS];
+    const struct adam *k = &test_adams[(n + offset) % test_adam_count];
     bool publish = (n + offset / 2) % 2;
     for (int i = 0; i < ADAM_ARRAYS; i++) {
         at[i] = offset ? (offset * (2 * i + 1) + i) % MARGIN : MARGIN;

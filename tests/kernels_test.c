@@ -47,58 +47,6 @@ static void adam_reference(const struct adam *k, float grad, float *master, floa
     *master = (float)((double)p - (double)change);
 }
 
-static const struct adam adams[] = {
-    {.grad_scale = 1.0f,
-     .decay = 0.99997f,
-     .beta1 = 0.9f,
-     .one_minus_beta1 = 0.1f,
-     .beta2 = 0.95f,
-     .one_minus_beta2 = 0.05f,
-     .step_size = 3e-3f,
-     .root_scale = 4.472136f,
-     .eps = 1e-8f},
-    {.grad_scale = 0.123f,
-     .decay = 1.0f,
-     .beta1 = 0.8f,
-     .one_minus_beta1 = 0.2f,
-     .beta2 = 0.999f,
-     .one_minus_beta2 = 0.001f,
-     .step_size = 1.5e-4f,
-     .root_scale = 1.01f,
-     .eps = 1e-15f},
-    {.grad_scale = 1e-30f,
-     .decay = 1.0f,
-     .beta1 = 0.0f,
-     .one_minus_beta1 = 1.0f,
-     .beta2 = 0.0f,
-     .one_minus_beta2 = 1.0f,
-     .step_size = 0.0f,
-     .root_scale = 1.0f,
-     .eps = 1e-45f},
-    {.grad_scale = 0.25f,
-     .decay = 1.0f,
-     .beta1 = 0.9f,
-     .one_minus_beta1 = 0.1f,
-     .beta2 = 0.95f,
-     .one_minus_beta2 = 0.05f,
-     .step_size = 3e-3f,
-     .root_scale = 4.472136f,
-     .eps = 1e-8f,
-     .l2 = 0.1f},
-    {.grad_scale = 1.0f,
-     .decay = 0.75f,
-     .beta1 = 0.9f,
-     .one_minus_beta1 = 0.1f,
-     .beta2 = 0.95f,
-     .one_minus_beta2 = 0.05f,
-     .step_size = 3e-3f,
-     .root_scale = 4.472136f,
-     .eps = 1e-8f,
-     .l2 = 1e-45f},
-};
-#define ADAM_L2 3 /* the first with L2 */
-#define ADAMS   ((int)(sizeof(adams) / sizeof(adams[0])))
-
 /* Four arrays and the 16-bit copy, filled with samples, each in memory of its
  * own that ends where the array ends, so that a sanitizer sees every overrun. */
 struct state {
@@ -178,8 +126,8 @@ START_TEST(adam_ranges)
     enum { MOST = 257, ROOM = MOST + 64 };
     struct state around = state_sample(ROOM), now = state_create(ROOM), old = state_sample(MOST);
     struct state plain = state_sample(MOST), decayed = state_sample(MOST);
-    state_step(&plain, &adams[0]);
-    state_step(&decayed, &adams[ADAM_L2]);
+    state_step(&plain, &test_adams[0]);
+    state_step(&decayed, &test_adams[TEST_ADAM_L2]);
     for (int n = 0; n <= MOST; n++) {
         for (int offset = 0; offset < 64; offset++) {
             int at[5] = {offset, (offset * 5 + 1) % 64, (offset * 11) % 64, (offset * 3 + 7) % 64,
@@ -192,7 +140,7 @@ START_TEST(adam_ranges)
             memcpy(now.v + at[3], old.v, bytes);
             bool publish = (n + offset) & 1, l2 = (n + offset) & 2;
             struct state expect = l2 ? decayed : plain;
-            const struct adam *k = &adams[l2 ? ADAM_L2 : 0];
+            const struct adam *k = &test_adams[l2 ? TEST_ADAM_L2 : 0];
             kernels->adam(n, k, f32(now.grad + at[0]), now.master + at[1], now.m + at[2],
                           now.v + at[3], publish ? now.bf16 + at[4] : NULL);
             for (int i = 0; i < ROOM; i++) {
@@ -277,12 +225,12 @@ START_TEST(adam_lengths)
         return;
     enum { MOST = (1 << 20) + 1 };
     struct state all = state_sample(MOST), expect = state_create(MOST);
-    for (int k = 0; k < ADAMS; k++) {
+    for (int k = 0; k < test_adam_count; k++) {
         state_copy(&expect, &all);
-        state_step(&expect, &adams[k]);
+        state_step(&expect, &test_adams[k]);
         for (int power = 8; power <= 20; power++) {
             for (int more = -1; more <= 1; more++)
-                lengths_check(kernels, &adams[k], &all, &expect, ((int64_t)1 << power) + more);
+                lengths_check(kernels, &test_adams[k], &all, &expect, ((int64_t)1 << power) + more);
         }
     }
     state_destroy(&all);
@@ -302,7 +250,7 @@ START_TEST(adam_split_ranges)
     static uint16_t weight[ROOM];
     static int16_t remainder[ROOM];
     for (int l2 = 0; l2 < 2; l2++) {
-        state_step(&expect[l2], &adams[l2 ? ADAM_L2 : 0]);
+        state_step(&expect[l2], &test_adams[l2 ? TEST_ADAM_L2 : 0]);
         after[l2] = pairs_split(kernels, MOST, expect[l2].master);
     }
     for (int n = 0; n <= MOST; n++) {
@@ -319,8 +267,8 @@ START_TEST(adam_split_ranges)
             memcpy(remainder + at[4], before.remainder, bytes / 2);
             memcpy(now.m + at[2], old.m, bytes);
             memcpy(now.v + at[3], old.v, bytes);
-            kernels->adam_split(n, &adams[l2 ? ADAM_L2 : 0], f32(now.grad + at[0]), weight + at[1],
-                                remainder + at[4], now.m + at[2], now.v + at[3]);
+            kernels->adam_split(n, &test_adams[l2 ? TEST_ADAM_L2 : 0], f32(now.grad + at[0]),
+                                weight + at[1], remainder + at[4], now.m + at[2], now.v + at[3]);
             for (int i = 0; i < ROOM; i++) {
                 int w = i - at[1], r = i - at[4];
                 bool in_w = w >= 0 && w < n, in_r = r >= 0 && r < n;
@@ -390,7 +338,7 @@ START_TEST(adam_bf16_grads)
         uint16_t *half = malloc((size_t)n * sizeof(*half));
         for (int j = 0; j < n; j++) /* every exponent, infinities and NaN among them */
             half[j] = (uint16_t)((unsigned)j * 40503u + (unsigned)i);
-        bf16_grads_check(kernels, &adams[i % 2 ? ADAM_L2 : 0], &all, half, n);
+        bf16_grads_check(kernels, &test_adams[i % 2 ? TEST_ADAM_L2 : 0], &all, half, n);
         free(half);
     }
     state_destroy(&all);
@@ -408,7 +356,7 @@ START_TEST(adam_without_l2)
     float grad[N], master[N], m[N], v[N];
     uint16_t weight[N];
     int16_t remainder[N];
-    struct adam k = adams[0];
+    struct adam k = test_adams[0];
     for (int split = 0; split < 2; split++) {
         for (int i = 0; i < N; i++) {
             master[i] = i % 2 ? 1.0f : INFINITY;

@@ -20,7 +20,6 @@
 #define SETTLED    3
 #define ACCUMULATE 2
 
-/* An assertion that only one of the ranks fails would leave the others waiting. */
 /* How many entries a folder of /proc has. */
 static int64_t entries(const char *path)
 {

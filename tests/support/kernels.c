@@ -30,6 +30,31 @@ const struct kernels *test_kernels(int i)
     return kernels;
 }
 
+#define ORDINARY                                                                                   \
+    .beta1 = 0.9f, .one_minus_beta1 = 0.1f, .beta2 = 0.95f, .one_minus_beta2 = 0.05f,              \
+    .step_size = 3e-3f, .root_scale = 4.472136f, .eps = 1e-8f
+#define EXTREME                                                                                    \
+    .grad_scale = 1e-30f, .one_minus_beta1 = 1.0f, .one_minus_beta2 = 1.0f, .root_scale = 1.0f,    \
+    .eps = 1e-45f
+
+const struct adam test_adams[] = {
+    {ORDINARY, .grad_scale = 1.0f, .decay = 0.99997f},
+    {.grad_scale = 0.123f,
+     .decay = 1.0f,
+     .beta1 = 0.8f,
+     .one_minus_beta1 = 0.2f,
+     .beta2 = 0.999f,
+     .one_minus_beta2 = 0.001f,
+     .step_size = 1.5e-4f,
+     .root_scale = 1.01f,
+     .eps = 1e-15f},
+    {EXTREME, .decay = 1.0f},
+    {ORDINARY, .grad_scale = 0.25f, .decay = 1.0f, .l2 = 0.1f},
+    {ORDINARY, .grad_scale = 1.0f, .decay = 0.75f, .l2 = 1e-45f},
+    {EXTREME, .decay = 0.75f, .l2 = -0.0f},
+};
+const int test_adam_count = (int)(sizeof(test_adams) / sizeof(test_adams[0]));
+
 uint32_t bits_of(float x)
 {
     uint32_t bits;

@@ -20,6 +20,11 @@ extern const int test_isa_count;
  * not run them: the test then returns. */
 const struct kernels *test_kernels(int i);
 
+/* Constants of Adam, of which some are rare; this one and those behind it have L2. */
+enum { TEST_ADAM_L2 = 3 };
+extern const struct adam test_adams[];
+extern const int test_adam_count;
+
 uint32_t bits_of(float x);
 float float_of(uint32_t bits);
 /* Equal bits, or both NaN. */
