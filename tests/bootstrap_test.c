@@ -109,6 +109,7 @@ START_TEST(who_does_not_come_is_named_to_all)
     tcp_expect_error(
         &ranks[5], ZERO_ERR_COMM,
         "The address of rank 0's host 'no-such-host.invalid' was not found within 1 s: ");
+    ck_assert(!strstr(ranks[5].error.text, "no memory"));
     ck_assert(ranks[5].took < 5);
 }
 END_TEST
@@ -216,6 +217,27 @@ START_TEST(silent_strangers_do_not_fill_the_door)
     tcp_expect_joined(ranks, 2);
     for (int i = 0; i < SILENT; i++)
         close(fds[i]);
+}
+END_TEST
+
+/* Who was silent the longest leaves first: a rank has time to say what it is. */
+START_TEST(the_oldest_stranger_is_shown_out)
+{
+    enum { LATER = 5, ALL = 80 };
+    int fds[ALL];
+    struct tcp_rank rank = {0};
+    struct job job = tcp_job(1, 2);
+    struct hello hello = hello_make(&job);
+    tcp_start(&rank, 0, 2);
+    for (int i = 0; i < ALL; i++)
+        fds[i] = dial(job.port);
+    tcp_nap(0.5); /* to be let in */
+    ck_assert_int_eq(greet(fds[ALL - LATER], &hello).kind, ANSWER_WAIT);
+    ck_assert_int_eq(hear(fds[ALL - LATER]).kind, ANSWER_GO);
+    for (int i = 0; i < ALL; i++)
+        close(fds[i]);
+    tcp_join(&rank, 1);
+    tcp_expect_joined(&rank, 1);
 }
 END_TEST
 
@@ -523,6 +545,7 @@ int main(void)
     tcase_add_test(door, who_does_not_come_is_named_to_all);
     tcase_add_test(door, strangers_are_turned_away);
     tcase_add_test(door, silent_strangers_do_not_fill_the_door);
+    tcase_add_test(door, the_oldest_stranger_is_shown_out);
     tcase_add_test(door, turned_away_are_counted);
     tcase_add_test(door, a_hello_may_come_byte_by_byte);
     tcase_add_loop_test(door, a_rank_may_come_again, 0, 2);

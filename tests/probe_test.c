@@ -181,6 +181,25 @@ START_TEST(cache_corrupt)
 }
 END_TEST
 
+/* What else may stand at a name that can be foreseen: a pipe, which has no writer, and a
+ * link to another file. */
+START_TEST(cache_is_made_of_files)
+{
+    struct probe p = sound;
+    char path[512], lock[520], other[512];
+    p.read = 0; /* nor is nonsense kept */
+    ck_assert(!probe_store(&p, KEY) && probe_store(&sound, KEY));
+    cache_file(path, sizeof(path), "");
+    ck_assert(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    ck_assert(!probe_load(&p, KEY));
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    snprintf(other, sizeof(other), "%s/other", home);
+    ck_assert(symlink(other, lock) == 0);
+    ck_assert_int_lt(probe_lock(KEY), 0);
+    ck_assert_int_ne(access(other, F_OK), 0);
+}
+END_TEST
+
 START_TEST(cache_unwritable)
 {
     struct probe p;
@@ -448,6 +467,7 @@ int main(void)
     tcase_add_test(c, choice_is_the_smallest_near_the_best);
     tcase_add_test(c, cache_keeps);
     tcase_add_test(c, cache_corrupt);
+    tcase_add_test(c, cache_is_made_of_files);
     tcase_add_test(c, cache_unwritable);
     tcase_add_test(c, cache_parallel);
     tcase_add_test(c, keys_name_devices);

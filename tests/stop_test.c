@@ -83,6 +83,20 @@ START_TEST(what_follows_at_once_is_the_same)
 }
 END_TEST
 
+/* As nohup leaves SIGHUP, and a shell a background command's SIGINT. */
+START_TEST(what_is_ignored_stays_so)
+{
+    signal(SIGINT, SIG_IGN);
+    stop_begin();
+    stop_watch(engine());
+    send(SIGINT);
+    send(SIGTERM);
+    while (!stop_asked())
+        usleep(1000);
+    ck_assert_int_eq(stop_asked(), SIGTERM);
+}
+END_TEST
+
 START_TEST(before_a_run_it_ends_the_process)
 {
     stop_begin();
@@ -111,6 +125,7 @@ int main(void)
     tcase_add_loop_test(c, the_first_is_noted, 0, 2);
     tcase_add_test(c, all_ranks_take_one_of_two);
     tcase_add_test(c, what_follows_at_once_is_the_same);
+    tcase_add_test(c, what_is_ignored_stays_so);
     tcase_add_loop_test_raise_signal(c, before_a_run_it_ends_the_process, SIGTERM, 0, 1);
     tcase_add_loop_test_raise_signal(c, before_a_run_it_ends_the_process, SIGINT, 1, 2);
     tcase_add_loop_test_raise_signal(c, a_second_ends_the_process, SIGTERM, 0, 1);
