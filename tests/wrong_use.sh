@@ -14,6 +14,7 @@ mounted=
 trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/files" "$scratch/empty" "$scratch/read/deep"
 mkfifo "$scratch/pipe"
+ln -s loop "$scratch/loop"
 for name in text text.part read/deep/text; do
     cp LICENSE "$scratch/$name"
 done
@@ -64,6 +65,7 @@ cases() {
 1|2||--log @/nothing/run.csv|'@/nothing/run\.csv' cannot be written: No such file
 1|2||--trace @/nothing/run.json|'@/nothing/run\.json' cannot be written: No such file
 1|2||--log @/pipe|'@/pipe' cannot be written: nobody reads this pipe
+1|1||--trace @/loop|'@/loop' cannot be written: Too many levels of symbolic links
 1|1||--trace @/pipe|'@/pipe' cannot be written: nobody reads this pipe
 1|2||--log @/empty/../one --trace @/one|'@/one' is the file of --log, '@/empty/\.\./one', too
 1|2||--data @/text --log @/empty/../text|'@/empty/\.\./text' is the file of --data, '@/text', too

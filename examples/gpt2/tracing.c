@@ -97,7 +97,7 @@ static bool whole_name(const char *trace, char name[TRACING_PATH])
 {
     struct stat st;
     snprintf(name, TRACING_PATH, "%s", trace);
-    if (stat(trace, &st) == 0 && !S_ISREG(st.st_mode))
+    if (stat(trace, &st) ? errno == ELOOP : !S_ISREG(st.st_mode))
         return false;
     follow(name);
     return true;
