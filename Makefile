@@ -73,13 +73,13 @@ AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 # compiler is nvcc's choice; statics that lock would want the C++ library.
 CUDA_ARCH ?= 80 90
 NVCC_EXACT := -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
-NVCC_HOST := -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden,-fno-threadsafe-statics
+NVCC_HOST := -Wall,-Wextra,-fPIC,-fvisibility=hidden,-fno-threadsafe-statics
 NVCC_FLAGS ?= -O3
 ARCHS := $(CUDA_ARCH:sm_%=%)
 NVCC_ARCH := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a)
 NVCC_ARCH += -gencode arch=compute_$(lastword $(ARCHS)),code=compute_$(lastword $(ARCHS))
-NVCC_COMPILE = $(NVCC) -std=c++17 -I. $(NVCC_EXACT) -Werror all-warnings -Xcompiler $(NVCC_HOST) \
-	$(NVCC_FLAGS) $(NVCC_ARCH)
+NVCC_COMPILE = $(NVCC) -std=c++17 -I. $(NVCC_EXACT) -Xcompiler $(NVCC_HOST) $(NVCC_FLAGS) \
+	$(NVCC_ARCH)
 
 # ------------------------------------------------------------------ sources
 CORE := $(wildcard src/*.c src/device/*.c src/comm/*.c offload/*.c kernels/*.c)
@@ -218,7 +218,8 @@ $(BUILD)/libzero.so: $(BUILD)/libzero.so.$(VERSION)
 $(BUILD)/zero.pc: src/zero.pc.in $(BUILD)/stamp/LINKED
 	@sed -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|$(strip $(LIBS))|' $< >$@
 
-# What only runs on GPUs use, opened by who asks for one. The runtime in it is its own.
+# What only runs on GPUs use, opened by who asks for one. The runtime in it is its own. NCCL is
+# found where it was.
 PLUGIN := src/device/cuda.c src/device/cuda_plugin.c src/error.c src/thread.c
 PLUGIN += $(if $(filter 1,$(NCCL)),src/comm/nccl.c src/comm/header.c)
 PLUGIN := $(call obj,$(PLUGIN))

@@ -94,8 +94,11 @@ CUDA_LIBS :=
 endif
 ABSENT += $(if $(filter 1,$(CUDA)),,cuda)
 
+# Its shared libraries are found where they were, also by who does not know its folder.
+CUDA_RPATH := $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(CUDA_LIBS)))
+
 # NCCL, which without the toolkit nobody asks for.
-NCCL_LIBS := -lnccl
+NCCL_LIBS := $(CUDA_RPATH) -lnccl
 ifndef NCCL
 NCCL := $(if $(filter 1,$(CUDA)),$(call \
 	probe,nccl.h,$(CUDA_CFLAGS) $(NCCL_LIBS) $(CUDA_LIBS),ncclCommFinalize),0)
@@ -106,8 +109,7 @@ endif
 ABSENT += $(if $(filter 10,$(CUDA)$(NCCL)),nccl)
 
 # cuBLAS is of the toolkit, but some sites leave it out.
-CUBLAS_LIBS := $(filter -L%,$(CUDA_LIBS)) $(patsubst -L%,-Wl$(comma)-rpath$(comma)%, \
-	$(filter -L%,$(CUDA_LIBS))) -lcublasLt
+CUBLAS_LIBS := $(filter -L%,$(CUDA_LIBS)) $(CUDA_RPATH) -lcublasLt
 ifndef CUBLAS
 CUBLAS := $(if $(filter 1,$(CUDA)),$(call probe,cublasLt.h,$(CUDA_CFLAGS) $(CUBLAS_LIBS)),0)
 endif

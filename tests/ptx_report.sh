@@ -4,9 +4,9 @@
 #     tests/ptx_report.sh BUILD [FOLDER...] | --self-test BUILD
 # Compiles the library's and the model's kernels, or those of folders, as BUILD's objects
 # are compiled, and prints registers, static shared memory and spills of each on each
-# architecture. A spill is an error, and in the library so is arithmetic in the PTX that is
-# not rounded to nearest operation by operation: contracted, or free to be, approximate,
-# denormals flushed. --self-test plants each.
+# architecture. A warning is an error here, a spill is one, and in the library so is
+# arithmetic in the PTX that is not rounded to nearest operation by operation: contracted,
+# or free to be, approximate, denormals flushed. --self-test plants each.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh
@@ -22,8 +22,8 @@ command -v "${compile[0]-}" >/dev/null || { echo "There is no nvcc: set NVCC=." 
 # Leaves PTX and the assembler's words, of each architecture, in the scratch folder.
 translate() { # file, options...
     rm -rf "$scratch/kept" && mkdir "$scratch/kept"
-    "${compile[@]}" "${@:2}" -Xptxas -v --keep --keep-dir "$scratch/kept" -c "$1" \
-        -o "$scratch/object" >"$scratch/log" 2>&1
+    "${compile[@]}" -Werror all-warnings -Xcompiler -Werror "${@:2}" -Xptxas -v --keep \
+        --keep-dir "$scratch/kept" -c "$1" -o "$scratch/object" >"$scratch/log" 2>&1
 }
 
 # One line for each kernel: architecture, registers, shared memory, spilled bytes, name.

@@ -12,10 +12,16 @@ unset ONLY
 
 # A machine that has none, though its driver may be there.
 without() {
-    local script status
+    local script status loader
     make -n CHECK=0 gpu-programs 2>&1 | grep -q 'The tests need Check: '
     verdict $? "without Check nothing says so"
     [ -e "$build/libzero_cuda.so" ] || { echo "skipped: no CUDA toolkit" && return; }
+    loader=$(ldd "$build/tests/plugin_test" | awk '/ld-linux/ { print $1 }')
+    ZERO_CUDA_PLUGIN=$build/libzero_cuda.so "$loader" --inhibit-cache \
+        "$build/tests/plugin_test" --use 0 >"$scratch/out"
+    ! grep 'cannot be opened' "$scratch/out"
+    verdict $? "the plugin needs libraries from folders that the loader was told of: $(
+        cat "$scratch/out")"
     for script in check bench; do
         CUDA_VISIBLE_DEVICES='' "tests/gpu/$script.sh" "$build" >"$scratch/out" 2>&1
         status=$?

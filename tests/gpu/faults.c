@@ -93,8 +93,8 @@ START_TEST(no_memory)
     ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
     int count = fill_up(taken, 200);
     ck_assert_int_eq(create(&z), ZERO_ERR_MEMORY);
-    /* What rests there, or already a stream. */
-    expect_sentence(z, strstr(zero_last_error(z), " has not the memory to make ")
+    /* What rests there, or already a stream, a kernel. */
+    expect_sentence(z, strstr(zero_last_error(z), " has not the memory to ")
                            ? "GPU 0"
                            : " bytes of GPU memory are needed, ");
     zero_destroy(z);
