@@ -503,7 +503,8 @@ ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t 
  * program sets itself. A run goes on in another engine with the same bits, at any stage and
  * place and on any number of ranks, where zero_write takes over what zero_read gave of all
  * tensors, and zero_set_progress what zero_progress gave. Without it Adam's bias corrections
- * begin anew, whatever the moments.
+ * begin anew, whatever the moments. For moments from elsewhere (PyTorch's exp_avg and
+ * exp_avg_sq) change .steps of what zero_progress gives.
  */
 struct zero_progress {
     int64_t steps;      /* performed, without those skipped: up to 2^53 */
@@ -663,8 +664,9 @@ ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
  * is of no more use: destroy it, and make another. Collectives
  * start in the same order on all ranks, with increasing sequence; up to
  * ZERO_COLLECTIVES are under way at once, and one that was started stays where
- * it is in memory until test reports it done. A backend compares header on all
- * ranks before it moves a byte into data, and allocates nothing after its
+ * it is in memory until test reports it done, or abort returns: from then on no
+ * rank touches it, or its data. A backend compares header on all ranks (byte by
+ * byte will do) before it moves a byte into data, and allocates nothing after its
  * creation.
  */
 enum zero_collective_kind {

@@ -371,7 +371,8 @@ int zero_set_progress(struct zero *z, const struct zero_progress *p)
         p->since_skip > most || p->forgiven < 0 || p->forgiven >= SCALER_HYSTERESIS)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_set_progress to %lld steps, loss scale %g, %lld steps since one was "
-                         "skipped, %lld forgiven. Pass what zero_progress gave.",
+                         "skipped, %lld forgiven. Pass what zero_progress gave, at most with other "
+                         "steps.",
                          (long long)p->steps, p->loss_scale, (long long)p->since_skip,
                          (long long)p->forgiven);
     schedule_call(&z->schedule, "zero_set_progress", p->steps, double_bits(p->loss_scale));
