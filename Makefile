@@ -309,7 +309,8 @@ $(BUILD)/tests/gpu_model_on_%: $(BUILD)/obj/tests/gpu_model_test.o \
 
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
-$(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16
+$(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16 \
+	-Wl,--wrap=cudaStreamSynchronize,--wrap=cudaDeviceSynchronize
 $(patsubst %,$(BUILD)/tests/%_test,torture cuda_fault nccl): LINK += $(WRAPPED:%=-Wl,--wrap=%)
 
 # These link the trainer as well, all of it but main.

@@ -207,6 +207,53 @@ START_TEST(a_lost_gpu_copies_nothing)
 }
 END_TEST
 
+/* A wait fails at once, where the test says so, as that for a lost GPU may; the fake's own has
+ * waited all the same. */
+static bool gives_up;
+
+cudaError_t __real_cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t __real_cudaDeviceSynchronize(void);
+cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t __wrap_cudaDeviceSynchronize(void);
+
+cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t stream)
+{
+    return gives_up ? cudaErrorLaunchFailure : __real_cudaStreamSynchronize(stream);
+}
+
+cudaError_t __wrap_cudaDeviceSynchronize(void)
+{
+    return gives_up ? cudaErrorLaunchFailure : __real_cudaDeviceSynchronize();
+}
+
+static void nap(void *arg)
+{
+    (void)arg;
+    usleep(20000);
+}
+
+/* What a function of the host writes is the caller's again when destroy returns. */
+START_TEST(a_lost_gpu_writes_nothing_later)
+{
+    const struct fake_cuda_options options = {.gpus = 1};
+    const struct device_options mine = {.event_fd = eventfd(0, EFD_NONBLOCK)};
+    struct device_copy mark = {0};
+    struct device *device;
+    struct error error = {0};
+    fake_cuda_start(&options);
+    ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
+    ck_assert_int_eq(device_cuda_create(&device, &mine, &error), ZERO_OK);
+    ck_assert_int_eq(cudaLaunchHostFunc(device->stream, nap, NULL), cudaSuccess);
+    device->ops->mark(device, DEVICE_COMPUTE, &mark);
+    gives_up = true;
+    device->ops->destroy(device);
+    gives_up = false;
+    ck_assert(__atomic_load_n(&mark.done, __ATOMIC_ACQUIRE));
+    fake_cuda_stop();
+    close(mine.event_fd);
+}
+END_TEST
+
 /* ------------------------------------------------------------- what there is not */
 
 /* Kernels of this build, where the test says so. */
@@ -332,6 +379,7 @@ int main(void)
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, faults_are_told_or_survived, 0, SCENARIOS * TORTURES);
     tcase_add_test(tests, a_lost_gpu_copies_nothing);
+    tcase_add_test(tests, a_lost_gpu_writes_nothing_later);
     tcase_add_test(tests, no_gpu);
     tcase_add_test(tests, no_gpu_to_tell_of);
     tcase_add_test(tests, no_memory);

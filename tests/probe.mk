@@ -13,10 +13,10 @@ MPI_SHOWN := -I$(BUNDLED)/openmpi/include -L$(BUNDLED)/openmpi/lib \
 	-Wl,-rpath,$(BUNDLED)/openmpi/lib -lmpi
 # Its libraries need each other, and do not know where they are.
 export LD_LIBRARY_PATH := $(BUNDLED)/openmpi/lib$(addprefix :,$(LD_LIBRARY_PATH))
-URING_CFLAGS := -I$(BUNDLED)/include
+URING_CFLAGS := -isystem $(BUNDLED)/include
 URING_LIBS := -L$(BUNDLED)/lib -luring
-XXHASH_CFLAGS := -I$(BUNDLED)/include
-CHECK_CFLAGS := -I$(BUNDLED)/include
+XXHASH_CFLAGS := -isystem $(BUNDLED)/include
+CHECK_CFLAGS := -isystem $(BUNDLED)/include
 CHECK_LIBS := -L$(BUNDLED)/lib -lcheck -lsubunit -lrt -lm -pthread
 endif
 

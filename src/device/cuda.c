@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "kernels/cuda/launch.h"
 #include "src/device/device.h"
@@ -31,10 +32,13 @@
 #define PIN_BYTES     ((int64_t)1 << 30) /* more at once is refused by some drivers */
 #define LANDING_BYTES ((int64_t)1 << 20) /* of what is read while the caller waits */
 #define REGIONS       4
+#define NAPS          100 /* of a millisecond, for what a lost GPU does yet */
 
 struct stream {
     cudaStream_t stream, watch;
     cudaEvent_t event; /* recorded in the one, waited for in the other */
+    int event_fd;
+    unsigned asked, came; /* functions of the host; came: in the watch's thread */
 };
 
 /* Host memory that was registered piece by piece. A copy may not cross their edges. */
@@ -262,20 +266,21 @@ static int64_t pinned(const struct device_cuda *d, const void *host)
 static void arrived(void *arg)
 {
     struct device_copy *copy = arg;
-    int event_fd = copy->event_fd;
+    struct stream *s = copy->stream;
     /* Pairs with cuda_copied. The copy is the caller's again from here on. */
     __atomic_store_n(&copy->done, true, __ATOMIC_RELEASE);
-    event_write(event_fd);
+    event_write(s->event_fd);
+    __atomic_fetch_add(&s->came, 1, __ATOMIC_RELEASE); /* pairs with end_functions */
 }
 
 /* Calls arrived when the stream has done what it was given. */
 static void watch(struct device_cuda *d, struct stream *s, struct device_copy *copy)
 {
-    copy->event_fd = d->event_fd;
-    copy->stream = s->watch;
+    copy->stream = s;
     if (good(d, cudaEventRecord(s->event, s->stream), "record an event") &&
-        good(d, cudaStreamWaitEvent(s->watch, s->event, 0), "wait for an event"))
-        good(d, cudaLaunchHostFunc(s->watch, arrived, copy), "call the host");
+        good(d, cudaStreamWaitEvent(s->watch, s->event, 0), "wait for an event") &&
+        good(d, cudaLaunchHostFunc(s->watch, arrived, copy), "call the host"))
+        s->asked++;
 }
 
 /* A piece of a copy between the memories by way of registered memory, done on return. */
@@ -348,7 +353,8 @@ static bool cuda_copied(struct device *device, const struct device_copy *copy)
 {
     if (!__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
         return false;
-    return !copy->stream || healthy((struct device_cuda *)device, copy->stream);
+    const struct stream *s = copy->stream;
+    return !s || healthy((struct device_cuda *)device, s->watch);
 }
 
 static int cuda_read(struct device *device, void *to, const void *from, int64_t bytes,
@@ -485,6 +491,21 @@ static void cuda_adam(struct device *device, const struct adam_stretch *stretch)
 
 /* ---------------------------------------------------------- create, destroy */
 
+/* A GPU that has failed may call functions of the host all the same, or never: they get a
+ * moment, while what they write is there. */
+static void end_functions(const struct device_cuda *d)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    unsigned missing = 1;
+    for (int nth = 0; nth < NAPS && missing; nth++) {
+        missing = 0;
+        for (int i = 0; i < DEVICE_STREAMS; i++)
+            missing += d->streams[i].asked - __atomic_load_n(&d->streams[i].came, __ATOMIC_ACQUIRE);
+        if (missing)
+            nanosleep(&nap, NULL);
+    }
+}
+
 /* All that was asked for. A failed wait says nothing of the work: then for all of the GPU's. */
 static void end_work(struct device_cuda *d)
 {
@@ -495,8 +516,10 @@ static void end_work(struct device_cuda *d)
         if (stream && rc == cudaSuccess)
             rc = cudaStreamSynchronize(stream);
     }
-    if (rc != cudaSuccess)
-        (void)cudaDeviceSynchronize();
+    if (rc == cudaSuccess)
+        return;
+    (void)cudaDeviceSynchronize();
+    end_functions(d);
 }
 
 static void free_all(struct device_cuda *d)
@@ -629,6 +652,7 @@ int device_cuda_gpu(int index, struct zero_gpu *gpu, struct error *error)
 static bool make_stream(struct device_cuda *d, struct stream *s, void *given)
 {
     s->stream = given;
+    s->event_fd = d->event_fd;
     return (given || good(d, cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking),
                           "make a stream")) &&
            good(d, cudaStreamCreateWithFlags(&s->watch, cudaStreamNonBlocking), "make a stream") &&

@@ -43,7 +43,6 @@ struct device_copy {
     /* the device's own */
     struct device_copy *next;
     void *stream; /* NULL: nothing was asked for */
-    int event_fd;
     bool done;
 };
 
