@@ -16,6 +16,11 @@ static int take_shape(const struct zero_param *p, int i, struct tensor *t, struc
     if (p->ndim < 0 || p->ndim > ZERO_MAX_DIMS)
         return error_set(error, ZERO_ERR_ARGUMENT, "params[%d] (%s) has ndim %d. Use 0 to %d.", i,
                          p->name, p->ndim, ZERO_MAX_DIMS);
+    if (p->ndim == 0 && p->shape[0] > 1) /* one element where many are meant would be overrun */
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "params[%d] (%s) has shape[0] = %lld, but ndim 0, which is a scalar. Set "
+                         "ndim.",
+                         i, p->name, (long long)p->shape[0]);
     t->elements = 1;
     t->shape = (uint64_t)p->ndim;
     for (int d = 0; d < p->ndim; d++) {

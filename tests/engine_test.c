@@ -370,6 +370,8 @@ START_TEST(wrong_tensors)
     expect_tensors_refused(1, q, "unit -1");
     q = p, q.ndim = 9;
     expect_tensors_refused(1, q, "ndim 9");
+    q = p, q.ndim = 0;
+    expect_tensors_refused(1, q, "shape[0] = 100, but ndim 0");
     q = p, q.shape[0] = -1;
     expect_tensors_refused(1, q, "shape[0] = -1");
     q = p, q.flags = 64;
