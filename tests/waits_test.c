@@ -389,7 +389,7 @@ END_TEST
 static void tarry(const struct rank *r)
 {
     if (r->rank == BAD)
-        sleep(2);
+        sleep(3);
 }
 
 /* The others have a reduce under way and wait for a gather behind it. Each comes
@@ -422,7 +422,7 @@ static void slow_rank(int rank, struct zero_comm *comm, void *arg)
 
 START_TEST(who_comes_slowly_is_not_overdue)
 {
-    struct trial t = {.config = {.stage = 3, .deadline_seconds = 3}};
+    struct trial t = {.config = {.stage = 3, .deadline_seconds = 5}};
     pthread_mutex_init(&t.lock, NULL);
     pthread_cond_init(&t.changed, NULL);
     ranks_run(RANKS, slow_rank, &t);
