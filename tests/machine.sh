@@ -19,7 +19,7 @@ if [ "$(id -u)" = 0 ] && [ -z "${MACHINE_INSIDE-}" ] && unshare -m true 2>/dev/n
 fi
 . tests/support/verdicts.sh
 trap 'clean_up' EXIT
-limit=60 # seconds for a run: a hang is longer
+limit=100 # seconds for a run: a hang is longer
 user=64731 # nobody's: its processes are ours
 own=${scratch##*/}
 folder=$scratch/files
@@ -581,7 +581,7 @@ log_ended() {
 # What rank 0 alone writes: it alone has something to say.
 full_log() { # option, file's name, steps
     can_mount "--$1 onto a disk that fills" || return
-    mount -t tmpfs -o size=16k tmpfs "$scratch/space" && mounts+=("$scratch/space")
+    mount -t tmpfs -o size=4k tmpfs "$scratch/space" && mounts+=("$scratch/space")
     run 2 "$3" "--$1" "$scratch/space/$2"
     [ "$1" = trace ] || log_ended
     failed "--$1 onto a disk that fills" 1 "/space/$2' could not be written to its end"
@@ -625,7 +625,7 @@ run_check() {
     few_descriptors 4
     few_threads 4
     little_address_space 90000
-    full_log log log.csv 400
+    full_log log log.csv 60
     full_log trace run.json 20
 }
 

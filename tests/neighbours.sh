@@ -89,7 +89,7 @@ alone() {
     job_start alone 2 3
     wait "$job"
     digest=$(grep ^digest "$scratch/jobs/alone/out")
-    job_start alone 2 300
+    job_start alone 2 100
     wait "$job"
     long_digest=$(grep ^digest "$scratch/jobs/alone/out")
     probe=1
@@ -153,7 +153,7 @@ killed_neighbour() { # signal
         [ "$(wc -l 2>/dev/null <"$scratch/jobs/first/logs/run.csv")" -ge 3 ] 2>/dev/null && break
         sleep 0.05
     done
-    job_start second 2 300
+    job_start second 2 100
     for pid in $(naming "$scratch/jobs/first/logs"); do
         kill -s "$1" "$pid" 2>/dev/null
     done
