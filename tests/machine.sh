@@ -592,8 +592,8 @@ full_log() { # option, file's name, steps
 
 limited_log() {
     folder=$scratch/files
-    limited "-f 512"
-    run 1 6000 --log "$scratch/log.csv"
+    limited "-f 16"
+    run 1 300 --stage 0 --offload none --log "$scratch/log.csv"
     log_ended
     failed "--log beyond the limit on files" 1 "log\.csv' could not be written to its end"
     with=()
