@@ -387,6 +387,7 @@ else
     preload=$scratch/hit.so # of whose path the loader makes no list
     cp "${2:?"give what tests/hit.c becomes"}" "$preload" || exit 1
     have_ranks 2 "all of it" || { verdict 0 "" && closing && exit; }
+    command -v python3 >/dev/null || echo "skipped: whether traces are JSON, for want of python3"
     if [ "${3-}" = all ]; then every; else some; fi
 fi
 closing

@@ -286,6 +286,7 @@ live() {
     verdict $? "on a narrow terminal: $(cat -v "$scratch/out")"
 }
 
+command -v xmllint >/dev/null || echo "skipped: whether plots are XML, for want of xmllint"
 sweep 1
 sweep 2
 aligned

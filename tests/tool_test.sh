@@ -464,6 +464,8 @@ bench() {
         run_bench "io --fio" ours/limit "${rings[@]}"
         has '^io_mixed_posix_fio_ratio [0-9.]' "bench io --fio"
         has '^io_mixed_posix_fio_cpu_ratio [0-9.]' "bench io --fio"
+    else
+        echo "skipped: bench io beside the real fio, for want of it"
     fi
     printf '#!/bin/bash\necho "3;fio;read;0;0;1024;1000;0;0;0"\n' >"$scratch/fio"
     chmod +x "$scratch/fio" # sees no processor time

@@ -50,6 +50,7 @@ piped() { # ranks
     verdict $? "$name: $(head -n 5 "$scratch/wrong")"
 }
 
+command -v python3 >/dev/null || echo "skipped: whether traces are JSON, for want of python3"
 piped 1
 piped 2
 run_case 1 3 ""
