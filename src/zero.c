@@ -172,7 +172,8 @@ static int check_micro_step(struct zero *z, int unit, const char *call)
     if (schedule_step_complete(s))
         return error_set(&z->error, ZERO_ERR_STATE,
                          "%s of unit %d: all %d micro-steps of this step "
-                         "are reduced. Call zero_step first.",
+                         "are reduced. Call zero_step first, or zero_set_accumulate before the "
+                         "step for more of them.",
                          call, unit, s->accumulate);
     if (s->units[unit].reduced)
         return error_set(&z->error, ZERO_ERR_STATE,
