@@ -135,7 +135,6 @@ static bool beyond_limit(const struct ring_block *block)
 {
     struct rlimit limit;
     return block->request->write && !getrlimit(RLIMIT_FSIZE, &limit) &&
-           limit.rlim_cur != RLIM_INFINITY &&
            (uint64_t)(block->offset + block->bytes) > limit.rlim_cur;
 }
 

@@ -193,6 +193,10 @@ START_TEST(strangers_are_turned_away)
     other.protocol++;
     ck_assert_int_eq(greet(fd = dial(job.port), &other).kind, ANSWER_OTHER);
     close(fd);
+    other = good;
+    other.bytes++;
+    ck_assert_int_eq(greet(fd = dial(job.port), &other).kind, ANSWER_OTHER);
+    close(fd);
 
     ranks[2].body = tcp_sums;
     tcp_start(&ranks[2], 2, 3);

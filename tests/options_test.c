@@ -145,8 +145,8 @@ START_TEST(bad_values)
     }
     const char *size = "Give a whole number from 0 to 9007199254740992, such as 4096, 64K, 512M or "
                        "4G.";
-    const char *const sizes[] = {"8193T",          "4k", "-1K", "2KK", "9007199254740993",
-                                 "9999999999999G", "K"};
+    const char *const sizes[] = {"8193T",          "4k",           "-1K", "2KK", "9007199254740993",
+                                 "9999999999999G", "17179869185G", "K",   "+4"};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         char line[64];
         snprintf(line, sizeof(line), "--size %s", sizes[i]);
@@ -159,6 +159,43 @@ START_TEST(bad_values)
     refused("--real 0.5f", "--real is given '0.5f', which it cannot be. Give a part of one.");
     refused("--colour blue", "--colour is given 'blue', which it cannot be. Give red or green.");
     refused("--text=", "--text is given '', which it cannot be. Give a value that is not empty.");
+    ck_assert_int_eq(parse("--whole 9 --size 9007199254740992 --real 1"), 0); /* the last good */
+}
+END_TEST
+
+START_TEST(sizes_of_variables)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes; /* 0: refused */
+    } rows[] = {{"4096", 4096},
+                {"2k", 2048},
+                {"3M", 3 << 20},
+                {"8589934591G", INT64_MAX >> 30 << 30},
+                {"8589934592G", 0},
+                {"17179869185G", 0},
+                {"9223372036854775808", 0},
+                {"0", 0},
+                {"-1", 0},
+                {"", 0},
+                {"1T", 0},
+                {"1GG", 0}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        int64_t bytes;
+        bool is = options_size(rows[i].text, &bytes);
+        ck_assert_msg(is == (rows[i].bytes > 0) && (!is || bytes == rows[i].bytes), "%s",
+                      rows[i].text);
+    }
+}
+END_TEST
+
+/* What --help does not show is no hint either. */
+START_TEST(hidden)
+{
+    static const struct option secret = {"secret", OPTION_FLAG, FIELD(flag)};
+    char *argv[] = {"program", "--secre"};
+    ck_assert_int_eq(options_parse(&secret, 1, 2, argv, &values, given, error, sizeof(error)), -1);
+    ck_assert_str_eq(error, "There is no option --secre. See --help for those there are.");
 }
 END_TEST
 
@@ -557,6 +594,8 @@ int main(void)
     tcase_add_test(parser, lists);
     tcase_add_test(parser, list_overflow);
     tcase_add_test(parser, bad_values);
+    tcase_add_test(parser, sizes_of_variables);
+    tcase_add_test(parser, hidden);
     tcase_add_test(parser, bad_shape);
     tcase_add_test(parser, help);
     suite_add_tcase(suite, parser);

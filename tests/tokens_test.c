@@ -128,7 +128,8 @@ START_TEST(a_file_changes)
 {
     static const char *const commands[] = {
         "truncate -s 1500 $f", "printf x | dd of=$f bs=1 seek=1100 conv=notrunc status=none",
-        "cp -p $f $f.new && mv $f.new $f", "rm $f"};
+        "cp -p $f $f.new && mv $f.new $f", "rm $f",
+        "cp -p $f $f.old && printf xx >>$f && touch -r $f.old $f"};
     char command[400];
     int32_t tokens[9];
     const char *path = put_counting("c.bin", 100, 1000);
@@ -229,6 +230,13 @@ START_TEST(refusals)
     refused(put_tokens("wide", 20240520, 1, 4, bad, 4, 0),
             "'%/wide' has 50257 as token 1, and GPT-2 has tokens 0 to 50256. Write the file anew "
             "with GPT-2's tokenizer.");
+    static unsigned char long_file[1024 + 2 * 70001]; /* more than are read at once */
+    const int32_t header[] = {20240520, 1, 70001};
+    memcpy(long_file, header, sizeof(header));
+    memcpy(long_file + 1024 + 2 * 70000, &bad[1], 2);
+    put(below("far"), long_file, sizeof(long_file));
+    refused(below("far"), "'%/far' has 50257 as token 70000, and GPT-2 has tokens 0 to 50256. "
+                          "Write the file anew with GPT-2's tokenizer.");
     put(below("few"), "text", 4);
     ck_assert_int_eq(load(1, put_counting("many", 0, 9), below("few")), -1);
     ck_assert_ptr_nonnull(strstr(error, "/many' is a token file and '"));
@@ -240,6 +248,17 @@ START_TEST(refusals)
                             "10. Give more with --data or a smaller --seq.");
     ck_assert_int_eq(load(1, below("few"), NULL), 0);
     ck_assert(!data.is_tokens && data.vocab == 256 && data.train == 4 && data.bytes == 4);
+
+    /* Of text the end is held out. */
+    char text[100];
+    int32_t in[2], out[2];
+    for (int i = 0; i < 100; i++)
+        text[i] = (char)(i + 1);
+    put(below("hundred"), text, sizeof(text));
+    ck_assert_int_eq(load(2, below("hundred"), NULL), 0);
+    ck_assert(data.bytes == 100 && data.held == 5);
+    ck_assert_int_eq(data_batch(&data, true, 9, 0, 1, 2, in, out, error, sizeof(error)), 0);
+    ck_assert_int_gt(in[0], 95);
 }
 END_TEST
 
@@ -442,7 +461,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, one_file);
     tcase_add_test(t, several_files);
-    tcase_add_loop_test(t, a_file_changes, 0, 4);
+    tcase_add_loop_test(t, a_file_changes, 0, 5);
     tcase_add_test(t, held_files);
     tcase_add_test(t, batches);
     tcase_add_test(t, refusals);

@@ -135,8 +135,7 @@ bool options_size(const char *text, int64_t *bytes)
     const char *suffix = *end ? strchr(suffixes, *end) : NULL;
     int shift = suffix ? 10 * (1 + (int)(suffix - suffixes) % 3) : 0;
     end += suffix != NULL;
-    *bytes = (int64_t)value << shift;
-    return *end == 0 && *bytes >> shift == value;
+    return *end == 0 && !__builtin_mul_overflow((int64_t)value, (int64_t)1 << shift, bytes);
 }
 
 /* A whole number within the option's bounds, with or without a suffix. */

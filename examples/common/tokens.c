@@ -50,12 +50,12 @@ static int header_check(const char *path, const int32_t header[3], int64_t bytes
                       "it anew with llm.c's scripts.",
                       path, (int)header[1], (int)VERSION);
     int64_t expected = TOKENS_HEADER + 2 * (int64_t)header[2];
-    if (header[2] < 0 || bytes != expected)
+    if (bytes != expected)
         return refuse(sink,
                       "'%s' says that it holds %d tokens, but its %lld bytes have room for %lld. "
                       "It was cut or changed: write it anew.",
                       path, (int)header[2], (long long)bytes,
-                      (long long)(bytes > TOKENS_HEADER ? (bytes - TOKENS_HEADER) / 2 : 0));
+                      (long long)((bytes - TOKENS_HEADER) / 2));
     *tokens = header[2];
     return 0;
 }
