@@ -132,11 +132,6 @@ double twin_after(const struct twin *t, int64_t i)
     return number(t, t->after, i);
 }
 
-double twin_cpu(const struct twin *t, int64_t i)
-{
-    return number(t, t->cpu, i);
-}
-
 void twin_set(struct twin *t, int64_t i, double x)
 {
     float rounded = (float)x;
@@ -209,7 +204,7 @@ void twin_check(const struct twin *t, int64_t i, double exact, double bound, boo
 {
     double most = bound + (fabs(exact) + bound) * rounding_of(t->dtype) + least_of(t->dtype);
     for (int where = 0; where < (cpu ? 2 : 1); where++) {
-        double is = where == 0 ? twin_after(t, i) : twin_cpu(t, i);
+        double is = where == 0 ? twin_after(t, i) : number(t, t->cpu, i);
         if (!(fabs(is - exact) <= most)) /* an assertion that holds costs a system call */
             ck_abort_msg("%s: element %lld is %.9g%s, not %.9g within %.3g", what, (long long)i, is,
                          where == 0 ? "" : " on the CPU", exact, most);
@@ -219,7 +214,7 @@ void twin_check(const struct twin *t, int64_t i, double exact, double bound, boo
 void twin_check_equal(const struct twin *t, const char *what)
 {
     for (int64_t i = 0; i < t->n; i++)
-        if (twin_after(t, i) != twin_cpu(t, i))
+        if (twin_after(t, i) != number(t, t->cpu, i))
             ck_abort_msg("%s: element %lld is %.9g, on the CPU %.9g", what, (long long)i,
-                         twin_after(t, i), twin_cpu(t, i));
+                         twin_after(t, i), number(t, t->cpu, i));
 }

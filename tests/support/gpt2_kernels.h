@@ -42,10 +42,9 @@ struct twin *twin_ints(int64_t n, const int32_t *values);
 /* Any structs. */
 struct twin *twin_bytes(int64_t bytes);
 
-/* Element i as it was before and is after launches, or on the CPU. */
+/* Element i as it was before and is after launches. */
 double twin_before(const struct twin *t, int64_t i);
 double twin_after(const struct twin *t, int64_t i);
-double twin_cpu(const struct twin *t, int64_t i);
 void twin_set(struct twin *t, int64_t i, double x); /* before */
 
 /* Runs a call that launches, twice from the same contents, and fetches what it leaves. */

@@ -9,11 +9,11 @@
 #include "src/random.h"
 
 #if defined(__x86_64__)
-const char *const test_isas[] = {"scalar", "avx2", "avx512"};
+static const char *const test_isas[] = {"scalar", "avx2", "avx512"};
 #elif defined(__aarch64__)
-const char *const test_isas[] = {"scalar", "neon"};
+static const char *const test_isas[] = {"scalar", "neon"};
 #else
-const char *const test_isas[] = {"scalar"};
+static const char *const test_isas[] = {"scalar"};
 #endif
 const int test_isa_count = (int)(sizeof(test_isas) / sizeof(test_isas[0]));
 

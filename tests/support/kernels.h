@@ -12,11 +12,10 @@
 
 #include "kernels/kernels.h"
 
-/* The names that this build has kernels for. */
-extern const char *const test_isas[];
+/* How many instruction sets this build has kernels for. */
 extern const int test_isa_count;
 
-/* The kernels of test_isas[i]; NULL, and the reason printed, when this CPU does
+/* The kernels of one of them; NULL, and the reason printed, when this CPU does
  * not run them: the test then returns. */
 const struct kernels *test_kernels(int i);
 
