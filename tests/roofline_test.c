@@ -1,15 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What is made of measured figures: how long an update will take, and what a
- * step waits for. Arithmetic and sentences alone; the figures are made up.
+ * step waits for. Arithmetic and sentences alone; the figures are made up. And
+ * the loops that measure what memory moves: what they do, not how fast.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "examples/common/predict.h"
+#include "examples/common/stream.h"
 #include "examples/gpt2/roofline.h"
 #include "tests/support/suite.h"
+
+/* ------------------------------------------------------------------- limits */
+
+enum { ELEMENTS = 256, FIRST = 64, COUNT = 128 };
+
+/* Arrays of one value each, but gradients of 0, 1, ... */
+static struct stream_arrays arrays_make(char **memory)
+{
+    size_t bytes = (size_t)stream_bytes(ELEMENTS);
+    *memory = aligned_alloc(2 << 20, bytes);
+    ck_assert_ptr_nonnull(*memory);
+    memset(*memory, 0, bytes);
+    struct stream_arrays a = stream_carve(*memory, ELEMENTS);
+    for (int i = 0; i < ELEMENTS; i++) {
+        a.grad[i] = (float)i;
+        a.grad16[i] = (uint16_t)(i < 128 ? 0x3F80 : 0x4000); /* 1 and 2 */
+        a.master[i] = 3;
+        a.m[i] = 5;
+        a.weight[i] = 6;
+        a.remainder[i] = 7;
+    }
+    return a;
+}
+
+/* What a loop moves is what it must, and both loops of a form leave the same. */
+START_TEST(limits_move_what_an_update_moves)
+{
+    enum stream_form form = (enum stream_form)_i;
+    const struct streams *s = streams_select();
+    char *memory, *other;
+    struct stream_arrays a = arrays_make(&memory), b = arrays_make(&other);
+    s->ordinary[form](&a, FIRST, COUNT);
+    for (int i = 0; i < ELEMENTS; i++) {
+        bool in = i >= FIRST && i < FIRST + COUNT;
+        float grad = !in ? 0 : !form_bf16_grad(form) ? (float)i : i < 128 ? 1 : 2;
+        float master = 3 + (form_split(form) ? 0 : grad);
+        uint32_t bits;
+        memcpy(&bits, &master, sizeof(bits));
+        int weight = !in || form == FORM_FP32 ? 6 : form_split(form) ? 7 : (int)(bits >> 16);
+        ck_assert(a.m[i] == 5 + grad && a.master[i] == master && (a.v[i] > 0) == in);
+        ck_assert_int_eq(a.weight[i], weight);
+        ck_assert_int_eq(a.remainder[i], in && form_split(form) ? 6 : 7);
+    }
+    if (s->non_temporal[form]) {
+        s->non_temporal[form](&b, FIRST, COUNT);
+        ck_assert(!memcmp(memory, other, (size_t)stream_bytes(ELEMENTS)));
+    }
+    free(memory);
+    free(other);
+}
+END_TEST
 
 /* ------------------------------------------------------------- predictions */
 
@@ -165,6 +218,7 @@ int main(void)
 {
     Suite *suite = suite_create("roofline");
     TCase *tests = tcase_create("figures");
+    tcase_add_loop_test(tests, limits_move_what_an_update_moves, 0, FORMS);
     tcase_add_test(tests, update_predicted);
     tcase_add_test(tests, advice_names_folders);
     tcase_add_test(tests, step_judged);
