@@ -563,6 +563,7 @@ START_TEST(spill_on_two)
     error = (struct error){0};
     must(spill_create(&spill, &paths, MIB, SPILL_ALIGN, &error), &error);
     ck_assert_int_eq(spill.file[1].bytes, 0);
+    ck_assert(spill.direct == spill.file[0].direct);
     spill_destroy(&spill);
     umount2(tmpfs, MNT_DETACH);
     ck_assert_int_eq(rmdir(tmpfs), 0);
