@@ -114,6 +114,35 @@ START_TEST(each_allocation_fails_on_one_rank)
 }
 END_TEST
 
+/* A second engine is asked for over a communicator that one has, and there is no memory
+ * for it: the first goes on. */
+static void create_another(int rank, struct zero_comm *comm, void *arg)
+{
+    struct pair *p = arg;
+    struct zero *z = NULL, *other = NULL;
+    struct zero_digest digest;
+    p->status[rank] = create(&z, p->config, comm);
+    if (rank == 1) {
+        allocation_refused = 1;
+        p->refused = create(&other, p->config, comm) == ZERO_ERR_MEMORY && !other;
+        allocation_refused = 0;
+    }
+    if (!p->status[rank])
+        p->status[rank] = zero_digest(z, &digest);
+    snprintf(p->text[rank], sizeof(p->text[rank]), "%s", zero_last_error(z));
+    zero_destroy(z);
+}
+
+START_TEST(no_engine_leaves_another_alone)
+{
+    struct pair p = {.config = configs[0]};
+    ranks_run(2, create_another, &p);
+    ck_assert(p.refused);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(p.status[r] == ZERO_OK, "rank %d: %s", r, p.text[r]);
+}
+END_TEST
+
 START_TEST(a_plan_needs_memory)
 {
     struct zero_param params[TOY_TENSORS];
@@ -233,6 +262,7 @@ int main(void)
     if (ALLOCATIONS_SEEN) {
         tcase_add_loop_test(memory, each_allocation_fails, 0, CONFIGS);
         tcase_add_loop_test(memory, each_allocation_fails_on_one_rank, 0, 3);
+        tcase_add_test(memory, no_engine_leaves_another_alone);
         tcase_add_test(memory, a_plan_needs_memory);
     } else {
         puts("skipped: allocations that fail: a sanitizer replaces malloc itself");
