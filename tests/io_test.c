@@ -416,6 +416,10 @@ static void expect_lanes(struct zero *z, const struct setting *s, const struct t
         EXPECT(l->busy_seconds <= seconds && (l->busy_seconds > 0) == (n > 0), "%s: %g of %g s",
                zero_lane_name(lane), l->busy_seconds, seconds);
     }
+    EXPECT(stats->to_device_bytes == stats->lanes[ZERO_LANE_TO_DEVICE].bytes &&
+               stats->to_host_bytes == stats->lanes[ZERO_LANE_TO_HOST].bytes,
+           "copied %lld in, %lld out", (long long)stats->to_device_bytes,
+           (long long)stats->to_host_bytes);
 }
 
 static int earlier(const void *a, const void *b)
