@@ -23,7 +23,7 @@
 /* The first line of a file without blanks at its end, or "". */
 static void line_read(char *line, size_t size, const char *folder, const char *name)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX + 16];
     line[0] = '\0';
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     FILE *file = fopen(path, "re");
