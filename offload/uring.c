@@ -256,10 +256,11 @@ static bool on_fuse(const struct stripes *files)
 /* Before Linux 5.6 it reads into memory that is registered, and into no other by this call. */
 static bool reads_any_memory(struct uring *uring)
 {
-    struct io_uring_probe *probe = io_uring_get_probe_ring(&uring->io);
-    bool can = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ);
-    if (probe != NULL)
-        io_uring_free_probe(probe);
+    enum { COUNT = IORING_OP_READ + 1 };
+    struct io_uring_probe *probe = calloc(1, sizeof(*probe) + COUNT * sizeof(probe->ops[0]));
+    bool can = probe != NULL && io_uring_register_probe(&uring->io, probe, COUNT) == 0 &&
+               io_uring_opcode_supported(probe, IORING_OP_READ);
+    free(probe);
     return can;
 }
 

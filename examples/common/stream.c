@@ -93,7 +93,7 @@ VARIANTS(plain, )
 
 #ifdef __x86_64__
 #define AVX2 __attribute__((target("avx2")))
-#ifdef __clang__
+#if defined(__clang__) || __GNUC__ < 10
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #else
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))

@@ -286,6 +286,7 @@ const struct pieces *pieces_avx512(void)
 
 /* ---------------------------------------------------------------- pairs of bf16 */
 
+#if defined(__clang__) || __GNUC__ >= 10 /* gcc before that knows no such instruction */
 #define BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16")))
 
 /* The first count of many lanes. */
@@ -388,8 +389,11 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
     piece_end(s, c, ldc);
 }
 
+#endif
+
 const struct pieces *pieces_bf16(void)
 {
+#ifdef BF16
     static const struct pieces bf16 = {"packed panels, AVX-512 BF16",
                                        COLS_AVX512,
                                        2,
@@ -398,7 +402,10 @@ const struct pieces *pieces_bf16(void)
                                        piece_multiply_bf16};
     bool runs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512vl");
-    return pieces_avx512() && runs ? &bf16 : NULL;
+    if (pieces_avx512() && runs)
+        return &bf16;
+#endif
+    return NULL;
 }
 
 #else
