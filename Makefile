@@ -386,7 +386,8 @@ $(BUILD)/libfuzzed.a: $(call obj,$(FUZZED)) $(BUILD)/stamp/LINKED
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # ------------------------------------------------------- demo, check, upkeep
-# Open MPI as root, with more ranks than cores, and with threads that may move.
+# Open MPI as root, with more ranks than cores, and with threads that may move; it has
+# other names for these since series 5.
 ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
@@ -394,6 +395,8 @@ endif
 export OMPI_MCA_rmaps_base_oversubscribe ?= 1
 export OMPI_MCA_mpi_yield_when_idle ?= 1
 export OMPI_MCA_hwloc_base_binding_policy ?= none
+export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
+export PRTE_MCA_hwloc_default_binding_policy ?= none
 
 # The demo does not wait for what only tests use.
 deps:

@@ -20,8 +20,7 @@ cgroup=/sys/fs/cgroup/memory/zero-chaos.$$
 limit=90 # seconds for a round; alone it takes few
 
 mkdir "$scratch/shm" "$scratch/files" "$scratch/session"
-export OMPI_MCA_btl_vader_backing_directory=$scratch/shm
-export OMPI_MCA_orte_tmpdir_base=$scratch/session
+open_mpi_files "$scratch/shm" "$scratch/session"
 job='' mounted=''
 finish() {
     [ -z "$job" ] || end_all
@@ -199,7 +198,7 @@ be_checked() {
 prepare() {
     folder=$scratch/files/spill
     mkdir "$folder"
-    second=()
+    unlike_options=
     case $fault in
     no-such-folder) rmdir "$folder" ;;
     no-space) mount_drive 1 ;;
@@ -208,7 +207,7 @@ prepare() {
     drive-fails) mount_drive 16 && be_checked ;;
     page-spoiled | file-cut) be_checked ;;
     rank-stops) options+=(--deadline 5) ;;
-    unlike-ranks) one_of "--stage 0" "--steps 1" "--clip 3" && read -ra second <<<"$drawn" ;;
+    unlike-ranks) one_of "--stage 0" "--steps 1" "--clip 3" && unlike_options=$drawn ;;
     esac
 }
 
@@ -224,10 +223,9 @@ launch() {
     local model=(--layers 2 --channels 64 --heads 4 --seq 64 --batch 1 --steps 40 --eval-every 10)
     local run=("$gpt2" "${model[@]}" --data LICENSE --nvme-path "$folder" --sample 0
         --log "$scratch/log.csv" "${options[@]}")
-    local start=("${launcher[@]}" -q -n "$ranks")
-    [ ${#second[@]} = 0 ] || start=("${launcher[@]}" -q -n $((ranks - 1)))
+    local start=("${launcher[@]}" -n "$ranks")
     [ ${#launcher[@]} != 0 ] || start=()
-    [ ${#second[@]} = 0 ] || run+=(: -n 1 "${run[@]}" "${second[@]}")
+    [ -z "$unlike_options" ] || start+=(sh -c "$unlike" sh "" "$unlike_options")
     rm -f "$scratch/log.csv"
     "${start[@]}" "${run[@]}" >"$scratch/out" 2>"$scratch/err" </dev/null &
     job=$!

@@ -13,8 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 limit=90 settling=100 # seconds for a run: a hang is longer
 
 mkdir "$scratch/files" "$scratch/shared" "$scratch/session"
-export OMPI_MCA_btl_vader_backing_directory=$scratch/shared
-export OMPI_MCA_orte_tmpdir_base=$scratch/session
+open_mpi_files "$scratch/shared" "$scratch/session"
 job='' hit=''
 ulimit -c 0
 model=(--layers 2 --channels 32 --seq 32 --batch 1 --data LICENSE --stage 3 --offload nvme)
@@ -38,7 +37,7 @@ start() { # ranks, options
     local launch=() options
     read -ra options <<<"$2"
     rm -f "$scratch/log.csv" "$scratch/trace.json"
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1" ${hit:+-x "LD_PRELOAD=$preload"}
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1" ${hit:+-x "LD_PRELOAD=$preload"}
         ${hit:+-x "HIT=$hit"})
     timeout -k 5 "$limit" "${launch[@]}" "$gpt2" "${model[@]}" "${options[@]}" \
         >"$scratch/out" 2>"$scratch/err" </dev/null &
@@ -131,6 +130,7 @@ ends() { # name, expected status, pattern, digest, rows
     local status wrong
     wait "$job"
     status=$?
+    without_mpirun "$scratch/err"
     wrong=$(faults "$2" "$status" "$3" "${4-}" "${5-}")
     verdict "$([ -z "$wrong" ]; echo $?)" "$1: $wrong"
     rm -rf "$scratch/files/"* "$scratch/shared/"* "$scratch/session/"* "$scratch/trace.json.part"

@@ -16,7 +16,7 @@ small="--layers 2 --channels 32 --heads 2 --seq 24 --batch 2 --steps 3 --lr 1e-2
 
 run() { # name, ranks, options: the output is in out.NAME, the rows in csv.NAME
     local launch=() options name=$1 status
-    [ "$2" = 1 ] || launch=("${launcher[@]}" -q -n "$2")
+    [ "$2" = 1 ] || launch=("${launcher[@]}" -n "$2")
     read -rd '' -a options <<<"$small ${*:3}"
     ZERO_CUDA_PLUGIN=$fake GPT2_CUDA_PLUGIN=$fake timeout -k 5 100 "${launch[@]}" "$build/gpt2" \
         "${options[@]}" --log "$scratch/csv.$name" >"$scratch/out.$name" 2>"$scratch/err.$name"
@@ -88,7 +88,7 @@ plans() { # what --plan says where there is neither GPU nor plugin is what a run
 
 refuses() { # ranks, status, sentence, options; the environment is the caller's
     local launch=() options status
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1")
     read -rd '' -a options <<<"$small ${*:4}"
     timeout -k 5 60 "${launch[@]}" "$build/gpt2" "${options[@]}" >"$scratch/out" 2>"$scratch/err"
     status=$?

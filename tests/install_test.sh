@@ -234,7 +234,7 @@ fi
 
 on_two_ranks() { # kind, what, program
     [ "$with_mpi" = 1 ] && [ ${#launcher[@]} -gt 0 ] || return
-    digest_of "$1" "$2, 2 ranks" "${launcher[@]}" -q -n 2 "$3" 3
+    digest_of "$1" "$2, 2 ranks" "${launcher[@]}" -n 2 "$3" 3
     [ "$1" != cpp ] || grep -qx "ranks 2" out
     verdict $? "$2 on 2 ranks has others: $(grep ranks out)"
 }

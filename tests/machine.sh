@@ -53,7 +53,8 @@ front=() with=() # what stands before mpirun, and before the ranks' program
 # Ranks, steps, options. The program is a copy, for users who may not read the tree.
 start() {
     local launch=()
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    [ "${#front[@]}" = 0 ] || cd "$scratch" || exit
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1")
     exec "${front[@]}" timeout -k 5 "$limit" "${launch[@]}" "${with[@]}" \
         "$scratch/gpt2" "${model[@]}" \
         --data "$scratch/LICENSE" --nvme-path "$folder" --steps "$2" "${@:3}" \
@@ -63,6 +64,7 @@ start() {
 run() {
     (start "$@")
     status=$?
+    without_mpirun "$scratch/err"
 }
 
 # Runs, and once some steps are made does what "hit" is, with the ranks under way.
@@ -79,6 +81,7 @@ hit_while_running() { # ranks, steps, options
     hit
     wait "$job"
     status=$?
+    without_mpirun "$scratch/err"
 }
 
 declare -A digests

@@ -13,7 +13,7 @@ unset ZERO_DEVICE_MEMORY
 
 run() { # ranks, words: gpt2's options
     local launch=()
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1")
     timeout -k 5 120 "${launch[@]}" "$gpt2" --data LICENSE --steps 3 --batch 1 --sample 0 \
         --nvme-path "$scratch" "${@:2}" >"$scratch/out" 2>"$scratch/err" </dev/null
 }

@@ -15,11 +15,14 @@ mkdir "$scratch/files"
 rows=$scratch/rows.csv plot=$scratch/plot.svg
 
 run() { # ranks, options
-    local launch=()
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    local launch=() status
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1")
     rm -f "$rows" "$plot"
     timeout -k 5 120 "${launch[@]}" "$build/memscale" --nvme-path "$scratch/files" --steps 1 \
         "${@:2}" >"$scratch/out" 2>"$scratch/err" </dev/null
+    status=$?
+    without_mpirun "$scratch/err"
+    return $status
 }
 
 field() { # "stage,offload,model", name of a column
@@ -262,8 +265,8 @@ wrong_use() {
     [ $? = 1 ] && grep -qx 'rank 0: Standard output could not be written\.' "$scratch/err"
     verdict $? "memscale --help >/dev/full: $(cat "$scratch/err")"
     have_ranks 2 "ranks with other options" || return
-    timeout -k 5 60 "${launcher[@]}" -q -n 1 "$build/memscale" --model d4 --offload none : \
-        -n 1 "$build/memscale" --model d6 --offload none >"$scratch/out" 2>"$scratch/err" </dev/null
+    timeout -k 5 60 "${launcher[@]}" -n 2 sh -c "$unlike" sh "--model d4" "--model d6" \
+        "$build/memscale" --offload none >"$scratch/out" 2>"$scratch/err" </dev/null
     [ $? = 1 ] &&
         [ "$(grep -cE "^rank [01]: The ranks were not given the same" "$scratch/err")" = 2 ]
     verdict $? "ranks with other options: $(cat "$scratch/err")"

@@ -27,7 +27,7 @@ probe=1          # ZERO_PROBE
 # A job that is called $1 has a folder of its own for what Open MPI leaves.
 job_start() { # name, ranks, steps, options
     local at=$scratch/jobs/$1 launch=()
-    [ "$2" = 1 ] || launch=("${launcher[@]}" -q -n "$2")
+    [ "$2" = 1 ] || launch=("${launcher[@]}" -n "$2")
     rm -rf "$at"
     mkdir -m 1777 "$at" "$at/tmp" "$at/shared" "$at/logs"
     (
@@ -279,7 +279,8 @@ strangers() { # where its lines are: folder of the job; reads them
         function begins(text, with) { return substr(text, 1, length(with)) == with }
         # Open MPI and what it stands on: its session, its shared memory, terminals.
         function mpi(path) {
-            return begins(path, at "/tmp/ompi.") || begins(path, at "/shared/vader_segment.") ||
+            return begins(path, at "/tmp/ompi.") || begins(path, at "/tmp/prterun.") ||
+                   path ~ ("^" at "/shared/(vader|sm)_segment[.]") ||
                    begins(path, "/dev/shm/open_mpi.") || path == "/dev/ptmx" ||
                    begins(path, at "/tmp/pmix") || begins(path, "/dev/pts/")
         }
@@ -339,7 +340,8 @@ show_calls() {
     wait "$job"
     judge "a run under strace" "$(faults traced "$digest")"
     cat "$scratch/calls/"* >"$scratch/lines"
-    for seen in O_TMPFILE /run.csv /run.json 'rename.*/io-' 'io-.*\.lock' vader_segment; do
+    for seen in O_TMPFILE /run.csv /run.json 'rename.*/io-' 'io-.*\.lock' \
+        '\(vader\|sm\)_segment'; do
         grep -q "$seen" "$scratch/lines"
         verdict $? "strace has not seen $seen"
     done

@@ -18,7 +18,7 @@ plan_of() {
 run_case() { # ranks, options
     local launch=() options name="$1 ranks, $2"
     have_ranks "$1" "$name" || return
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1")
     read -ra options <<<"$2 --model d4 --batch 1 --steps 2 --sample 0 --data LICENSE"
     timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" --plan \
         >"$scratch/plan" 2>"$scratch/err"

@@ -65,7 +65,7 @@ run() { # program, arguments...
     if [ $ranks = 1 ]; then
         timeout -k 5 240 "${prefix[@]}" "$@" >"$scratch/log" 2>&1 </dev/null
     else
-        timeout -k 5 240 "${launcher[@]}" -q -n $ranks "${prefix[@]}" "$@" >"$scratch/log" 2>&1 \
+        timeout -k 5 240 "${launcher[@]}" -n $ranks "${prefix[@]}" "$@" >"$scratch/log" 2>&1 \
             </dev/null
     fi
 }

@@ -22,8 +22,8 @@ for stage in 0 1 2 3; do
     same_digest "$build/quickstart" $stage
 done
 if [ ${#launcher[@]} != 0 ] && nm -D "$build/quickstart" | grep -q MPI_Init_thread; then
-    same_digest "${launcher[@]}" -q -n 2 "$build/quickstart" 3
-    same_digest "${launcher[@]}" -q -n 4 "$build/quickstart" 1
+    same_digest "${launcher[@]}" -n 2 "$build/quickstart" 3
+    same_digest "${launcher[@]}" -n 4 "$build/quickstart" 1
 else
     echo "skipped: MPI ranks, for want of MPI"
 fi

@@ -21,12 +21,13 @@ fi
 export CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
 # shellcheck source=tests/support/sanitizers.sh
 . "${0%/*}/support/sanitizers.sh"
+# shellcheck source=tests/support/open_mpi.sh
+. "${0%/*}/support/open_mpi.sh"
 
 scratch=$(mktemp -d /dev/shm/zero-tests.XXXXXX 2>/dev/null || mktemp -d) || exit 1
 notes=$(mktemp) || exit 1
 trap 'rm -rf "$scratch" "$notes"' EXIT
-# A job that is killed leaves its shared memory behind: then it is ours to remove.
-export OMPI_MCA_btl_vader_backing_directory=$scratch
+open_mpi_files "$scratch"
 # What tests/check_errors.sh looks at when all suites have run.
 export ZERO_ERRORS_SEEN=${only:+/dev/null}
 : "${ZERO_ERRORS_SEEN:=$notes}"
@@ -64,7 +65,7 @@ start_suite() { # suite
     done
     case ${command[0]} in
     [0-9]@*)
-        command=("${MPIRUN:-mpirun}" -q -n "${command[0]%%@*}" "${command[0]#*@}"
+        command=("${MPIRUN:-mpirun}" -n "${command[0]%%@*}" "${command[0]#*@}"
             "${command[@]:1}")
         ;;
     esac

@@ -60,7 +60,7 @@ billion() {
     [ "${#launcher[@]}" != 0 ] || { echo "skipped: $what: needs mpirun" && return; }
     room 7 16 "$what" || return
     group_make $((6 << 30)) || { echo "skipped: $what: no memory control group (root)" && return; }
-    in_group timeout -k 5 3600 "${launcher[@]}" -q -n 2 "$build/gpt2" --model 1B --stage 3 \
+    in_group timeout -k 5 3600 "${launcher[@]}" -n 2 "$build/gpt2" --model 1B --stage 3 \
         --offload nvme --recompute --grad-dtype bf16 --steps 3 --batch 1 --sample 0 \
         --data README.md --nvme-path "$folder" >"$scratch/out" 2>"$scratch/err"
     status=$?
@@ -101,7 +101,7 @@ limits() {
                 echo "skipped: $suite on $ranks ranks: needs MPI"
                 continue
             fi
-            timeout -k 5 300 "${launcher[@]}" -q -n $ranks "$build/tests/$suite" \
+            timeout -k 5 300 "${launcher[@]}" -n $ranks "$build/tests/$suite" \
                 >"$scratch/out" 2>&1
             verdict $? "$suite on $ranks ranks: $(tail -n 2 "$scratch/out")"
         done

@@ -15,7 +15,7 @@ quiet=--quiet trace=$scratch/trace.json
 
 run() { # ranks, options
     local launch=() options shape="--layers 3 --channels 32 --seq 32 --batch 2"
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1")
     read -ra options <<<"$2 $quiet $shape --sample 0 --data LICENSE"
     rm -f "$scratch/log.csv" "$scratch/trace.json"
     timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" \

@@ -69,7 +69,7 @@ verdict $? "the drive cannot be compiled"
 
 run() { # DRIVE, options
     local options launch=()
-    [ "$ranks" = 1 ] || launch=("${launcher[@]}" -q -n "$ranks" -x DRIVE -x LD_PRELOAD)
+    [ "$ranks" = 1 ] || launch=("${launcher[@]}" -n "$ranks" -x DRIVE -x LD_PRELOAD)
     read -ra options <<<"$2 --stage 3 --offload nvme --ring posix --layers 2 --channels 64 --seq 32"
     options+=(--batch 1 --steps 3 --sample 0 --data LICENSE --chunk 16K --nvme-path "$scratch")
     env DRIVE="$1" LD_PRELOAD="$scratch/drive.so" \

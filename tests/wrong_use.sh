@@ -108,6 +108,7 @@ faults() { # expected status, status, ranks, pattern
 
 judge() { # name, then as faults
     local wrong
+    without_mpirun "$scratch/err"
     wrong=$(faults "${@:2}")
     checks=$((checks + 1))
     [ -n "$wrong" ] || { echo "ok: $1" && return; }
@@ -121,7 +122,7 @@ run_case() { # as a line of cases, in five arguments
     local options launch=() name="${3:+$3 }gpt2 $4"
     have_ranks "$2" "$name" || return
     read -ra options <<<"${4//@/$scratch}"
-    [ "$2" = 1 ] || launch=("${launcher[@]}" -q -n "$2")
+    [ "$2" = 1 ] || launch=("${launcher[@]}" -n "$2")
     timeout -k 5 "$limit" env ${3:+"$3"} "${launch[@]}" "$gpt2" "${model[@]}" "${text[@]}" \
         "${options[@]}" >"$scratch/out" 2>"$scratch/err" </dev/null
     judge "$name" "$1" $? "$2" "${5//@/$scratch}"
@@ -129,14 +130,10 @@ run_case() { # as a line of cases, in five arguments
 
 # Two ranks, each with options of its own.
 run_unlike() { # options of rank 0, of rank 1, pattern
-    local name="gpt2 $1 : gpt2 $2" first second
+    local name="gpt2 $1 : gpt2 $2"
     have_ranks 2 "$name" || return
-    read -ra first <<<"$1"
-    read -ra second <<<"$2"
-    timeout -k 5 "$limit" "${launcher[@]}" -q \
-        -n 1 "$gpt2" "${model[@]}" "${text[@]}" "${first[@]}" : \
-        -n 1 "$gpt2" "${model[@]}" "${text[@]}" "${second[@]}" \
-        >"$scratch/out" 2>"$scratch/err" </dev/null
+    timeout -k 5 "$limit" "${launcher[@]}" -n 2 sh -c "$unlike" sh "$1" "$2" "$gpt2" \
+        "${model[@]}" "${text[@]}" >"$scratch/out" 2>"$scratch/err" </dev/null
     judge "$name" 1 $? 2 "$3"
 }
 
@@ -146,7 +143,7 @@ run_taken() { # ranks, NAME=VALUE... with @ for a folder of ours, options
     have_ranks "$1" "$name" || return
     read -ra environment <<<"${2//@/$scratch}"
     read -ra options <<<"$3"
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -q -n "$1")
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1")
     timeout -k 5 "$limit" env "${environment[@]}" "${launch[@]}" "$gpt2" "${model[@]}" \
         "${text[@]}" --accumulate $((6 / $1)) "${options[@]}" >"$scratch/out" \
         2>"$scratch/err" </dev/null || wrong="exit status $?"
@@ -245,10 +242,12 @@ run_full_output() {
     done
 }
 
-# What is printed nowhere is not written into the first file that is opened.
+# What is printed nowhere is not written into the first file that is opened. A shell closes
+# them behind timeout, which may open them again.
 run_without_output() {
-    timeout -k 5 "$limit" "$gpt2" "${model[@]/--quiet/--l2}" "${text[@]}" --log "$scratch/log.csv" \
-        <&- >&- 2>"$scratch/err"
+    # shellcheck disable=SC2016 # for that shell
+    timeout -k 5 "$limit" sh -c 'exec "$@" <&- >&-' sh "$gpt2" "${model[@]/--quiet/--l2}" \
+        "${text[@]}" --log "$scratch/log.csv" 2>"$scratch/err"
     local status=$?
     grep -v '^[0-9]*,' "$scratch/log.csv" | tail -n +2 >>"$scratch/err"
     : >"$scratch/out"
@@ -287,7 +286,7 @@ run_signal() { # signal, expected status, pattern
     local job name="gpt2 on 2 ranks, one is sent SIG$1" pid status
     have_ranks 2 "$name" || return
     rm -f "$scratch/log.csv"
-    timeout -k 5 "$limit" "${launcher[@]}" -q -n 2 "$gpt2" "${model[@]}" "${text[@]}" \
+    timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$gpt2" "${model[@]}" "${text[@]}" \
         --steps 1000000 --stage 3 --offload nvme --deadline 5 --log "$scratch/log.csv" \
         >"$scratch/out" 2>"$scratch/err" </dev/null &
     job=$!

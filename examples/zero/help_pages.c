@@ -165,7 +165,8 @@ static const char mpi[] =
     "SIGTERM or SIGINT to any rank ends all ranks of gpt2 after the step under way.\n"
     "mpirun, sent one of them (Ctrl-C), sends SIGTERM to the ranks a second later\n"
     "and SIGKILL after another: for longer steps set\n"
-    "OMPI_MCA_odls_base_sigkill_timeout to more seconds, or signal a rank itself.\n"
+    "OMPI_MCA_odls_base_sigkill_timeout (since Open MPI 5\n"
+    "PRTE_MCA_odls_base_sigkill_timeout) to more seconds, or signal a rank itself.\n"
     "\n"
     "mpirun -n 2 build/zero bench comm measures the two large collectives.\n";
 
@@ -229,11 +230,12 @@ static const char environment[] =
     "\n"
     "  OMPI_ALLOW_RUN_AS_ROOT, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM\n"
     "                         both 1: it runs as root\n"
-    "  OMPI_MCA_rmaps_base_oversubscribe\n"
+    "  OMPI_MCA_rmaps_base_oversubscribe; since Open MPI 5 it is\n"
+    "  PRTE_MCA_rmaps_default_mapping_policy (:oversubscribe)\n"
     "                         1: more ranks than cores\n"
     "  OMPI_MCA_mpi_yield_when_idle\n"
     "                         1: a waiting rank lets others work\n"
-    "  OMPI_MCA_hwloc_base_binding_policy\n"
+    "  OMPI_MCA_hwloc_base_binding_policy, PRTE_MCA_hwloc_default_binding_policy\n"
     "                         none: a rank's threads may use all cores\n"
     "\n"
     "make sets these for its own runs.\n";

@@ -5,12 +5,6 @@
 . tests/support/verdicts.sh
 [ "${#launcher[@]}" != 0 ] || { echo "This needs mpirun, and a build with MPI." >&2 && exit 1; }
 
-# As the Makefile has it, for runs by hand.
-: "${OMPI_MCA_rmaps_base_oversubscribe:=1}" "${OMPI_MCA_mpi_yield_when_idle:=1}"
-: "${OMPI_MCA_hwloc_base_binding_policy:=none}"
-export "${!OMPI_MCA_@}"
-[ "$(id -u)" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-
 column() { # name, file: its values, one a line
     awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i; next }
         { print $c }' "$2"

@@ -51,7 +51,7 @@ run_peer() { # mode, layers, channels, file
 run_ours() { # stage or files, model, file
     local memory way=(--stage "$1")
     [ "$1" != files ] || way=(--stage 3 --offload nvme --nvme-path "$TMPDIR")
-    timeout 600 "${launcher[@]}" -q -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
+    timeout 600 "${launcher[@]}" -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
         --threads 1 --dtype "$DTYPE" "${way[@]}" --steps $((warm + steps)) --sample 0 \
         --log "$scratch/log.csv" >"$scratch/out" 2>"$scratch/err" || {
         echo "gpt2 ${way[*]} failed: $(tail -n 3 "$scratch/err")" >&2
@@ -89,7 +89,7 @@ compare_update() { # mode, model
         awk '{ x[NR] = $0 } END { print x[int((NR + 1) / 2)] }')
     for options in "" "--alone --state split" "--alone --state split --host-share 30"; do
         # shellcheck disable=SC2086
-        timeout 600 "${launcher[@]}" -q -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
+        timeout 600 "${launcher[@]}" -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
             --params "$count" $options >"$scratch/step" || return
         # step_24M_ours, step_split_24M_ours and step_split_host30_24M_ours
         awk -v name="update_$2_$1" -v peer="$peer" '/_ours / { ours = $2 }

@@ -47,7 +47,7 @@ take_row() {
         *) options+=("--$name" "${cell[$name]}") ;;
         esac
     done
-    [ "${#launcher[@]}" = 0 ] || launch=("${launcher[@]}" -q -n "${cell[ranks]}")
+    [ "${#launcher[@]}" = 0 ] || launch=("${launcher[@]}" -n "${cell[ranks]}")
     options+=(--data LICENSE --sample 0 --log)
     command=(env "ZERO_ISA=${cell[isa]#-}" "${launch[@]}" "$gpt2" "${options[@]}")
 }

@@ -31,7 +31,7 @@ scale() {
     for ranks in 1 2; do
         have_ranks $ranks "memscale on $ranks ranks" || continue
         local launch=()
-        [ "$ranks" = 1 ] || launch=("${launcher[@]}" -q -n "$ranks")
+        [ "$ranks" = 1 ] || launch=("${launcher[@]}" -n "$ranks")
         # shellcheck disable=SC2086 # words
         timeout 120 "${launch[@]}" "$build/memscale" --device cuda --model $sizes --steps 2 \
             --nvme-path "$scratch" --csv "$rows" >"$scratch/out" 2>&1
@@ -58,7 +58,7 @@ trainer() {
         read -r ranks stage place <<<"$row"
         have_ranks "$ranks" "gpt2 on $ranks ranks" || continue
         local launch=() digest
-        [ "$ranks" = 1 ] || launch=("${launcher[@]}" -q -n "$ranks")
+        [ "$ranks" = 1 ] || launch=("${launcher[@]}" -n "$ranks")
         digest=$("${launch[@]}" "$build/gpt2" "${options[@]}" --accumulate $((2 / ranks)) \
             --stage "$stage" --offload "$place" 2>"$scratch/err")
         [ "$digest" = "$one" ]

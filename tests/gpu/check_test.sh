@@ -52,7 +52,7 @@ again() { # variables
 resumed() {
     local good='echo "100%: Checks: 2, Failures: 0, Errors: 0"'
     mkdir -p "$scratch/b/tests/fake" && : >"$scratch/ran"
-    printf '#!/bin/sh\nshift 3; for i in 1 2; do "$@"; done | tail -n 1\n' >"$scratch/mpirun"
+    printf '#!/bin/sh\nshift 2; for i in 1 2; do "$@"; done | tail -n 1\n' >"$scratch/mpirun"
     printf '#!/bin/sh\n' >"$scratch/b/gpt2"
     chmod +x "$scratch/mpirun" "$scratch/b/gpt2"
     suite cuda_kernels "$good"

@@ -8,6 +8,7 @@
 # built without TSan. A leak is known as Open MPI's by the frames below malloc,
 # which are found without frame pointers.
 suppressions=$(cd "${BASH_SOURCE[0]%/*}" && pwd) || exit 1
+export UCX_VFS_ENABLE=${UCX_VFS_ENABLE:-n} # a thread of Open MPI 5 that it does not wait for
 export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-fast_unwind_on_malloc=0}
 export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=\"$suppressions/lsan.supp\":print_suppressions=0}"
