@@ -18,10 +18,15 @@
 
 /* ------------------------------------------------------------------- the log */
 
+/* Written whole: glibc since 2.37 prints to standard error by 128 bytes, and other ranks'
+ * lines come between those. */
 static void log_to_stderr(void *arg, enum zero_log_level level, const char *line)
 {
+    char text[600];
     (void)arg;
-    fprintf(stderr, "libzero: %s%s\n", level == ZERO_LOG_WARNING ? "warning: " : "", line);
+    snprintf(text, sizeof(text), "libzero: %s%s\n", level == ZERO_LOG_WARNING ? "warning: " : "",
+             line);
+    fputs(text, stderr);
 }
 
 static void log_line(const struct zero *z, enum zero_log_level level, const char *line)

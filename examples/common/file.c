@@ -17,6 +17,7 @@ void file_hold_standard(void)
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0)
         close(fd);
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
 }
 
 bool file_printed(void)

@@ -8,7 +8,9 @@
 #include <stdio.h>
 
 /* Before anything is opened: where standard input, output or error is closed, no file that is
- * opened later takes its place, and what is printed there is not written into that file. */
+ * opened later takes its place, and what is printed there is not written into that file. A line
+ * of standard error is written whole: glibc since 2.37 would write 128 bytes at a time, between
+ * which other ranks' come. */
 void file_hold_standard(void);
 
 /* Whether standard output took all that was printed. */
