@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "examples/common/launch.h"
 #include "src/comm/comm.h"
@@ -235,6 +236,22 @@ static void expect_refused(const char *words, enum zero_device device, const cha
     ck_assert_msg(strstr(error.text, part), "%s", error.text);
 }
 
+/* A rank of several that fails is outlived by what the others say. */
+START_TEST(a_rank_that_fails_lingers)
+{
+    struct timespec begin, end;
+    for (int i = 0; i < 3; i++) { /* of several, well; alone, failed; of several, failed */
+        environment(i == 1 ? "" : SRUN);
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        ck_assert_int_eq(launch_end(i), i);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        double seconds =
+            (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+        ck_assert_msg(i < 2 || seconds >= 0.1, "%g s", seconds);
+    }
+}
+END_TEST
+
 START_TEST(several_ranks_are_told_how_to_start)
 {
 #ifdef HAVE_MPI
@@ -354,6 +371,7 @@ int main(void)
     tcase_add_loop_test(tests, wrong_variables_are_named, 0,
                         (int)(sizeof(wrongs) / sizeof(wrongs[0])));
     tcase_add_test(tests, a_name_without_end_is_named);
+    tcase_add_test(tests, a_rank_that_fails_lingers);
     tcase_add_test(tests, several_ranks_are_told_how_to_start);
 #ifndef HAVE_MPI
     tcase_add_loop_test(tests, gpus_need_no_mpi, 0, 2);

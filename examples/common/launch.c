@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct launcher {
@@ -58,4 +59,11 @@ int launch_threads(const struct launch *l)
     int cpus = launch_cpus();
     int share = cpus < sysconf(_SC_NPROCESSORS_ONLN) ? 1 : l->local; /* bound: its own CPUs */
     return cpus / share > 1 ? cpus / share : 1;
+}
+
+int launch_end(int status)
+{
+    if (status && launch_find().ranks > 1)
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    return status;
 }

@@ -18,4 +18,8 @@ int launch_threads(const struct launch *l);
 
 int launch_cpus(void); /* that this process may use; 1 or more */
 
+/* The status to end with. A rank of several that fails waits a tenth of a second before that:
+ * launchers end the others then, and mpirun 5 shows nothing of what those say any more. */
+int launch_end(int status);
+
 #endif

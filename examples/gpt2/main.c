@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and is told */
     if (arguments_parse(&a, argc, argv, error, sizeof(error))) {
         fprintf(stderr, "rank %d: %s\n", rank, error);
-        return 2;
+        return launch_end(2);
     }
-    return a.help ? help(rank) : a.plan ? plan(&a, rank) : train(&a, rank);
+    return launch_end(a.help ? help(rank) : a.plan ? plan(&a, rank) : train(&a, rank));
 }

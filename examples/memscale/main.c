@@ -192,7 +192,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails, and is told */
     if (arguments_parse(&t.a, argc, argv, error, sizeof(error))) {
         fprintf(stderr, "rank %d: %s\n", rank, error);
-        return 2;
+        return launch_end(2);
     }
     if (t.a.help)
         return help(rank);
@@ -208,5 +208,5 @@ int main(int argc, char **argv)
     if (t.svg)
         fclose(t.svg);
     free(t.results);
-    return status ? 1 : 0;
+    return launch_end(status ? 1 : 0);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "examples/common/file.h"
+#include "examples/common/launch.h"
 #include "examples/zero/tool.h"
 #include "include/zero.h"
 
@@ -37,9 +38,9 @@ static bool any(const char *word, const char *a, const char *b)
 
 static int finish(int status)
 {
-    if (file_printed())
-        return status;
-    return status ? status : tool_fail("Standard output could not be written.");
+    if (!file_printed() && status == 0)
+        status = tool_fail("Standard output could not be written.");
+    return launch_end(status);
 }
 
 int main(int argc, char **argv)
