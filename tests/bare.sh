@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The README on a machine that has nothing: tests/bare.sh [quick]
-# As root, makes a bare Debian 12 in a folder (debootstrap, from the mirror this
-# machine uses) and runs make demo and make check there: as a user whom the
-# machine offers nothing, as root, as that user again, and as both without a
-# network. quick takes a short demo and two suites instead; the whole takes about
-# half an hour. Not a part of make check: it downloads 300 MB and mounts. What is
-# mounted lies in a namespace of its own and goes with it.
+# The README on a machine that has nothing: tests/bare.sh [quick] [SUITE]
+# As root, makes a bare Debian or Ubuntu in a folder (debootstrap; bookworm, which
+# is Debian 12, unless trixie, jammy, noble ... is given) and runs make demo and
+# make check there: as a user whom the machine offers nothing, as root, as that
+# user again, and as both without a network. quick takes a short demo and two
+# suites instead; the whole takes about an hour. Not a part of make check: it
+# downloads 300 MB and mounts. What is mounted lies in a namespace of its own and
+# goes with it.
 set -u
 export LC_ALL=C
 here=$(realpath "$0")
@@ -17,13 +18,29 @@ stop() {
     exit 1
 }
 
-mirror() { # the first one of this machine's that has bookworm
+mirror() { # the first one of this machine's that has the suite, or the world's
     local uri
-    uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | awk '
+    uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | awk -v suite="$suite" '
         $1 == "URIs:" { uri = $2 }
-        $1 == "Suites:" && / bookworm( |$)/ { print uri; exit }
-        $1 == "deb" { for (i = 2; i < NF; i++) if ($(i + 1) == "bookworm") { print $i; exit } }')
-    echo "${uri:-http://deb.debian.org/debian}"
+        $1 == "Suites:" { for (i = 2; i <= NF; i++) if ($i == suite) { print uri; exit } }
+        $1 == "deb" { for (i = 2; i < NF; i++) if ($(i + 1) == suite) { print $i; exit } }')
+    case $suite in
+    bullseye | bookworm | trixie | forky | sid) echo "${uri:-http://deb.debian.org/debian}" ;;
+    *) echo "${uri:-http://archive.ubuntu.com/ubuntu}" ;;
+    esac
+}
+
+# One that this debootstrap has not heard of is made as the last that it has.
+bootstrap() { # folder
+    local words=(--variant=minbase) script=sid keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+    case $(mirror) in
+    */ubuntu)
+        words+=("--components=main,universe")
+        [ -e $keys ] || { echo "   unsigned: there is no $keys" && words+=(--no-check-gpg); }
+        script=gutsy
+        ;;
+    esac
+    debootstrap "${words[@]}" "$suite" "$1" "$(mirror)" $script >/tmp/zero-bare.log 2>&1
 }
 
 if [ "${1-}" != --inside ]; then
@@ -35,12 +52,16 @@ if [ "${1-}" != --inside ]; then
     root=$(mktemp -d /var/tmp/zero-bare.XXXXXX) && chmod 755 "$root" || exit 1
     trap 'rm -rf --one-file-system "$root"' EXIT
     unshare --mount --pid --fork --kill-child --propagation private \
-        "$here" --inside "$root" "${1-}"
+        "$here" --inside "$root" "$@"
     exit
 fi
 
 # ------------------------------------------------------- in our own namespace
-root=$2 quick=${3-}
+root=$2
+shift 2
+quick=
+[ "${1-}" != quick ] || { quick=quick && shift; }
+suite=${1-bookworm}
 checks=0 failures=0
 log=$root/var/log/step
 demo="make demo" check="make check"
@@ -60,12 +81,14 @@ verdict() { # 0: as it should be, what it shows
 
 prepare() {
     local path
-    echo "== debootstrap bookworm, minbase, from $(mirror)"
-    debootstrap --variant=minbase bookworm "$root" "$(mirror)" >/tmp/zero-bare.log 2>&1 ||
+    echo "== debootstrap $suite, minbase, from $(mirror)"
+    bootstrap "$root" ||
         stop "debootstrap failed: $(tail -n 3 /tmp/zero-bare.log)"
     rm -f /tmp/zero-bare.log
-    if ! { mount -t proc proc "$root/proc" && mount -t sysfs -o ro sysfs "$root/sys" &&
-        mount --rbind /dev "$root/dev" && mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"; }; then
+    # Only what is a mount itself can be left for a namespace of one's own.
+    if ! { mount --bind "$root" "$root" && mount -t proc proc "$root/proc" &&
+        mount -t sysfs -o ro sysfs "$root/sys" && mount --rbind /dev "$root/dev" &&
+        mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"; }; then
         stop "proc, sys and dev could not be mounted in $root."
     fi
     cp /etc/resolv.conf "$root/etc/resolv.conf"

@@ -79,7 +79,9 @@ mpirun_pid() {
 # --------------------------------------------------------------------- verdicts
 
 # Standard error, without what Open MPI says when a peer dies.
-said() { sed -e '/^\[[^]]*:[0-9]*\] /d' -e '/Using pread and pwrite instead\.$/d' "$scratch/err"; }
+said() {
+    sed -e '/^\[[^]]*:[0-9]*\] /d; /^\[warn\] /d; /Using pread and pwrite instead\.$/d' "$scratch/err"
+}
 
 # Rows are whole and numbered; with a number, so many.
 log_faults() {

@@ -15,8 +15,9 @@ export PRTE_MCA_hwloc_default_binding_policy=${PRTE_MCA_hwloc_default_binding_po
 # Ranks of one machine: without this series 5 says that none can be reached by TCP.
 export OMPI_MCA_btl_tcp_if_include=${OMPI_MCA_btl_tcp_if_include:-lo}
 
-# mpirun says nothing of a rank that fails: what the rank says is looked at.
+# Nothing is said of a rank that fails: what the rank says is looked at.
 export OMPI_MCA_orte_execute_quiet=1 PRTE_MCA_prte_execute_quiet=1
+export UCX_HANDLE_ERRORS=none
 
 # A job that is killed leaves files behind: then they are ours to remove.
 open_mpi_files() { # of shared memory, of its processes
