@@ -328,8 +328,12 @@ every() {
     told 4 TERM 2
     told 3 INT "0 1 2"
     told_in_sample
-    told_mpirun TERM 10
-    told_mpirun INT 10
+    if drops_sentences; then
+        echo "skipped: signals to mpirun, of which this one kills half a second later"
+    else
+        told_mpirun TERM 10
+        told_mpirun INT 10
+    fi
     told_in_vain 1
     told_in_vain 2
 }

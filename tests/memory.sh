@@ -3,7 +3,7 @@
 # gpt2's memory is what it planned, and a device that is too small for a stage is
 # refused by every rank with the numbers: tests/memory.sh GPT2 | --self-test
 # The kernel's high-water mark (code, libraries and MPI included) may exceed
-# 1.02 times what library and program planned by 32 MiB. make check runs it:
+# 1.02 times what library and program planned by 40 MiB. make check runs it:
 # make check ONLY=memory.sh.
 set -u
 export LC_ALL=C
@@ -27,7 +27,7 @@ within_bound() { # ranks
         }
         /, memory \(VmHWM\) / {
             planned = bytes($(NF - 3), $(NF - 2)); peak = bytes($(NF - 1), $NF)
-            if (planned > 0 && peak > 0 && peak <= 1.02 * planned + 33554432) good++
+            if (planned > 0 && peak > 0 && peak <= 1.02 * planned + 41943040) good++
             else print $0
         }
         END { if (good != ranks) print good + 0 " of " ranks " ranks are within the bound" }' \
@@ -101,7 +101,7 @@ self_test() {
         verdicts+=("$was $script")
     done <<'LIST'
 0|echo "  rank 0, memory (VmHWM)  100.0 MiB  134.0 MiB"
-1|echo "  rank 0, memory (VmHWM)  100.0 MiB  134.1 MiB"
+1|echo "  rank 0, memory (VmHWM)  100.0 MiB  142.1 MiB"
 1|echo "  rank 0, memory (VmHWM)  100.0 MiB  0.2 GiB"
 1|echo "  rank 0, memory (VmHWM)  0 B  1.0 MiB"
 0|printf "%42s\n" "planned measured"; echo "  rank 0, memory (VmHWM)  1.0 MiB  1.0 MiB"

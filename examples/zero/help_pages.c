@@ -165,8 +165,8 @@ static const char mpi[] =
     "SIGTERM or SIGINT to any rank ends all ranks of gpt2 after the step under way.\n"
     "mpirun, sent one of them (Ctrl-C), sends SIGTERM to the ranks a second later\n"
     "and SIGKILL after another: for longer steps set\n"
-    "OMPI_MCA_odls_base_sigkill_timeout (since Open MPI 5\n"
-    "PRTE_MCA_odls_base_sigkill_timeout) to more seconds, or signal a rank itself.\n"
+    "OMPI_MCA_odls_base_sigkill_timeout to more seconds, or signal a rank itself.\n"
+    "Open MPI 5 has no such setting, and kills half a second after the signal.\n"
     "\n"
     "mpirun -n 2 build/zero bench comm measures the two large collectives.\n";
 
