@@ -80,7 +80,8 @@ mpirun_pid() {
 
 # Standard error, without what Open MPI says when a peer dies.
 said() {
-    sed -e '/^\[[^]]*:[0-9]*\] /d; /^\[warn\] /d; /Using pread and pwrite instead\.$/d' "$scratch/err"
+    sed -e '/^\[[^]]*:[0-9]*\] /d' -e '/^\[warn\] /d' \
+        -e '/Using pread and pwrite instead\.$/d' "$scratch/err"
 }
 
 # Rows are whole and numbered; with a number, so many.
