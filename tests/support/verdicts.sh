@@ -32,10 +32,11 @@ unlike='own=$1; [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || own=$2; shift 2;
 # Whether mpirun shows nothing of what the other ranks say once one has ended in failure.
 drops_sentences() { "${launcher[@]}" --version 2>/dev/null | grep -q '(Open MPI) [5-9]'; }
 
-# Takes out what mpirun says between dashes of a rank that fails, which series 5 does even
-# where it is to be quiet; some have no words for it, but zeros.
+# Takes out what mpirun 5 says of a rank that fails even where it is to be quiet: between
+# dashes, where some have no words for it but zeros, and by its server.
 without_mpirun() { # file
-    sed -i -e '/^-\{60,\}$/,/^-\{60,\}$/d' -e 's/\x0//g; /^$/d' "$1"
+    sed -i -e '/^-\{60,\}$/,/^-\{60,\}$/d' -e 's/\x0//g; /^$/d' \
+        -e '/^\[[^]]*:[0-9]*\] PMIX ERROR: /d' "$1"
 }
 
 # The ids of processes whose command lines have a file's name in them.
