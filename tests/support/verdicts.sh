@@ -29,8 +29,8 @@ have_ranks() { # ranks, what is skipped without them
 # shellcheck disable=SC2016,SC2034 # for the ranks' shell; used by those who source this
 unlike='own=$1; [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || own=$2; shift 2; exec "$@" $own'
 
-# Whether mpirun shows nothing of what the other ranks say once one has ended in failure.
-drops_sentences() { "${launcher[@]}" --version 2>/dev/null | grep -q '(Open MPI) [5-9]'; }
+# Whether mpirun may show nothing of what other ranks say once one has failed, as series 5 does.
+drops_sentences() { ! "${launcher[@]}" --version 2>/dev/null | grep -q '(Open MPI) [1-4]'; }
 
 # Takes out what mpirun 5 says of a rank that fails even where it is to be quiet: between
 # dashes, where some have no words for it but zeros, and by its server.
