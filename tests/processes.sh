@@ -110,7 +110,7 @@ killed() { # ranks, rank
         sleep 0.1
     done
     # What timeout has started.
-    kill -KILL "$(ps -o pid= --ppid "${pids[$2]}" | tr -d " ")"
+    kill -KILL "$(grep -lsx "PPid:[[:space:]]*${pids[$2]}" /proc/[0-9]*/status | tr -dc 0-9)"
     # By the channel beside NCCL, by NCCL, or from one who has heard of it.
     all_end "rank $2 of $1 is killed" "$1" "$2" \
         "(.*[Rr]ank $2 |.*Look for (its|another rank.s) own error)"
