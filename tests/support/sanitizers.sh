@@ -10,5 +10,6 @@
 suppressions=$(cd "${BASH_SOURCE[0]%/*}" && pwd) || exit 1
 export UCX_VFS_ENABLE=${UCX_VFS_ENABLE:-n} # a thread of Open MPI 5 that it does not wait for
 export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}
-export ASAN_OPTIONS=${ASAN_OPTIONS:-fast_unwind_on_malloc=0}
+# gcc 13.2 moves what a kernel keeps in registers to a stack of ASan's own, misaligned.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-fast_unwind_on_malloc=0:detect_stack_use_after_return=0}
 export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=\"$suppressions/lsan.supp\":print_suppressions=0}"
