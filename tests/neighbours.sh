@@ -277,13 +277,14 @@ strangers() { # where its lines are: folder of the job; reads them
                 six = six "[A-Za-z0-9]"
         }
         function begins(text, with) { return substr(text, 1, length(with)) == with }
-        # Open MPI and what it stands on: its session, its shared memory, terminals, GPUs.
+        # Open MPI and what it stands on: its session, its shared memory, terminals, GPUs,
+        # names of threads.
         function mpi(path) {
             return begins(path, at "/tmp/ompi.") || begins(path, at "/tmp/prterun.") ||
                    path ~ ("^" at "/shared/(vader|sm)_segment[.]") ||
                    begins(path, "/dev/shm/open_mpi.") || path == "/dev/ptmx" ||
                    begins(path, at "/tmp/pmix") || begins(path, "/dev/pts/") ||
-                   path ~ "^/dev/(kfd|accel/|dri/|nvidia)"
+                   path ~ "^/(dev/(kfd|accel/|dri/|nvidia)|proc/self/task/[0-9]+/comm$)"
         }
         function result(path) { return path ~ (ours "$") }
         function temporary(path) { return path ~ (ours "[.]" six "$") }
