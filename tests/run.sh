@@ -122,7 +122,7 @@ self_test() {
     while IFS='|' read -r text script expected; do
         printf '#!/bin/sh\necho "%s"\n%s\n' "$text" "$script" >"$scratch/suite"
         chmod +x "$scratch/suite"
-        output=$(ONLY='' TIMEOUT=1 "$0" "$scratch/suite" 2>/dev/null && echo 0 || echo 1)
+        output=$(ONLY='' TIMEOUT=4 "$0" "$scratch/suite" 2>/dev/null && echo 0 || echo 1)
         checks=$((checks + 1))
         [ "$(tail -n 2 <<<"$output")" = "${expected#* }"$'\n'"${expected%% *}" ] && continue
         failures=$((failures + 1))
@@ -131,7 +131,7 @@ self_test() {
 100%: Checks: 3, Failures: 0, Errors: 0||0 100%: Checks: 3, Failures: 0, Errors: 0
 100%: Checks: 3, Failures: 0, Errors: 0|exit 3|1 75%: Checks: 4, Failures: 0, Errors: 1
 100%: Checks: 3, Failures: 0, Errors: 0|kill -SEGV $$|1 75%: Checks: 4, Failures: 0, Errors: 1
-100%: Checks: 3, Failures: 0, Errors: 0|exec sleep 9|1 75%: Checks: 4, Failures: 0, Errors: 1
+100%: Checks: 3, Failures: 0, Errors: 0|exec sleep 60|1 75%: Checks: 4, Failures: 0, Errors: 1
 50%: Checks: 4, Failures: 1, Errors: 1||1 50%: Checks: 4, Failures: 1, Errors: 1
 100%: Checks: 0, Failures: 0, Errors: 0||1 0%: Checks: 1, Failures: 0, Errors: 1
 nothing||1 0%: Checks: 1, Failures: 0, Errors: 1
