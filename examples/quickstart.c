@@ -123,6 +123,7 @@ int main(int argc, char **argv)
 {
     int stage = 0;
     char more;
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* whole lines, beside other ranks' */
     if (argc > 2 || (argc == 2 && sscanf(argv[1], "%d%c", &stage, &more) != 1)) {
         fprintf(stderr, "usage: %s [STAGE], 0 to 3\n", argv[0]);
         return 2;

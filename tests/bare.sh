@@ -18,29 +18,30 @@ stop() {
     exit 1
 }
 
-mirror() { # the first one of this machine's that has the suite, or the world's
+mirror() { # the first one of this machine's that has the suite, or the given one
     local uri
     uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | awk -v suite="$suite" '
         $1 == "URIs:" { uri = $2 }
         $1 == "Suites:" { for (i = 2; i <= NF; i++) if ($i == suite) { print uri; exit } }
         $1 == "deb" { for (i = 2; i < NF; i++) if ($(i + 1) == suite) { print $i; exit } }')
-    case $suite in
-    bullseye | bookworm | trixie | forky | sid) echo "${uri:-http://deb.debian.org/debian}" ;;
-    *) echo "${uri:-http://archive.ubuntu.com/ubuntu}" ;;
-    esac
+    echo "${uri:-$1}"
 }
 
 # One that this debootstrap has not heard of is made as the last that it has.
 bootstrap() { # folder
-    local words=(--variant=minbase) script=sid keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
-    case $(mirror) in
-    */ubuntu)
+    local words=(--variant=minbase) keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg from script
+    case $suite in
+    bullseye | bookworm | trixie | forky | sid)
+        from=$(mirror http://deb.debian.org/debian) script=sid
+        ;;
+    *)
+        from=$(mirror http://archive.ubuntu.com/ubuntu) script=gutsy
         words+=("--components=main,universe")
         [ -e $keys ] || { echo "   unsigned: there is no $keys" && words+=(--no-check-gpg); }
-        script=gutsy
         ;;
     esac
-    debootstrap "${words[@]}" "$suite" "$1" "$(mirror)" $script >/tmp/zero-bare.log 2>&1
+    echo "== debootstrap $suite, minbase, from $from"
+    debootstrap "${words[@]}" "$suite" "$1" "$from" $script >/tmp/zero-bare.log 2>&1
 }
 
 if [ "${1-}" != --inside ]; then
@@ -81,7 +82,6 @@ verdict() { # 0: as it should be, what it shows
 
 prepare() {
     local path
-    echo "== debootstrap $suite, minbase, from $(mirror)"
     bootstrap "$root" ||
         stop "debootstrap failed: $(tail -n 3 /tmp/zero-bare.log)"
     rm -f /tmp/zero-bare.log

@@ -135,7 +135,7 @@ verdict $? "nothing was measured: $(grep 'compute: ' "$scratch/out")"
 
 # What was stopped ends at once: nothing is measured.
 rm -f "$scratch/log.csv"
-timeout -k 5 60 "$gpt2" --steps 1000000 --seq 32 --batch 1 --data LICENSE --log "$scratch/log.csv" \
+"$gpt2" --steps 1000000 --seq 32 --batch 1 --data LICENSE --log "$scratch/log.csv" \
     >"$scratch/out" 2>"$scratch/err" &
 for _ in $(seq 300); do
     grep -qs '^[1-9]' "$scratch/log.csv" && break
@@ -143,7 +143,7 @@ for _ in $(seq 300); do
 done
 kill -TERM $!
 wait $!
-grep -q '^rank 0: SIGTERM stopped all ranks after step ' "$scratch/err"
+[ $? = 143 ] && grep -q '^rank 0: SIGTERM stopped all ranks after step ' "$scratch/err"
 verdict $? "a run that was to be stopped: $(tail -n 1 "$scratch/err")"
 grep -q '^  compute: .* not measured$' "$scratch/out"
 verdict $? "a stopped run measured: $(grep 'compute: ' "$scratch/out")"

@@ -4,17 +4,13 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-/* In one piece, as other ranks write there, too. */
 static void complain(const char *format, va_list args)
 {
-    char *text;
     fflush(stdout);
-    if (vasprintf(&text, format, args) < 0)
-        return;
-    fprintf(stderr, "zero: %s\n", text);
-    free(text);
+    fputs("zero: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
 }
 
 int tool_refuse(const char *format, ...)

@@ -39,6 +39,9 @@ bool comm_tcp_is(const struct zero_comm *comm);
 int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mine, int peer,
                         const struct zero_collective_header *theirs);
 
+/* Sets comm->error to the sentence of a rank that is told to give up itself, before a message. */
+void comm_given_up(struct zero_comm *comm, uint64_t sequence);
+
 /* Of src/comm/mpi.c, in builds with MPI: whether MPI runs in this process; the
  * backend over all ranks of the job, started if need be; and the size above
  * which a transfer is cut in several (1 GiB unless a test wants it smaller). */

@@ -82,3 +82,11 @@ int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mi
         return ZERO_OK;
     return mismatch(comm, mine, peer, theirs);
 }
+
+void comm_given_up(struct zero_comm *comm, uint64_t sequence)
+{
+    error_comm(comm, ZERO_ERR_COMM,
+               "This rank (%d) gave up before message %llu: its engine failed, or was destroyed "
+               "within a step. Look for its first error, and make a new communicator.",
+               comm->rank, (unsigned long long)sequence);
+}

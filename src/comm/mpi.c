@@ -246,11 +246,7 @@ static void give_up(struct mpi *m, uint64_t sequence)
     m->notice_out = (struct zero_collective_header){
         .sequence = first_unfinished(m, sequence), .kind = ZERO_COLLECTIVE_FAILED, .unit = -1};
     if (!m->status)
-        error_comm(
-            &m->comm, ZERO_ERR_COMM,
-            "This rank (%d) gave up before message %llu: its engine failed, or was destroyed "
-            "within a step. Look for its first error, and make a new communicator.",
-            m->comm.rank, (unsigned long long)m->notice_out.sequence);
+        comm_given_up(&m->comm, m->notice_out.sequence);
     mpi_fail(m, ZERO_ERR_COMM);
     for (int i = 0; i < m->peers; i++) {
         int rc = MPI_Isend(&m->notice_out, (int)sizeof(m->notice_out), MPI_BYTE,

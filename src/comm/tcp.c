@@ -173,11 +173,7 @@ static void tcp_abort(struct zero_comm *comm, uint64_t sequence)
     t->aborted = true;
     sequence = first_unfinished(t, sequence);
     if (!t->status)
-        error_comm(
-            comm, ZERO_ERR_COMM,
-            "This rank (%d) gave up before message %llu: its engine failed, or was destroyed "
-            "within a step. Look for its first error, and make a new communicator.",
-            comm->rank, (unsigned long long)sequence);
+        comm_given_up(comm, sequence);
     tcp_fail(t, ZERO_ERR_COMM);
     quiesce(t);
     star_tell(t,

@@ -30,11 +30,15 @@ have_ranks() { # ranks, what is skipped without them
 unlike='own=$1; [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || own=$2; shift 2; exec "$@" $own'
 
 # Whether mpirun may show nothing of what other ranks say once one has failed, as series 5 does.
-drops_sentences() { ! "${launcher[@]}" --version 2>/dev/null | grep -q '(Open MPI) [1-4]'; }
+drops_sentences() {
+    mpirun_version=${mpirun_version-$("${launcher[@]}" --version 2>/dev/null)}
+    ! grep -q '(Open MPI) [1-4]' <<<"$mpirun_version"
+}
 
 # Takes out what mpirun 5 says of a rank that fails even where it is to be quiet: between
 # dashes, where some have no words for it but zeros, and by its server.
 without_mpirun() { # file
+    drops_sentences || return 0
     sed -i -e '/^-\{60,\}$/,/^-\{60,\}$/d' -e 's/\x0//g; /^$/d' \
         -e '/^\[[^]]*:[0-9]*\] PMIX ERROR: /d' "$1"
 }
