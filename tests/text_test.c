@@ -206,7 +206,7 @@ START_TEST(too_little)
     put_word(below("f"), "0123456789");
     ck_assert_int_eq(load(folder, 8), 0);
     ck_assert_int_eq(load(folder, 9), -1);
-    ck_assert_str_eq(error, "1 files of text leave 10 bytes to train on, and one sequence of 9 "
+    ck_assert_str_eq(error, "The text of 1 file leaves 10 bytes to train on, and one sequence of 9 "
                             "tokens needs 11. Give more with --data or a smaller --seq.");
     ck_assert_ptr_null(text.train);
     ck_assert_int_eq(load(below("none"), 1), -1);

@@ -117,9 +117,10 @@ static int check_enough(struct reader *r, int length)
                       r->files->count, r->files->passed_over);
     if (t->train_bytes < text_needs(length))
         return refuse(r->sink,
-                      "%d files of text leave %lld bytes to train on, and one sequence of %d "
+                      "The text of %d file%s leaves %lld bytes to train on, and one sequence of %d "
                       "tokens needs %lld. Give more with --data or a smaller --seq.",
-                      t->files, (long long)t->train_bytes, length, (long long)text_needs(length));
+                      t->files, t->files == 1 ? "" : "s", (long long)t->train_bytes, length,
+                      (long long)text_needs(length));
     return 0;
 }
 
