@@ -13,7 +13,7 @@ fi
 # One rank for each GPU, or ZERO_RANKS_PER_GPU. All ranks of a node see all of the job's GPUs
 # there, as those that exchange data must: none is bound to one, whatever sbatch was told (srun
 # --gpu-bind=none would not do: it hides which GPUs are the job's). The CPUs are shared among the
-# ranks: srun does not take --cpus-per-task from the job, but from SRUN_CPUS_PER_TASK.
+# ranks: srun is told, as some take what sbatch was told and some do not (22.05 to 24.05).
 start() { # program, options
     local ranks=${SLURM_GPUS_ON_NODE:-0} each=${ZERO_RANKS_PER_GPU:-1} module
     local program=${ZERO_BUILD:-build}/$1
@@ -36,9 +36,9 @@ start() { # program, options
     for module in $ZERO_MODULES; do
         module load "$module" || exit 2
     done
+    unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GPU_BIND SLURM_TRES_BIND
     export SRUN_CPUS_PER_TASK=$((SLURM_CPUS_ON_NODE / ranks))
-    unset SLURM_GPU_BIND SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK
-    srun --mpi="$ZERO_MPI" --ntasks-per-node="$ranks" \
+    srun --mpi="$ZERO_MPI" --cpus-per-task="$SRUN_CPUS_PER_TASK" --ntasks-per-node="$ranks" \
         --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "$program" \
         ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"
 }
