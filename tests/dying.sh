@@ -56,13 +56,17 @@ until_true() { # a command, asked while the job lives; or else ends it
 
 rows() { [ -s "$scratch/log.csv" ] && [ "$(wc -l <"$scratch/log.csv")" -gt "$1" ]; }
 
-# The process of a rank; mpirun and timeout name the files, too. 0 would be ours.
+# The process of a rank; mpirun and timeout name the files, too. 0 would be ours. What /proc
+# shows on a busy machine may lack it once.
 rank_pid() { # rank, of ranks
     local pid
-    for pid in $(left_running); do
-        [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$gpt2")" ] || continue
-        [ "$2" = 1 ] || grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" || continue
-        echo "$pid" && return
+    while kill -0 "$job" 2>/dev/null; do
+        for pid in $(left_running); do
+            [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$gpt2")" ] || continue
+            [ "$2" = 1 ] || grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" || continue
+            echo "$pid" && return
+        done
+        sleep 0.05
     done
 }
 

@@ -227,6 +227,8 @@ if [ ${#launcher[@]} = 0 ] || ! nm -D "$build/gpt2" | grep -q MPI_Init; then
     echo "skipped: the job files: needs a build with MPI"
 elif ! slurm_up "$scratch/slurm"; then
     echo "skipped: the job files: $slurm_reason"
+elif ! srun --mpi=list 2>&1 | grep -qw pmix; then
+    echo "skipped: the job files: this srun has no pmix, which starts Open MPI's ranks"
 else
     site "s|^ZERO_NVME_PATH=.*|ZERO_NVME_PATH=$scratch/nvme|"
     digests
