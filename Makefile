@@ -387,7 +387,7 @@ $(BUILD)/libfuzzed.a: $(call obj,$(FUZZED)) $(BUILD)/stamp/LINKED
 
 # ------------------------------------------------------- demo, check, upkeep
 # Open MPI as root, with more ranks than cores, and with threads that may move; it has
-# other names for these since series 5.
+# other names for these since series 5, and calls those deprecated since 6.
 ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
@@ -397,6 +397,7 @@ export OMPI_MCA_mpi_yield_when_idle ?= 1
 export OMPI_MCA_hwloc_base_binding_policy ?= none
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
 export PRTE_MCA_hwloc_default_binding_policy ?= none
+export PMIX_MCA_mca_base_suppress_deprecated_warning ?= 1
 
 # The demo does not wait for what only tests use.
 deps:
