@@ -220,7 +220,7 @@ folder_in_memory() { # type, pattern of warnings
 # The tree may be where others have no entry: what they run and read is copied.
 as_user() { # what is skipped without
     [ "$(id -u)" = 0 ] || { skip "$1: needs root, to become another user" && return 1; }
-    front=(setpriv --reuid "$user" --regid "$user" --clear-groups)
+    front=(setpriv --reuid "$user" --regid "$user" --clear-groups env HOME="$scratch")
     "${front[@]}" test -x "$scratch/gpt2" 2>/dev/null && return
     front=()
     skip "$1: a user cannot run what is in $scratch"
