@@ -32,11 +32,11 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Starts a run; its job is in $job.
+# Starts a run, which finds nothing of the one before; its job is in $job.
 start() { # ranks, options
     local launch=() options
     read -ra options <<<"$2"
-    rm -f "$scratch/log.csv" "$scratch/trace.json"
+    rm -f "$scratch/log.csv" "$scratch/trace.json" "$scratch/out" "$scratch/err"
     [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1" ${hit:+-x "LD_PRELOAD=$preload"}
         ${hit:+-x "HIT=$hit"})
     timeout -k 5 "$limit" "${launch[@]}" "$gpt2" "${model[@]}" "${options[@]}" \
@@ -56,17 +56,13 @@ until_true() { # a command, asked while the job lives; or else ends it
 
 rows() { [ -s "$scratch/log.csv" ] && [ "$(wc -l <"$scratch/log.csv")" -gt "$1" ]; }
 
-# The process of a rank; mpirun and timeout name the files, too. 0 would be ours. What /proc
-# shows on a busy machine may lack it once.
+# The process of a rank; mpirun and timeout name the files, too. 0 would be ours.
 rank_pid() { # rank, of ranks
     local pid
-    while kill -0 "$job" 2>/dev/null; do
-        for pid in $(left_running); do
-            [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$gpt2")" ] || continue
-            [ "$2" = 1 ] || grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" || continue
-            echo "$pid" && return
-        done
-        sleep 0.05
+    for pid in $(left_running); do
+        [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$gpt2")" ] || continue
+        [ "$2" = 1 ] || grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" || continue
+        echo "$pid" && return
     done
 }
 
