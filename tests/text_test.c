@@ -136,7 +136,7 @@ START_TEST(links)
     ck_assert_int_eq(load(below("inner/link"), 1), 0); /* named: followed */
     is_train("words");
     ck_assert_int_eq(load(below("inner"), 1), -1);
-    ck_assert_ptr_nonnull(strstr(error, "of 0 files none"));
+    ck_assert_ptr_nonnull(strstr(error, "in 0 files: none"));
     ck_assert_ptr_nonnull(strstr(error, "and 4 links and folders were passed over."));
     ck_assert_int_eq(load(below("inner/fifo"), 1), -1);
     ck_assert_ptr_nonnull(strstr(error, "is neither a file nor a folder."));
@@ -161,7 +161,7 @@ START_TEST(nul)
     ck_assert_int_eq(text.train_bytes + text.held_bytes, (int64_t)sizeof(bytes));
     ck_assert_int_eq(text.train[TEXT_HEAD], 0);
     ck_assert_int_eq(load(below("early"), 1), -1);
-    ck_assert_str_eq(error, "No text was found: of 1 files none can be read and is free of NUL "
+    ck_assert_str_eq(error, "No text was found in 1 file: none can be read and is free of NUL "
                             "bytes, and 0 links and folders were passed over. Give --data files or "
                             "folders of text.");
 }
@@ -213,7 +213,7 @@ START_TEST(too_little)
     ck_assert_ptr_nonnull(strstr(error, "No such file or directory"));
     mkdir(below("empty"), 0700);
     ck_assert_int_eq(load(below("empty"), 1), -1);
-    ck_assert_ptr_nonnull(strstr(error, "No text was found: of 0 files"));
+    ck_assert_ptr_nonnull(strstr(error, "No text was found in 0 files"));
 }
 END_TEST
 

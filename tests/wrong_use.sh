@@ -311,7 +311,7 @@ run_all() {
         verdict $? "$name, input that --log or --trace names as well"
     done
     text=(--data "$scratch/empty")
-    run_case 1 2 "" "" "No text was found: of 0 files"
+    run_case 1 2 "" "" "No text was found in 0 files"
     text=(--data LICENSE)
     run_unlike "--stage 1" "--stage 2" "has another configuration than rank [01]\."
     run_unlike "--steps 3" "--steps 4" "not given the same --steps: it is [34] on this one"

@@ -33,6 +33,14 @@ static inline double in_letters(double count, char *unit)
     return count;
 }
 
+/* "1 rank", "2 ranks". */
+static inline struct figure counted(int64_t count, const char *noun)
+{
+    struct figure f;
+    snprintf(f.text, sizeof(f.text), "%lld %s%s", (long long)count, noun, count == 1 ? "" : "s");
+    return f;
+}
+
 static inline struct figure in_thousands(int64_t count)
 {
     struct figure f;

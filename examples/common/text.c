@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/figure.h"
 #include "examples/common/refuse.h"
 
 struct reader {
@@ -111,15 +112,15 @@ static int check_enough(struct reader *r, int length)
     const struct text *t = r->text;
     if (t->files == 0)
         return refuse(r->sink,
-                      "No text was found: of %d files none can be read and is free of NUL bytes, "
+                      "No text was found in %s: none can be read and is free of NUL bytes, "
                       "and %d links and folders were passed over. Give --data files or folders of "
                       "text.",
-                      r->files->count, r->files->passed_over);
+                      counted(r->files->count, "file").text, r->files->passed_over);
     if (t->train_bytes < text_needs(length))
         return refuse(r->sink,
-                      "The text of %d file%s leaves %lld bytes to train on, and one sequence of %d "
+                      "The text of %s leaves %lld bytes to train on, and one sequence of %d "
                       "tokens needs %lld. Give more with --data or a smaller --seq.",
-                      t->files, t->files == 1 ? "" : "s", (long long)t->train_bytes, length,
+                      counted(t->files, "file").text, (long long)t->train_bytes, length,
                       (long long)text_needs(length));
     return 0;
 }

@@ -46,19 +46,22 @@ void plan_print_task(const struct arguments *a, const struct data *data, int ran
 {
     const struct gpt_shape *shape = &a->shape;
     int64_t tokens = (int64_t)a->batch * shape->seq * a->accumulate * ranks;
-    printf("model %s: %s parameters in %s; %d layers, %d channels, %d heads, %d tokens, "
-           "vocabulary %d\n",
+    printf("model %s: %s parameters in %s; %s, %d channels, %s, %s, vocabulary %d\n",
            arguments_model(a), in_thousands(gpt_param_count(shape)).text, arguments_dtype(a),
-           shape->layers, shape->channels, shape->heads, shape->seq, shape->vocab);
+           counted(shape->layers, "layer").text, shape->channels,
+           counted(shape->heads, "head").text, counted(shape->seq, "token").text, shape->vocab);
     if (data->is_tokens)
-        printf("tokens: %d files, %lld to train on, %lld held out (%d files)\n", data->files,
-               (long long)data->train, (long long)data->held, data->held_files);
+        printf("tokens: %s, %lld to train on, %lld held out (%s)\n",
+               counted(data->files, "file").text, (long long)data->train, (long long)data->held,
+               counted(data->held_files, "file").text);
     else
-        printf("text: %d files, %s to train on, %s held out (%d files), %d passed over\n",
-               data->files, in_bytes(data->train).text, in_bytes(data->held).text, data->held_files,
+        printf("text: %s, %s to train on, %s held out (%s), %d passed over\n",
+               counted(data->files, "file").text, in_bytes(data->train).text,
+               in_bytes(data->held).text, counted(data->held_files, "file").text,
                data->text.passed_over);
-    printf("step: %d sequences x %d micro-steps x %d ranks = %lld tokens; %d steps\n", a->batch,
-           a->accumulate, ranks, (long long)tokens, a->steps);
+    printf("step: %s x %s x %s = %s; %s\n", counted(a->batch, "sequence").text,
+           counted(a->accumulate, "micro-step").text, counted(ranks, "rank").text,
+           counted(tokens, "token").text, counted(a->steps, "step").text);
 }
 
 static void print_place(const char *name, const struct zero_bytes *b)
@@ -70,8 +73,8 @@ static void print_place(const char *name, const struct zero_bytes *b)
 
 void plan_print(const struct zero_plan *p, const struct own_bytes *own)
 {
-    printf("plan of rank 0: %d units, %d chunks of state, %d of them kept in memory\n", p->units,
-           p->chunks, p->chunks_in_ram);
+    printf("plan of rank 0: %s, %s of state, %d of them kept in memory\n",
+           counted(p->units, "unit").text, counted(p->chunks, "chunk").text, p->chunks_in_ram);
     printf("  %-8s %12s %12s %12s %12s %12s\n", "place", "params", "grads", "state", "slots",
            "total");
     print_place("device", &p->device);
@@ -151,9 +154,8 @@ int plan_run(struct arguments *a, char *error, size_t error_size)
     int status = plan_make(a, &l, &plan, error, error_size);
     if (status == 0) {
         struct own_bytes own = own_planned(a, &data, threads);
-        printf("gpt2 with libzero %s, planned: %d rank%s, %d on this node, %d thread%s each\n",
-               ZERO_VERSION, l.ranks, l.ranks > 1 ? "s" : "", l.local, threads,
-               threads > 1 ? "s" : "");
+        printf("gpt2 with libzero %s, planned: %s, %d on this node, %s each\n", ZERO_VERSION,
+               counted(l.ranks, "rank").text, l.local, counted(threads, "thread").text);
         plan_print_task(a, &data, l.ranks);
         plan_print(&plan, &own);
         print_prediction(a, &l, threads, &plan);

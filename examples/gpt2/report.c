@@ -38,9 +38,9 @@ static int64_t step_tokens(const struct run *r)
 
 static void print_machine(const struct run *r, const struct zero_stats *s)
 {
-    printf("gpt2 with libzero %s: %d rank%s, %d thread%s each (%d CPUs allowed), %s kernels\n",
-           ZERO_VERSION, zero_size(r->z), zero_size(r->z) > 1 ? "s" : "", s->threads,
-           s->threads > 1 ? "s" : "", launch_cpus(), s->isa);
+    printf("gpt2 with libzero %s: %s, %s each (%d CPUs allowed), %s kernels\n", ZERO_VERSION,
+           counted(zero_size(r->z), "rank").text, counted(s->threads, "thread").text, launch_cpus(),
+           s->isa);
     if (r->gpu)
         printf("rank 0 computes on %s; products by %s, TF32 %s\n", r->gpu->plugin->name(r->gpu),
                r->gpu->plugin->products(r->gpu), r->a->tf32 ? "on" : "off");

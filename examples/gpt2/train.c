@@ -13,6 +13,7 @@
 
 #include "examples/common/clock.h"
 #include "examples/common/counter.h"
+#include "examples/common/figure.h"
 #include "examples/common/file.h"
 #include "examples/common/launch.h"
 #include "examples/common/refuse.h"
@@ -191,12 +192,11 @@ int run_load(struct arguments *a, struct data *data, char *error, size_t error_s
                  "--tokenizer is for token files, and --data is text, whose "
                  "tokens are bytes. Leave --tokenizer out, or give token files.");
     else if (a->eval_every && data->held < text_needs(a->shape.seq))
-        snprintf(
-            error, error_size,
-            "%d files leave %lld %s held out, and --eval-every %d needs %lld for one sequence. "
-            "Give more with --data, or --eval-every 0.",
-            data->files, (long long)data->held, unit, a->eval_every,
-            (long long)text_needs(a->shape.seq));
+        snprintf(error, error_size,
+                 "%lld %s of %s are held out, and --eval-every %d needs %lld for one sequence. "
+                 "Give more with --data, or --eval-every 0.",
+                 (long long)data->held, unit, counted(data->files, "file").text, a->eval_every,
+                 (long long)text_needs(a->shape.seq));
     else
         return 0;
     data_free(data);

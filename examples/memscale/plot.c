@@ -290,9 +290,8 @@ static void legend(const struct plot *p)
 {
     char words[160];
     double x = LEFT, y = 46;
-    snprintf(words, sizeof(words),
-             "Memory of a rank by the model's size: %d rank%s, bf16 with Adam", p->s->ranks,
-             p->s->ranks > 1 ? "s" : "");
+    snprintf(words, sizeof(words), "Memory of a rank by the model's size: %s, bf16 with Adam",
+             counted(p->s->ranks, "rank").text);
     text(p, LEFT, 24, "class=\"title\"", words);
     for (int i = 0; i < PLACES; i++, x += 118) {
         fprintf(p->out, "<path stroke=\"%s\" stroke-width=\"3\" d=\"M%.0f %.0fh18\"/>\n",

@@ -19,12 +19,12 @@ static void print_limits(const struct scale *s)
 
 void table_header(const struct scale *s)
 {
-    printf("memscale with libzero %s: %d rank%s, %d on this node; bf16 with Adam\n", ZERO_VERSION,
-           s->ranks, s->ranks > 1 ? "s" : "", s->local);
+    printf("memscale with libzero %s: %s, %d on this node; bf16 with Adam\n", ZERO_VERSION,
+           counted(s->ranks, "rank").text, s->local);
     if (s->gpu.count)
-        printf("device: %s, %s of %s free, %d rank%s on it\n", s->gpu.name,
-               in_bytes(s->gpu.memory_free).text, in_bytes(s->gpu.memory).text, s->on_gpu,
-               s->on_gpu > 1 ? "s" : "");
+        printf("device: %s, %s of %s free, %s on it\n", s->gpu.name,
+               in_bytes(s->gpu.memory_free).text, in_bytes(s->gpu.memory).text,
+               counted(s->on_gpu, "rank").text);
     print_limits(s);
     printf("\n%33s  %-21s  %-21s  %-21s  %8s\n", "", "device of a rank", "host memory of a rank",
            "files of a rank", "seconds");

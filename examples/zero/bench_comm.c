@@ -237,8 +237,9 @@ static int sizes_run(const struct bench *b, struct state *s)
     if (check(s))
         return s->error.status;
     if (s->comm->rank == 0)
-        bench_note("%d rank%s; GB/s of the whole that is gathered, or reduced", ranks,
-                   ranks > 1 ? "s" : ", alone: mpirun -n N measures several");
+        bench_note("%s%s; GB/s of the whole that is gathered, or reduced",
+                   counted(ranks, "rank").text,
+                   ranks > 1 ? "" : ", alone: mpirun -n N measures several");
     for (int i = 0; i < count; i++) {
         size_set(s, sizes[i] << 20);
         if (measure(b, s, "gather", sizes[i] << 20, gather_limit, gather_ours) ||

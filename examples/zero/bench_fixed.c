@@ -197,8 +197,8 @@ static void print(const struct model *few, const struct model *many, int ranks, 
     double a = samples_median(&few->seconds), b = samples_median(&many->seconds);
     double slope = (b - a) / (MANY - FEW);
     char name[64];
-    bench_note("stage %d, %d rank%s: %.1f us a step and %.1f us a unit (limit: %.0f and %.1f)",
-               few->stage, ranks, ranks > 1 ? "s" : "", 1e6 * (a - FEW * slope), 1e6 * slope,
+    bench_note("stage %d, %s: %.1f us a step and %.1f us a unit (limit: %.0f and %.1f)", few->stage,
+               counted(ranks, "rank").text, 1e6 * (a - FEW * slope), 1e6 * slope,
                1e6 * STEP_SECONDS, 1e6 * unit);
     double few_sleeps = samples_median(&few->sleeps), many_sleeps = samples_median(&many->sleeps);
     bench_note("threads sleep %.1f times a step of %d units, %.1f times one of %d", few_sleeps, FEW,

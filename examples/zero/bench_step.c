@@ -352,13 +352,12 @@ static void print(const struct bench *b, const struct model *m, const struct dis
     double limit = samples_median(&s->limit);
     int ranks = zero_size(m->z);
     if (zero_stats(m->z, &stats) == ZERO_OK)
-        bench_note(
-            "ring %s in %s (%s), %d rank%s, %d thread%s each; %s moved in the time of a step, "
-            "which plans %s",
-            stats.ring, stats.nvme_path, stats.nvme_type, ranks, ranks > 1 ? "s" : "",
-            stats.threads, stats.threads > 1 ? "s" : "",
-            in_bytes((int64_t)samples_median(&s->bytes)).text,
-            in_bytes(ranks * (stats.plan.read_bytes + stats.plan.written_bytes)).text);
+        bench_note("ring %s in %s (%s), %s, %s each; %s moved in the time of a step, "
+                   "which plans %s",
+                   stats.ring, stats.nvme_path, stats.nvme_type, counted(ranks, "rank").text,
+                   counted(stats.threads, "thread").text,
+                   in_bytes((int64_t)samples_median(&s->bytes)).text,
+                   in_bytes(ranks * (stats.plan.read_bytes + stats.plan.written_bytes)).text);
     bench_note("limit: %.4g GB/s read and written together%s by all ranks at once", 1e-9 * limit,
                disks->paths.count > 1 ? ", one folder after the other and added," : "");
     for (int i = 0; i < disks->paths.count; i++)

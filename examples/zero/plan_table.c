@@ -224,7 +224,7 @@ static void header_print(const struct plan_options *o, const struct plan_model *
              "param_read,gather,reduce,update_seconds,fits,reason");
         return;
     }
-    printf("%s; %d rank%s, %d on this node\n", model->title, o->ranks, o->ranks > 1 ? "s" : "",
+    printf("%s; %s, %d on this node\n", model->title, counted(o->ranks, "rank").text,
            o->ranks_per_node);
     machine_print(m);
     printf("\n%13s %-32s %-32s %s\n", "", "  a rank has", "  a node has", "  a step, per rank");
