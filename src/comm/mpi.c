@@ -44,6 +44,7 @@ static atomic_bool finalize_at_exit;
 static atomic_int communicators;
 static pid_t started_in;     /* the process that started it: a fork of that does not end it */
 static atomic_bool given_up; /* its start: it may be half done for good */
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* engines' threads may race for it */
 
 void mpi_fail(struct mpi *m, int status)
 {
@@ -518,6 +519,7 @@ static void *launch_main(void *arg)
 {
     struct launch *launch = arg;
     int initialized = 0, level, rc = MPI_SUCCESS;
+    pthread_mutex_lock(&starting);
     MPI_Initialized(&initialized);
     if (!initialized) {
         started_in = getpid();
@@ -534,6 +536,7 @@ static void *launch_main(void *arg)
         mpi_error(&launch->error, "MPI_Init_thread", rc);
     else
         mpi_create(MPI_COMM_WORLD, &launch->comm, &launch->error);
+    pthread_mutex_unlock(&starting);
     if (atomic_exchange(&launch->left, true)) {
         if (launch->comm)
             launch->comm->ops->destroy(launch->comm);
