@@ -261,6 +261,10 @@ wrong_use() {
     refused 1 1 "'/dev/full' could not be written to its end\." --model d4 --stage 0 --svg /dev/full
     refused 1 1 "'$scratch/./x' is the file of --csv, '$scratch/x', too\." --csv "$scratch/x" \
         --svg "$scratch/./x"
+    echo old >"$scratch/old"
+    refused 1 2 "'$scratch/no/plot' cannot be written" --csv "$scratch/old" --svg "$scratch/no/plot"
+    [ "$(cat "$scratch/old")" = old ]
+    verdict $? "a file of an older run, where a command line was refused"
     timeout 60 "$build/memscale" --help >/dev/full 2>"$scratch/err"
     [ $? = 1 ] && grep -qx 'rank 0: Standard output could not be written\.' "$scratch/err"
     verdict $? "memscale --help >/dev/full: $(cat "$scratch/err")"

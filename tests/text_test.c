@@ -74,7 +74,16 @@ static int load_all(const char *const *paths, int count, int length)
     error[0] = 0;
     int status = paths_collect(&files, paths, count, error, sizeof(error));
     if (status == 0)
-        status = text_load(&text, &files, length, error, sizeof(error));
+        status = text_find(&text, &files, length, error, sizeof(error));
+    struct text found = text;
+    if (status == 0)
+        status = text_read(&text, &files, error, sizeof(error));
+    if (status == 0) {
+        ck_assert_ptr_null(found.train);
+        found.train = text.train;
+        found.held = text.held;
+        ck_assert_mem_eq(&found, &text, sizeof(text));
+    }
     paths_free(&files);
     return status;
 }
@@ -217,6 +226,28 @@ START_TEST(too_little)
 }
 END_TEST
 
+/* What was found and is no longer there is told, and what has come is not read. */
+START_TEST(changed)
+{
+    struct paths files;
+    const char *path = folder;
+    put_word(below("a"), "0123456789");
+    put_word(below("b"), "abcdefghij");
+    ck_assert_int_eq(paths_collect(&files, &path, 1, error, sizeof(error)), 0);
+    ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
+    put_word(below("b"), "abcdefghij, and more");
+    ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), 0);
+    text_free(&text);
+    put_word(below("b"), "abcdefghij");
+    ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
+    put_word(below("a"), "0123");
+    ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), -1);
+    ck_assert_ptr_nonnull(strstr(error, "20 bytes of text were found, and 14 could be read: "));
+    ck_assert_ptr_null(text.train);
+    paths_free(&files);
+}
+END_TEST
+
 START_TEST(hash)
 {
     put_word(below("f"), "0123456789abcdef0123456789abcdef");
@@ -333,6 +364,7 @@ int main(void)
     tcase_add_test(files, held_out);
     tcase_add_test(files, held_tail);
     tcase_add_test(files, too_little);
+    tcase_add_test(files, changed);
     tcase_add_test(files, hash);
     suite_add_tcase(suite, files);
     tcase_add_test(sequences, starts);

@@ -87,7 +87,9 @@ static int load(int length, const char *a, const char *b)
     const char *paths[] = {a, b};
     data_free(&data);
     error[0] = 0;
-    return data_load(&data, paths, b ? 2 : 1, length, error, sizeof(error));
+    if (data_find(&data, paths, b ? 2 : 1, length, error, sizeof(error)))
+        return -1;
+    return data_read(&data, error, sizeof(error));
 }
 
 /* What is refused, with % for the folder. */

@@ -19,6 +19,9 @@ for name in text text.part read/deep/text; do
     cp LICENSE "$scratch/$name"
 done
 
+cp LICENSE "$scratch/huge"
+truncate -s 1T "$scratch/huge" # more text than memory
+
 # status | ranks | environment | options, with @ for a folder of ours | the sentence
 cases() {
     cat <<'LIST'
@@ -49,6 +52,7 @@ cases() {
 1|1||--data @/nothing|'@/nothing' cannot be read: No such file
 1|1||--seq 60000|one sequence of 60000 tokens needs 60002\.
 1|1||--seq 1000 --eval-every 1|--eval-every 1 needs 1002 for one sequence\.
+1|2||--data @/huge|host memory .* The text takes 1\.0 TiB of each rank's memory: give less
 1|1||--tokenizer LICENSE|--tokenizer is for token files, and --data is text
 1|1||--offload nvme --nvme-path LICENSE|Cannot create a file in LICENSE: Not a dir
 1|2||--offload nvme --nvme-path @/nothing|Cannot create a file in @/nothing: No such file
@@ -205,6 +209,23 @@ run_taken_files() {
     verdict $? "another run took the trace of a run: $(ls "$scratch")"
 }
 
+# What is refused leaves the log and the trace of an older run as they are.
+run_kept_files() {
+    local name
+    echo old | tee "$scratch/old.csv" >"$scratch/old.json"
+    run_case 1 2 "" "--log @/old.csv --trace @/empty/../old.csv" "old\.csv' is the file of --log"
+    run_case 1 2 "" "--log @/old.csv --trace @/nothing/run.json" "run\.json' cannot be written"
+    run_case 1 2 "" "--log @/old.csv --trace @/old.json --eps 1e-60" "zero_set_adam to lr"
+    run_case 1 1 "" "--log @/old.csv --trace @/old.json --lr 1e39 --warmup 2" "zero_set_adam"
+    run_case 1 1 "" "--trace @/old.json --log @/old.csv --data @/huge" "host memory"
+    for name in old.csv old.json; do
+        [ "$(cat "$scratch/$name")" = old ]
+        verdict $? "$name, of an older run, where a command line was refused"
+    done
+    [ ! -e "$scratch/old.json.part" ]
+    verdict $? "old.json.part is left of a run that was refused"
+}
+
 run_full_disk() {
     if ! mount -t tmpfs -o size=64k tmpfs "$scratch/empty" 2>/dev/null; then
         echo "skipped: a full disk: a tmpfs cannot be mounted (root can)"
@@ -324,6 +345,7 @@ run_all() {
     model+=(--nvme-path "$scratch/files")
     run_long_paths
     run_taken_files
+    run_kept_files
     run_full_disk
     run_full_output
     run_log_ends

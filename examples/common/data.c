@@ -47,32 +47,38 @@ static void take_tokens(struct data *d)
     d->held = d->tokens.held.tokens;
 }
 
-int data_load(struct data *d, const char *const *paths, int count, int length, char *error,
+int data_find(struct data *d, const char *const *paths, int count, int length, char *error,
               size_t error_size)
 {
-    struct paths files;
     *d = (struct data){0};
-    int kind = -1, status = paths_collect(&files, paths, count, error, error_size);
+    int kind = -1, status = paths_collect(&d->paths, paths, count, error, error_size);
     if (status == 0)
-        kind = kind_of(&files, (struct sink){error, error_size});
+        kind = kind_of(&d->paths, (struct sink){error, error_size});
     d->is_tokens = kind == 1;
     if (kind == 0) {
-        status = text_load(&d->text, &files, length, error, error_size);
+        status = text_find(&d->text, &d->paths, length, error, error_size);
         take_text(d);
     } else if (kind == 1) {
-        status = tokens_load(&d->tokens, &files, length, error, error_size);
+        status = tokens_load(&d->tokens, &d->paths, length, error, error_size);
         take_tokens(d);
     } else {
         status = -1;
     }
-    paths_free(&files);
+    if (status)
+        data_free(d);
     return status;
+}
+
+int data_read(struct data *d, char *error, size_t error_size)
+{
+    return d->is_tokens ? 0 : text_read(&d->text, &d->paths, error, error_size);
 }
 
 void data_free(struct data *d)
 {
     text_free(&d->text);
     tokens_free(&d->tokens);
+    paths_free(&d->paths);
     *d = (struct data){0};
 }
 

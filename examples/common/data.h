@@ -8,22 +8,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "examples/common/paths.h"
 #include "examples/common/text.h"
 #include "examples/common/tokens.h"
 
 struct data {
+    struct paths paths;
     bool is_tokens;
     struct text text; /* one of the two is in use */
     struct tokens tokens;
     int vocab; /* tokens are below: 256, or GPT-2's */
     int files, held_files;
     int64_t train, held; /* tokens to learn from, to test on */
-    int64_t bytes;       /* of text in memory */
+    int64_t bytes;       /* of memory that data_read takes: of text all, of token files none */
 };
 
-/* Returns 0, or -1 with error set; length: tokens of a sequence. */
-int data_load(struct data *d, const char *const *paths, int count, int length, char *error,
+/* Says how much there is, and that it is good for sequences of length tokens, before any
+ * memory is taken for it: all of the above is known. Returns 0, or -1 with error set. */
+int data_find(struct data *d, const char *const *paths, int count, int length, char *error,
               size_t error_size);
+
+/* Reads what was found; due before data_hash and data_batch. Returns 0, or -1 with error set. */
+int data_read(struct data *d, char *error, size_t error_size);
 void data_free(struct data *d);
 
 /* Equal on ranks that may train together. */

@@ -33,16 +33,17 @@ int file_printed_by(int rank)
     return 1;
 }
 
-/* Empties a regular file, which is then ours until it is closed: two runs would write over each
- * other's rows. Where the file system has no such locks nobody is kept away. */
-static bool take(int fd)
+static bool is_regular(int fd)
 {
     struct stat status;
-    if (fstat(fd, &status) || !S_ISREG(status.st_mode))
-        return true;
-    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        return false;
-    return ftruncate(fd, 0) == 0;
+    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+/* A regular file is ours until it is closed: two runs would write over each other's rows. Where
+ * the file system has no such locks nobody is kept away. */
+static bool take(int fd)
+{
+    return !is_regular(fd) || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 /* What is open, as a stream; what is not wanted is closed. */
@@ -65,6 +66,12 @@ FILE *file_create(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
     return stream(fd, fd >= 0 && take(fd), "w");
+}
+
+int file_empty(FILE *file)
+{
+    int fd = fileno(file);
+    return is_regular(fd) ? ftruncate(fd, 0) : 0;
 }
 
 FILE *file_open(const char *path, int flags)

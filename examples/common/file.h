@@ -19,10 +19,14 @@ bool file_printed(void);
 /* The exit status of a rank that has only printed; 1 with a sentence where it could not. */
 int file_printed_by(int rank);
 
-/* An empty file, or what is there emptied; a device or a pipe as it is. NULL with errno
- * where it cannot be opened: a pipe that nobody reads is not waited for, and a file that
- * another process has from here is left as it is. */
+/* A file to be written from its beginning, made where there is none; what is in it stays until
+ * file_empty. NULL with errno where it cannot be opened: a pipe that nobody reads is not waited
+ * for, and a file that another process has from here is not shared. */
 FILE *file_create(const char *path);
+
+/* Empties it, before anything is written, once nothing else can be refused: a device or a pipe
+ * is as it is. Returns 0, or -1 with errno. */
+int file_empty(FILE *file);
 
 /* Likewise, with flags of open in place of those that make or empty a file, and beside whoever
  * has it from here: for a file that ranks write in turn. */

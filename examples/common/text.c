@@ -42,69 +42,61 @@ static int64_t read_up_to(int fd, unsigned char *to, int64_t bytes)
     return got;
 }
 
-/* Up to room bytes of a file into to. -1: not text, or not to be read. */
+/* The bytes of a file of text, at most room. -1: not text, or not to be read. */
+static int64_t file_measure(int fd, int64_t room)
+{
+    unsigned char head[TEXT_HEAD];
+    struct stat st;
+    int64_t got = fstat(fd, &st) ? -1 : read_up_to(fd, head, TEXT_HEAD);
+    if (got < 0 || memchr(head, 0, (size_t)got) || lseek(fd, 0, SEEK_SET))
+        return -1;
+    return st.st_size < room ? (int64_t)st.st_size : room;
+}
+
+/* As file_measure, and they are in to; NULL: they are not wanted. */
 static int64_t file_read(const char *path, unsigned char *to, int64_t room)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    int64_t head = room < TEXT_HEAD ? room : TEXT_HEAD;
-    int64_t got = read_up_to(fd, to, head);
-    bool is_text = got >= 0 && (got == 0 || !memchr(to, 0, (size_t)got));
-    int64_t rest = is_text ? read_up_to(fd, to + got, room - got) : -1;
-    close(fd);
-    return rest < 0 ? -1 : got + rest;
+    int64_t bytes = fd < 0 ? -1 : file_measure(fd, room);
+    if (to && bytes > 0)
+        bytes = read_up_to(fd, to, bytes);
+    if (fd >= 0)
+        close(fd);
+    return bytes;
 }
 
-/* Sizes as they are now; what a file grows by later is not read. */
-static int64_t *sizes_of(const struct paths *files, int64_t *total)
+/* Goes over all files: into t->train, which has room for so many bytes, or without it to
+ * count alone. What a file grows by between the two is not read. */
+static void files_deal(struct text *t, const struct paths *files, int64_t room)
 {
-    int64_t *sizes = calloc((size_t)files->count + 1, sizeof(*sizes));
-    *total = 0;
-    for (int i = 0; sizes && i < files->count; i++) {
-        struct stat st;
-        sizes[i] = stat(files->items[i], &st) == 0 ? (int64_t)st.st_size : 0;
-        *total += sizes[i];
-    }
-    return sizes;
-}
-
-static int read_all(struct reader *r)
-{
-    struct text *t = r->text;
-    int64_t total, *sizes = sizes_of(r->files, &total);
-    t->train = sizes ? malloc((size_t)total + 1) : NULL;
-    if (!t->train) {
-        free(sizes);
-        return refuse(r->sink, "%lld bytes of text do not fit in memory. Give less with --data.",
-                      (long long)total);
-    }
-    t->held = t->train + total;
-    for (int i = 0; i < r->files->count; i++) {
-        unsigned char *end = t->train + t->train_bytes;
-        int64_t bytes = file_read(r->files->items[i], end, sizes[i]);
+    t->held = t->train ? t->train + room : NULL;
+    for (int i = 0; i < files->count; i++) {
+        unsigned char *end = t->train ? t->train + t->train_bytes : NULL;
+        int64_t left = room - t->train_bytes - t->held_bytes;
+        int64_t bytes = file_read(files->items[i], end, left);
+        assert(bytes <= left);
         if (bytes < 0) {
             t->passed_over++;
         } else if (t->files++ % TEXT_HOLD == TEXT_HOLD - 1) {
-            t->held -= bytes;
-            assert(t->held >= end);
-            memmove(t->held, end, (size_t)bytes);
+            if (t->train)
+                memmove(t->held -= bytes, end, (size_t)bytes);
             t->held_bytes += bytes;
             t->held_files++;
         } else {
             t->train_bytes += bytes;
         }
     }
-    free(sizes);
-    return 0;
 }
 
 /* Too few files to hold any out: then the end of the text. */
 static void hold_tail(struct text *t)
 {
+    if (t->held_files)
+        return;
     t->held_bytes = t->train_bytes / TEXT_HOLD;
     t->train_bytes -= t->held_bytes;
-    t->held = t->train + t->train_bytes;
+    if (t->train)
+        t->held = t->train + t->train_bytes;
 }
 
 static int check_enough(struct reader *r, int length)
@@ -125,18 +117,35 @@ static int check_enough(struct reader *r, int length)
     return 0;
 }
 
-int text_load(struct text *t, const struct paths *files, int length, char *error, size_t error_size)
+int text_find(struct text *t, const struct paths *files, int length, char *error, size_t error_size)
 {
     *t = (struct text){.passed_over = files->passed_over};
     struct reader r = {.text = t, .files = files, .sink = {error, error_size}};
-    int status = read_all(&r);
-    if (status == 0 && t->held_files == 0)
-        hold_tail(t);
-    if (status == 0)
-        status = check_enough(&r, length);
-    if (status)
-        text_free(t);
-    return status;
+    files_deal(t, files, INT64_MAX);
+    hold_tail(t);
+    return check_enough(&r, length);
+}
+
+int text_read(struct text *t, const struct paths *files, char *error, size_t error_size)
+{
+    const struct text found = *t;
+    int64_t bytes = found.train_bytes + found.held_bytes;
+    struct sink sink = {error, error_size};
+    assert(!t->train && bytes > 0);
+    *t = (struct text){.passed_over = files->passed_over, .train = malloc((size_t)bytes)};
+    if (!t->train)
+        return refuse(sink, "%lld bytes of text do not fit in memory. Give less with --data.",
+                      (long long)bytes);
+    files_deal(t, files, bytes);
+    hold_tail(t);
+    if (t->train_bytes == found.train_bytes && t->held_bytes == found.held_bytes)
+        return 0;
+    refuse(sink,
+           "%lld bytes of text were found, and %lld could be read: files under --data have changed "
+           "meanwhile, or cannot be read to their end. Leave them as they are, or name others.",
+           (long long)bytes, (long long)(t->train_bytes + t->held_bytes));
+    text_free(t);
+    return -1;
 }
 
 void text_free(struct text *t)

@@ -11,7 +11,8 @@
 #include "examples/common/paths.h"
 
 struct text {
-    unsigned char *train, *held; /* to learn from; to test on. train is the block to free */
+    unsigned char *train, *held; /* to learn from; to test on. train is the block to free; NULL:
+                                    counted, and not read */
     int64_t train_bytes, held_bytes;
     int files, held_files; /* of text: all, and those in held */
     int passed_over;       /* files and folders that are not text or cannot be read, and links */
@@ -22,10 +23,15 @@ enum {
     TEXT_HOLD = 20,   /* every 20th file is held out; with fewer, the last 20th of the bytes */
 };
 
-/* Returns 0, or -1 with error set: nothing is text, or there is too little of
- * it for one sequence of length tokens. */
-int text_load(struct text *t, const struct paths *files, int length, char *error,
+/* Looks at the files' beginnings and sizes: what there is, and what is to be held out. Returns 0,
+ * or -1 with error set: nothing is text, or there is too little of it for one sequence of length
+ * tokens. */
+int text_find(struct text *t, const struct paths *files, int length, char *error,
               size_t error_size);
+
+/* Reads what was found of the same files. Returns 0, or -1 with error set: it does not fit in
+ * memory, or is no longer what was found. */
+int text_read(struct text *t, const struct paths *files, char *error, size_t error_size);
 void text_free(struct text *t);
 
 /* A hash of all bytes and of where they are held: equal on ranks that may train together. */

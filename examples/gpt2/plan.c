@@ -149,7 +149,7 @@ int plan_run(struct arguments *a, char *error, size_t error_size)
     struct data data;
     struct zero_plan plan;
     int threads = a->threads ? a->threads : launch_threads(&l);
-    if (run_load(a, &data, error, error_size))
+    if (run_find(a, &data, error, error_size))
         return -1;
     int status = plan_make(a, &l, &plan, error, error_size);
     if (status == 0) {

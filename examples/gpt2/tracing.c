@@ -122,15 +122,23 @@ bool tracing_open(struct run *r)
                file_same(log, trace) ? trace : part, log);
         return false;
     }
-    bool apart = whole_name(trace, whole);
+    whole_name(trace, whole);
     if (strlen(trace) >= TRACING_PATH || strlen(whole) > TRACING_PATH - sizeof(".part")) {
         errno = ENAMETOOLONG;
         return fail(r, "cannot be written");
     }
     r->traced = file_create(tracing_part(trace, part));
+    return r->traced || fail(r, "cannot be written");
+}
+
+bool tracing_begin(struct run *r)
+{
+    char whole[TRACING_PATH];
     if (!r->traced)
+        return true;
+    if (file_empty(r->traced))
         return fail(r, "cannot be written");
-    if (apart && unlink(whole) && errno != ENOENT)
+    if (whole_name(r->a->trace, whole) && unlink(whole) && errno != ENOENT)
         return fail(r, "cannot be replaced");
     return true;
 }

@@ -114,17 +114,48 @@ static int check_alike(struct run *r)
     return -1;
 }
 
+static bool log_fail(struct run *r)
+{
+    refuse((struct sink){r->error, sizeof(r->error)},
+           "'%s' cannot be written: %s. Give --log a file of its own where you may write.",
+           r->a->log, file_reason());
+    return false;
+}
+
 static bool log_open(struct run *r)
 {
     if (!r->a->log || zero_rank(r->z) != 0)
         return true;
     r->log = file_create(r->a->log);
-    if (r->log && report_log_header(r->log) == 0)
-        return true;
-    refuse((struct sink){r->error, sizeof(r->error)},
-           "'%s' cannot be written: %s. Give --log a file of its own where you may write.",
-           r->a->log, file_reason());
-    return false;
+    return r->log || log_fail(r);
+}
+
+static int set_adam(struct run *r, double lr)
+{
+    const struct arguments *a = r->a;
+    struct zero_adam adam = {.lr = lr,
+                             .beta1 = a->beta1,
+                             .beta2 = a->beta2,
+                             .eps = a->eps,
+                             .weight_decay = a->weight_decay,
+                             .l2 = a->l2};
+    return run_check(r, zero_set_adam(r->z, 0, &adam));
+}
+
+/* The highest rate, so that none of the steps' is refused later. */
+static int set_numbers(struct run *r)
+{
+    if (set_adam(r, r->a->lr) || run_check(r, zero_set_clip(r->z, r->a->clip)))
+        return -1;
+    return run_check(r, zero_set_accumulate(r->z, r->a->accumulate));
+}
+
+/* What older runs have left goes once every rank is ready to run. */
+static bool outputs_begin(struct run *r)
+{
+    if (r->log && (file_empty(r->log) || report_log_header(r->log)))
+        return log_fail(r);
+    return tracing_begin(r);
 }
 
 /* What this rank has for itself: the model's activations, batches, the log. */
@@ -179,10 +210,10 @@ static int spare_input(const struct arguments *a, char *error, size_t error_size
     return 0;
 }
 
-int run_load(struct arguments *a, struct data *data, char *error, size_t error_size)
+int run_find(struct arguments *a, struct data *data, char *error, size_t error_size)
 {
     if (spare_input(a, error, error_size) ||
-        data_load(data, a->data.items, a->data.count, a->shape.seq, error, error_size))
+        data_find(data, a->data.items, a->data.count, a->shape.seq, error, error_size))
         return -1;
     if (a->shape.vocab < data->vocab)
         a->shape.vocab = data->vocab;
@@ -212,19 +243,29 @@ static int gpu_open(struct run *r)
     return r->gpu ? 0 : -1;
 }
 
-/* Of host memory, behind the engine's; the text has been read. */
+/* Of host memory, behind the engine's. */
 static int64_t bytes_to_take(const struct run *r)
 {
     const struct launch l = launch_find();
     int threads = r->a->threads ? r->a->threads : launch_threads(&l);
-    struct own_bytes own = own_planned(r->a, &r->data, threads);
-    return own.total - own.data;
+    return own_planned(r->a, &r->data, threads).total;
+}
+
+/* The library's sentence of memory knows what the program takes, and not what for. */
+static void explain_data(struct run *r, const struct zero_config *config)
+{
+    size_t used = strlen(r->error);
+    if (r->data.bytes > config->program_bytes / 4)
+        snprintf(r->error + used, sizeof(r->error) - used,
+                 " The text takes %s of each rank's memory: give less with --data, or token files, "
+                 "which stay on the disk.",
+                 in_bytes(r->data.bytes).text);
 }
 
 int run_create(struct run *r, struct arguments *a)
 {
     *r = (struct run){.a = a};
-    if (run_load(a, &r->data, r->error, sizeof(r->error)))
+    if (run_find(a, &r->data, r->error, sizeof(r->error)))
         return -1;
     if (a->tokenizer &&
         tokenizer_load(&r->tokenizer, a->tokenizer, a->shape.vocab, r->error, sizeof(r->error)))
@@ -245,14 +286,16 @@ int run_create(struct run *r, struct arguments *a)
     int status = zero_create(&r->z, r->params, r->count, &config);
     if (!r->z)
         status = ZERO_ERR_MEMORY;
-    if (run_check(r, status))
+    if (run_check(r, status)) {
+        if (status == ZERO_ERR_MEMORY)
+            explain_data(r, &config);
         return -1;
+    }
     stop_watch(r->z);
-    if (check_alike(r) || run_agree(r, create_local(r)))
+    if (run_agree(r, data_read(&r->data, r->error, sizeof(r->error)) == 0) || check_alike(r) ||
+        run_agree(r, create_local(r)) || set_numbers(r))
         return -1;
-    if (run_check(r, zero_set_clip(r->z, a->clip)))
-        return -1;
-    return run_check(r, zero_set_accumulate(r->z, a->accumulate));
+    return run_agree(r, outputs_begin(r));
 }
 
 /* The bytes of one step, over all ranks, complete the pending row, and it is
@@ -374,13 +417,7 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     double begun = clock_now();
     int64_t step = record->step - 1;
     record->lr = arguments_lr(a, step);
-    struct zero_adam adam = {.lr = record->lr,
-                             .beta1 = a->beta1,
-                             .beta2 = a->beta2,
-                             .eps = a->eps,
-                             .weight_decay = a->weight_decay,
-                             .l2 = a->l2};
-    if (run_check(r, zero_set_adam(r->z, 0, &adam)) || micro_steps(r, step) ||
+    if (set_adam(r, record->lr) || micro_steps(r, step) ||
         mean_loss(r, r->losses, a->accumulate, &record->loss) || run_check(r, stop_vote(r->z)) ||
         run_check(r, zero_step(r->z, &info)))
         return -1;

@@ -68,9 +68,9 @@ struct run {
     char error[640];              /* "" when this rank is well and only another one failed */
 };
 
-/* Local: reads what --data names; a->shape gets GPT-2's vocabulary where that is
+/* Local: finds what --data names; a->shape gets GPT-2's vocabulary where that is
  * tokens. 0, or -1 with a sentence in error. */
-int run_load(struct arguments *a, struct data *data, char *error, size_t error_size);
+int run_find(struct arguments *a, struct data *data, char *error, size_t error_size);
 
 /* COLLECTIVE, all of them; 0, or -1 with error set. After a failure only
  * run_destroy is left. */

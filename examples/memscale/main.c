@@ -68,6 +68,15 @@ static bool open_file(struct test *t, const char *name, FILE **file)
     return *file;
 }
 
+/* What was in it goes once both can be written. */
+static bool empty_file(struct test *t, const char *name, FILE *file)
+{
+    if (!file || file_empty(file) == 0)
+        return true;
+    fail(t, "'%s' cannot be written: %s. Give another file.", name, file_reason());
+    return false;
+}
+
 static int close_file(struct test *t, const char *name, FILE **file)
 {
     if (!*file)
@@ -155,7 +164,8 @@ static int run(struct test *t, int argc, char **argv)
     struct scale *s = &t->scale;
     if (scale_begin(s, &t->a, argc, argv))
         return -1;
-    bool well = open_file(t, t->a.csv, &t->csv) && open_file(t, t->a.svg, &t->svg);
+    bool well = open_file(t, t->a.csv, &t->csv) && open_file(t, t->a.svg, &t->svg) &&
+                empty_file(t, t->a.csv, t->csv) && empty_file(t, t->a.svg, t->svg);
     if (scale_start(s, well) || all(t))
         return -1;
     return finish(t);

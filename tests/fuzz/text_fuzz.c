@@ -43,7 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         file_set(fds[i], take(&input, bytes));
         paths[i] = names[i];
     }
-    if (data_load(&d, paths, count, length, error, sizeof(error))) {
+    if (data_find(&d, paths, count, length, error, sizeof(error)) ||
+        data_read(&d, error, sizeof(error))) {
         REQUIRE(error[0]);
     } else {
         REQUIRE(d.train >= text_needs(length) && d.held >= 0);
