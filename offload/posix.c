@@ -66,7 +66,7 @@ static void *mover_run(void *arg)
         if (ring_core_complete(&posix->core, block, result))
             continue; /* what is left of it */
         block = NULL;
-        if (posix->core.done != NULL)
+        if (posix->core.done.first != NULL)
             event_write(posix->event_fd);
     }
     pthread_mutex_unlock(&posix->lock);

@@ -32,40 +32,39 @@ void ring_core_init(struct ring_core *core, const struct ring_ops *ops,
     }
 }
 
-static void list_append(struct ring_request **first, struct ring_request **last,
-                        struct ring_request *request)
+static void list_append(struct ring_list *list, struct ring_request *request)
 {
     request->next = NULL;
-    if (*first == NULL)
-        *first = request;
+    if (list->first == NULL)
+        list->first = request;
     else
-        (*last)->next = request;
-    *last = request;
+        list->last->next = request;
+    list->last = request;
 }
 
-static struct ring_request *list_remove(struct ring_request **first)
+static struct ring_request *list_remove(struct ring_list *list)
 {
-    struct ring_request *request = *first;
-    *first = request->next;
+    struct ring_request *request = list->first;
+    list->first = request->next;
     request->next = NULL;
     return request;
 }
 
 /* Behind what is urgent too, and behind a request that is partly cut. */
-static void queue_urgent(struct ring_core *core, struct ring_request *request)
+static void queue_urgent(struct ring_list *list, struct ring_request *request)
 {
-    struct ring_request *before = NULL, *after = core->queued;
+    struct ring_request *before = NULL, *after = list->first;
     while (after != NULL && (after->urgent || after->submitted > 0)) {
         before = after;
         after = after->next;
     }
     if (after == NULL) {
-        list_append(&core->queued, &core->queued_last, request);
+        list_append(list, request);
         return;
     }
     request->next = after;
     if (before == NULL)
-        core->queued = request;
+        list->first = request;
     else
         before->next = request;
 }
@@ -83,14 +82,27 @@ void ring_core_queue(struct ring *ring, struct ring_request *request)
     request->error = (struct error){.status = ZERO_OK};
     core->requests++;
     if (request->urgent)
-        queue_urgent(core, request);
+        queue_urgent(&core->queued[request->write], request);
     else
-        list_append(&core->queued, &core->queued_last, request);
+        list_append(&core->queued[request->write], request);
+}
+
+/* Whose block is next. Drives move more while they read and write at once, and some limit each
+ * of the two apart, so neither waits until the other has nothing left. */
+static struct ring_list *list_choose(struct ring_core *core)
+{
+    struct ring_list *reads = &core->queued[0], *writes = &core->queued[1];
+    if (reads->first == NULL || writes->first == NULL)
+        return reads->first != NULL ? reads : writes;
+    if (reads->first->urgent != writes->first->urgent)
+        return reads->first->urgent ? reads : writes;
+    return core->out[0] <= core->out[1] ? reads : writes;
 }
 
 struct ring_block *ring_core_next(struct ring_core *core)
 {
-    struct ring_request *request = core->queued;
+    struct ring_list *list = list_choose(core);
+    struct ring_request *request = list->first;
     struct ring_block *block = core->free;
     if (request == NULL || block == NULL)
         return NULL;
@@ -110,8 +122,9 @@ struct ring_block *ring_core_next(struct ring_core *core)
     };
     request->submitted += block->bytes;
     request->inflight++;
+    core->out[request->write]++;
     if (request->submitted == request->bytes)
-        list_remove(&core->queued);
+        list_remove(list);
     assert(block->bytes > 0 && request->inflight <= core->ring.depth);
     return block;
 }
@@ -162,8 +175,8 @@ static void request_fail(struct ring_core *core, const struct ring_block *block,
               request->offset + block->start + extra, within, why, advice);
     request->error_file = block->file;
     if (request->submitted < request->bytes) {
-        assert(core->queued == request);
-        list_remove(&core->queued);
+        assert(core->queued[request->write].first == request);
+        list_remove(&core->queued[request->write]);
     }
 }
 
@@ -195,13 +208,14 @@ bool ring_core_complete(struct ring_core *core, struct ring_block *block, int64_
     }
 
     request->inflight--;
+    core->out[request->write]--;
     block->request = NULL;
     block->next = core->free;
     core->free = block;
     bool failed = request->error.status != ZERO_OK;
     if (request->inflight == 0 && (failed || request->submitted == request->bytes)) {
         assert(failed || request->completed == request->bytes);
-        list_append(&core->done, &core->done_last, request);
+        list_append(&core->done, request);
     }
     return false;
 }
@@ -209,7 +223,7 @@ bool ring_core_complete(struct ring_core *core, struct ring_block *block, int64_
 int ring_core_take(struct ring_core *core, struct ring_request **done, int max)
 {
     int taken = 0;
-    while (taken < max && core->done != NULL) {
+    while (taken < max && core->done.first != NULL) {
         done[taken++] = list_remove(&core->done);
         core->requests--;
     }

@@ -6,7 +6,8 @@
  *
  * A request moves one contiguous range of a linear space over one or several
  * files (offload/stripes.h). The ring cuts it into blocks, each of them in one
- * file, keeps a bounded number of them under way, continues short transfers,
+ * file, keeps a bounded number of them under way (of reads and writes that wait
+ * together as many of each), continues short transfers,
  * compares what was moved with what was asked, and hands the request back from
  * ring_reap exactly once: also after an error, and then only when none of its
  * blocks is under way any more. An end of file within a read is an error.

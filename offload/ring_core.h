@@ -27,11 +27,17 @@ struct ring_block {
     struct ring_block *next; /* the list it is in */
 };
 
+struct ring_list {
+    struct ring_request *first, *last;
+};
+
 struct ring_core {
     struct ring ring; /* first */
-    /* Not wholly cut into blocks; only the first may be partly cut. */
-    struct ring_request *queued, *queued_last;
-    struct ring_request *done, *done_last;
+    /* Reads and writes that are not wholly cut into blocks; only the first of each may be
+     * partly cut. */
+    struct ring_list queued[2];
+    int out[2]; /* blocks of each that are out */
+    struct ring_list done;
     int requests; /* queued, under way or done */
     struct ring_block blocks[RING_DEPTH_MAX];
     struct ring_block *free;
@@ -44,7 +50,8 @@ void ring_core_init(struct ring_core *core, const struct ring_ops *ops,
 /* The queue call of every implementation. */
 void ring_core_queue(struct ring *ring, struct ring_request *request);
 
-/* The next block to move, in queue order. NULL: none, or depth are out. */
+/* The next block to move: of reads and of writes each in queue order, of both as many as of the
+ * other where both wait. NULL: none, or depth are out. */
 struct ring_block *ring_core_next(struct ring_core *core);
 
 /* Takes a block's result: bytes moved, or -errno. True: the block is to be

@@ -197,6 +197,41 @@ START_TEST(core_lets_urgent_pass)
 }
 END_TEST
 
+/* Reads and writes that wait together share the depth, whoever came first; what is urgent goes
+ * before the other kind too; alone either has all of it. */
+START_TEST(core_shares_reads_and_writes)
+{
+    struct ring_core core;
+    ring_core_init(&core, NULL, &defaults);
+    struct ring_request writes[2], reads[2], urgent = made_up(2 * MIB, 0);
+    for (int i = 0; i < 2; i++) {
+        writes[i] = reads[i] = made_up(16 * MIB, 0);
+        reads[i].write = false;
+        ring_core_queue(&core.ring, &writes[i]);
+    }
+    struct ring_block *out[RING_DEPTH];
+    for (int i = 0; i < RING_DEPTH; i++) {
+        out[i] = ring_core_next(&core);
+        ck_assert_ptr_eq(out[i]->request, &writes[0]);
+    }
+    ring_core_queue(&core.ring, &reads[0]);
+    ring_core_queue(&core.ring, &reads[1]);
+    for (int i = 0; i < 20; i++) { /* half of the depth is given up, then each has its own */
+        struct ring_request *next = i < RING_DEPTH / 2 ? &reads[0] : out[i % RING_DEPTH]->request;
+        ck_assert(!ring_core_complete(&core, out[i % RING_DEPTH], MIB));
+        out[i % RING_DEPTH] = ring_core_next(&core);
+        ck_assert_ptr_eq(out[i % RING_DEPTH]->request, next);
+    }
+    urgent.urgent = true;
+    ring_core_queue(&core.ring, &urgent);
+    for (int i = 0; i < 2; i++) {
+        ck_assert(!ring_core_complete(&core, out[i], MIB));
+        out[i] = ring_core_next(&core);
+        ck_assert_ptr_eq(out[i]->request, &urgent);
+    }
+}
+END_TEST
+
 /* Short transfers of any length go on from an aligned place until all is moved. */
 START_TEST(core_continues_short)
 {
@@ -375,6 +410,7 @@ int main(void)
     tcase_add_test(core, core_cuts_at_stripes);
     tcase_add_test(core, core_keeps_depth);
     tcase_add_test(core, core_lets_urgent_pass);
+    tcase_add_test(core, core_shares_reads_and_writes);
     tcase_add_test(core, core_continues_short);
     tcase_add_test(core, core_gives_up);
     tcase_add_test(core, core_goes_on);
