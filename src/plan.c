@@ -8,7 +8,10 @@
 #include "offload/verify.h"
 #include "src/device/device.h"
 
+/* Of an ordered reduction: on the host a piece stays in a cache, on a GPU it takes longer than its
+ * launches do. */
 #define PIECE_BYTES_MAX   ((int64_t)1 << 20)
+#define PIECE_BYTES_GPU   ((int64_t)32 << 20)
 #define SCRATCH_BYTES_MAX ((int64_t)64 << 20)
 
 static int64_t min64(int64_t a, int64_t b)
@@ -241,8 +244,9 @@ static void place_scratch(struct plan *p)
     int64_t others = p->set.added ? 0 : p->ranks - 1; /* whose parts come here */
     int64_t element = p->set.local ? 4 : p->element;
     int64_t shard = p->grad_elements[0] * element / p->ranks;
-    int64_t room = others ? SCRATCH_BYTES_MAX / (2 * others) / 256 * 256 : PIECE_BYTES_MAX;
-    p->piece_bytes = min64(min64(PIECE_BYTES_MAX, room > 256 ? room : 256), align_up(shard, 256));
+    int64_t most = p->apart && !p->staged ? PIECE_BYTES_GPU : PIECE_BYTES_MAX;
+    int64_t room = others ? SCRATCH_BYTES_MAX / (2 * others) / 256 * 256 : most;
+    p->piece_bytes = min64(min64(most, room > 256 ? room : 256), align_up(shard, 256));
     p->device.scratch = take(&p->device.total, (p->staged ? 1 : 2) * others * p->piece_bytes);
     if (p->apart)
         p->device.room =

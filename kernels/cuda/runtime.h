@@ -89,6 +89,10 @@ struct cudaDeviceProp {
 };
 #endif
 
+/* Of streams: CUDA takes the highest that the GPU has. Their blocks enter a GPU that a program's
+ * stream keeps full as soon as one of its own has ended. */
+#define CUDA_PRIORITY_FIRST (-100)
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -121,6 +125,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);

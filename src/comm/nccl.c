@@ -584,7 +584,9 @@ static bool make_stream(struct nccl *n)
     bool ok =
         good(n, cudaGetDevice(&n->gpu), "tell the thread's GPU") &&
         good(n, cudaSetDevice(n->gpu), "be chosen") &&
-        good(n, cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking), "make a stream") &&
+        good(n,
+             cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, CUDA_PRIORITY_FIRST),
+             "make a stream") &&
         make_event(n, &n->before) && make_event(n, &n->arrived) && make_event(n, &n->summed[0]) &&
         make_event(n, &n->summed[1]) && make_event(n, &n->near) &&
         good(n, cudaEventRecord(n->near, n->stream), "record an event");

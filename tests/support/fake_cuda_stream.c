@@ -335,10 +335,15 @@ static struct CUstream_st *stream_default(int gpu)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
     cudaError_t error = fake_enter();
     if (error != cudaSuccess)
         return fake_result(error);
-    (void)flags; /* the default stream orders nothing either way */
+    (void)flags, (void)priority; /* the default stream orders nothing; threads share no GPU */
     *stream = stream_create(fake_gpu(__func__));
     return fake_result(*stream ? cudaSuccess : cudaErrorMemoryAllocation);
 }
