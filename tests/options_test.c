@@ -530,7 +530,7 @@ START_TEST(trainer_contradictions)
                   "of at least 0.");
     contradiction("--beta2 1", "--beta2 is given '1', which it cannot be. Give a number of at "
                                "least 0 and below 1.");
-    contradiction("--eps 0", "--eps is given '0', which it cannot be. Give a number above 0.");
+    contradiction("--eps 0", "--eps is given '0', which it cannot be. Give 1.2e-38 to 3.4e38.");
     ck_assert_int_eq(train("--stage 2 --offload-param none"), 0);
     ck_assert_int_eq(train("--offload cpu --offload-optimizer nvme --host-bytes 1K"), 0);
     ck_assert_int_eq(train("--help --model d6 --heads 2"), 0);

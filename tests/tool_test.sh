@@ -375,7 +375,7 @@ predicting() {
     local shape=(--params 4M --unit-size 1M --nvme-path "$scratch") file seconds
     local cache=XDG_CACHE_HOME=$scratch/cache
     tool "$cache" plan "${shape[@]}" --csv
-    equals 3,nvme update_seconds 0
+    equals 3,nvme update_seconds ''
     [ ! -e "$scratch/cache" ]
     verdict $? "plan made a cache"
     tool "$cache" plan "${shape[@]}"

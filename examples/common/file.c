@@ -80,6 +80,15 @@ FILE *file_open(const char *path, int flags)
     return stream(fd, true, flags & O_APPEND ? "a" : "w");
 }
 
+bool file_taken(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    bool taken = fd >= 0 && !take(fd);
+    if (fd >= 0)
+        close(fd);
+    return taken;
+}
+
 bool file_same(const char *a, const char *b)
 {
     struct stat x, y;
@@ -87,15 +96,30 @@ bool file_same(const char *a, const char *b)
            x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* Where the file is, or will be; NULL: not known. */
+static char *real_path(const char *path)
+{
+    char *slash, *folder, *real = realpath(path, NULL);
+    if (real || errno != ENOENT || !(folder = strdup(path)))
+        return real;
+    slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0; /* the root keeps its own */
+    real = realpath(slash ? folder : ".", NULL);
+    free(folder);
+    return real;
+}
+
 bool file_within(const char *path, const char *folder)
 {
     struct stat status;
-    if (!path || !folder || stat(path, &status) || !S_ISREG(status.st_mode))
+    if (!path || !folder || (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) ||
+        stat(folder, &status) || !S_ISDIR(status.st_mode))
         return false;
-    char *file = realpath(path, NULL), *root = realpath(folder, NULL);
+    char *file = real_path(path), *root = realpath(folder, NULL);
     size_t length = root ? strlen(root) : 0;
     bool within = file && root && strncmp(file, root, length) == 0 &&
-                  (file[length] == '/' || length == 1 /* the root of all */);
+                  (file[length] == '/' || !file[length] || length == 1 /* the root of all */);
     free(file);
     free(root);
     return within;

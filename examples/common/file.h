@@ -32,10 +32,14 @@ int file_empty(FILE *file);
  * has it from here: for a file that ranks write in turn. */
 FILE *file_open(const char *path, int flags);
 
+/* Whether another process has the file from file_create. */
+bool file_taken(const char *path);
+
 /* Whether both name one regular file that is there; NULL names none. */
 bool file_same(const char *a, const char *b);
 
-/* Whether path names a regular file that lies in folder or in one of its folders. */
+/* Whether path names a regular file, there or still to be made, that lies in folder or in one of
+ * its folders. */
 bool file_within(const char *path, const char *folder);
 
 /* errno as a clause, for a sentence about a file that could not be opened or written. */

@@ -55,8 +55,8 @@ static void expected(const struct option *o, char *out, size_t size)
     if (o->kind == OPTION_WHOLE)
         snprintf(out, size, "a whole number from %.0f to %.0f", o->min, o->max);
     else if (o->kind == OPTION_SIZE)
-        snprintf(out, size, "a whole number from %.0f to %.0f, such as 4096, 64K, 512M or 4G",
-                 o->min, o->max);
+        snprintf(out, size, "a whole number from %.0f to %.0f, such as 4096, 64K%s", o->min, o->max,
+                 o->max < 0x1p32 ? " or 1M" : ", 512M or 4G");
     else if (o->kind == OPTION_REAL)
         snprintf(out, size, "%s", o->range);
     else if (o->kind == OPTION_CHOICE)

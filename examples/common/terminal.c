@@ -2,13 +2,15 @@
 #include "examples/common/terminal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 bool terminal_watched(void)
 {
-    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
+    const char *kind = getenv("TERM");
+    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && kind && strcmp(kind, "dumb") != 0;
 }
 
 void terminal_line(const char *line, bool stays)

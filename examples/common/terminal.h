@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* mpirun gives its ranks a terminal of their own for standard output, wherever that ends, but
- * not for standard error: a person watches where both are one. */
+ * not for standard error: a person watches where both are one, and can go back in a line. */
 bool terminal_watched(void);
 
 /* In place of the line before, if that was to go: as much of it as the terminal is wide. One

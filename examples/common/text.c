@@ -53,27 +53,33 @@ static int64_t file_measure(int fd, int64_t room)
     return st.st_size < room ? (int64_t)st.st_size : room;
 }
 
-/* As file_measure, and they are in to; NULL: they are not wanted. */
-static int64_t file_read(const char *path, unsigned char *to, int64_t room)
+/* As file_measure, and they are in to; NULL: they are not wanted. *reason is the errno of one that
+ * is not to be read, if there was none before. */
+static int64_t file_read(const char *path, unsigned char *to, int64_t room, int *reason)
 {
+    errno = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     int64_t bytes = fd < 0 ? -1 : file_measure(fd, room);
     if (to && bytes > 0)
         bytes = read_up_to(fd, to, bytes);
+    if (bytes < 0 && *reason == 0)
+        *reason = errno;
     if (fd >= 0)
         close(fd);
     return bytes;
 }
 
 /* Goes over all files: into t->train, which has room for so many bytes, or without it to
- * count alone. What a file grows by between the two is not read. */
-static void files_deal(struct text *t, const struct paths *files, int64_t room)
+ * count alone. What a file grows by between the two is not read. Returns the errno of the first
+ * that is not to be read; 0: none. */
+static int files_deal(struct text *t, const struct paths *files, int64_t room)
 {
+    int reason = 0;
     t->held = t->train ? t->train + room : NULL;
     for (int i = 0; i < files->count; i++) {
         unsigned char *end = t->train ? t->train + t->train_bytes : NULL;
         int64_t left = room - t->train_bytes - t->held_bytes;
-        int64_t bytes = file_read(files->items[i], end, left);
+        int64_t bytes = file_read(files->items[i], end, left, &reason);
         assert(bytes <= left);
         if (bytes < 0) {
             t->passed_over++;
@@ -86,6 +92,7 @@ static void files_deal(struct text *t, const struct paths *files, int64_t room)
             t->train_bytes += bytes;
         }
     }
+    return reason;
 }
 
 /* Too few files to hold any out: then the end of the text. */
@@ -104,16 +111,16 @@ static int check_enough(struct reader *r, int length)
     const struct text *t = r->text;
     if (t->files == 0)
         return refuse(r->sink,
-                      "No text was found in %s: none can be read and is free of NUL bytes, "
-                      "and %d links and folders were passed over. Give --data files or folders of "
-                      "text.",
+                      "No text was found in %s: none can be read and is free of NUL bytes "
+                      "(links and folders passed over: %d). Give --data files or folders of text.",
                       counted(r->files->count, "file").text, r->files->passed_over);
     if (t->train_bytes < text_needs(length))
-        return refuse(r->sink,
-                      "The text of %s leaves %lld bytes to train on, and one sequence of %d "
-                      "tokens needs %lld. Give more with --data or a smaller --seq.",
-                      counted(t->files, "file").text, (long long)t->train_bytes, length,
-                      (long long)text_needs(length));
+        return refuse(
+            r->sink,
+            "The text of %s leaves %s to train on, and one sequence of %s needs %lld. Give "
+            "more with --data or a smaller --seq.",
+            counted(t->files, "file").text, counted(t->train_bytes, "byte").text,
+            counted(length, "token").text, (long long)text_needs(length));
     return 0;
 }
 
@@ -136,14 +143,15 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
     if (!t->train)
         return refuse(sink, "%lld bytes of text do not fit in memory. Give less with --data.",
                       (long long)bytes);
-    files_deal(t, files, bytes);
+    int reason = files_deal(t, files, bytes);
     hold_tail(t);
     if (t->train_bytes == found.train_bytes && t->held_bytes == found.held_bytes)
         return 0;
     refuse(sink,
-           "%lld bytes of text were found, and %lld could be read: files under --data have changed "
-           "meanwhile, or cannot be read to their end. Leave them as they are, or name others.",
-           (long long)bytes, (long long)(t->train_bytes + t->held_bytes));
+           "%lld bytes of text were found, and %lld could be read (%s): files under --data have "
+           "changed meanwhile, or cannot be read any more. Leave them as they are, or name others.",
+           (long long)bytes, (long long)(t->train_bytes + t->held_bytes),
+           reason ? strerror(reason) : "they end earlier");
     text_free(t);
     return -1;
 }

@@ -49,8 +49,12 @@ static int file_read(struct tokenizer *t, const char *path, int64_t most, struct
 static int header_check(struct tokenizer *t, const char *path, int vocab, struct sink sink)
 {
     uint32_t header[4] = {0};
-    if (t->bytes >= HEADER)
-        memcpy(header, t->file, sizeof(header));
+    if (t->bytes < HEADER)
+        return refuse(sink,
+                      "'%s' has %lld bytes, and the header of a tokenizer alone has %d. Give "
+                      "--tokenizer llm.c's gpt2_tokenizer.bin, whole.",
+                      path, (long long)t->bytes, (int)HEADER);
+    memcpy(header, t->file, sizeof(header));
     if (header[0] != MAGIC || (header[1] != 1 && header[1] != 2))
         return refuse(sink,
                       "'%s' has %lld bytes and begins with %u and %u, and a tokenizer with %d "

@@ -56,7 +56,8 @@ static const struct option_choice reductions[] = {{.name = "ordered", .value = Z
 #define CHOICE(field, list)       .kind = OPTION_CHOICE, FIELD(field), .choices = list
 #define NOT_NEGATIVE              .max = DBL_MAX, .range = "a number of at least 0"
 #define BELOW_ONE                 .max = NEARLY_ONE, .range = "a number of at least 0 and below 1"
-#define POSITIVE                  .min = DBL_MIN, .max = DBL_MAX, .range = "a number above 0"
+#define IN_FP32                   .max = FLT_MAX, .range = "a number from 0 to 3.4e38"
+#define ABOVE_0_IN_FP32           .min = FLT_MIN, .max = FLT_MAX, .range = "1.2e-38 to 3.4e38"
 
 static const struct option table[] = {
     {"stage", WHOLE(stage, 0, 3), .value = "0..3", .initial = "0",
@@ -97,7 +98,9 @@ static const struct option table[] = {
                          "written; takes memory of 0.2 % of the files")},
     {"data", .kind = OPTION_LIST, FIELD(data), .value = "PATH...", .initial = "/usr/include",
      .help = "files and folders of text, or token files of llm.c (then the vocabulary is GPT-2's), "
-             "up to the next option; every 20th file is held out, links in folders are left out"},
+             "up to the next option; every 20th file is held out, of fewer the last 20th of all, "
+             "links in "
+             "folders are left out"},
     {"tokenizer", .kind = OPTION_TEXT, FIELD(tokenizer), .value = "FILE", .shown = "none",
      .help = "with token files: gpt2_tokenizer.bin of llm.c, to print the sample as text"},
     {"model", CHOICE(model, model_choices), .initial = "d4",
@@ -120,15 +123,14 @@ static const struct option table[] = {
     {"accumulate", WHOLE(accumulate, 1, 65536), .value = "A", .initial = "1",
      .help = "micro-steps per step"},
     {"steps", WHOLE(steps, 1, 1e9), .value = "S", .initial = "100", .help = "updates to make"},
-    {"lr", REAL(lr), NOT_NEGATIVE, .value = "X", .initial = "1e-3",
-     .help = "highest learning rate"},
+    {"lr", REAL(lr), IN_FP32, .value = "X", .initial = "1e-3", .help = "highest learning rate"},
     {"warmup", WHOLE(warmup, 0, 1e9), .value = "S", .shown = "a tenth of --decay, at most 100",
      .help = "steps over which the learning rate rises"},
     {"decay", WHOLE(decay, 1, 1e9), .value = "S", .shown = "as --steps",
      .help = "step at which it has come down, along a cosine, to a tenth"},
     {"clip", REAL(clip), NOT_NEGATIVE, .value = "X", .initial = "1",
      .help = "gradient norm to clip to; 0: no clipping"},
-    {"weight-decay", REAL(weight_decay), NOT_NEGATIVE, .value = "X", .initial = "0.1",
+    {"weight-decay", REAL(weight_decay), IN_FP32, .value = "X", .initial = "0.1",
      .help = "decoupled, of matrices and embeddings"},
     {"l2", .kind = OPTION_FLAG, FIELD(l2),
      .help = "weight decay joins the gradient: Adam with L2 instead of AdamW"},
@@ -136,7 +138,7 @@ static const struct option table[] = {
      .help = "Adam: memory of the mean"},
     {"beta2", REAL(beta2), BELOW_ONE, .value = "X", .initial = "0.95",
      .help = "Adam: memory of the square"},
-    {"eps", REAL(eps), POSITIVE, .value = "X", .initial = "1e-8",
+    {"eps", REAL(eps), ABOVE_0_IN_FP32, .value = "X", .initial = "1e-8",
      .help = "Adam: added to the root of the square"},
     {"seed", SIZE(seed, 0, 0x1p53), .value = "K", .initial = "1",
      .help = "of initial parameters, choice of sequences, and sample"},
@@ -162,7 +164,8 @@ static const struct option table[] = {
     {"log", .kind = OPTION_TEXT, FIELD(log), .value = "FILE.csv", .shown = "none",
      .help = "a row of numbers per step"},
     {"trace", .kind = OPTION_TEXT, FIELD(trace), .value = "FILE.json", .shown = "none",
-     .help = "what happened when, on all ranks, in Chrome's trace format"},
+     .help = "what happened when, on all ranks, in Chrome's trace format; FILE.json.part until it "
+             "is whole"},
     {"sample", WHOLE(sample, 0, 1e6), .value = "N", .initial = "160",
      .help = "tokens to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",
@@ -220,6 +223,16 @@ static int resolve_shape(struct arguments *a, struct check *c)
 static const char *place_word(int place)
 {
     return place == ZERO_NVME ? "nvme" : place == ZERO_HOST ? "cpu" : "none";
+}
+
+static int check_loss_scale(const struct arguments *a, struct check *c)
+{
+    if (a->loss_scale == 0 || (a->loss_scale >= 0x1p-64 && a->loss_scale <= 0x1p64))
+        return 0;
+    return refuse(c->sink,
+                  "--loss-scale is %g, and can be 2^-64 (5.4e-20) to 2^64 (1.8e19), or 0 for one "
+                  "that is adapted with fp16 and 1 otherwise. Give one of these.",
+                  a->loss_scale);
 }
 
 static int check_engine(const struct arguments *a, struct check *c)
@@ -312,7 +325,8 @@ int arguments_parse(struct arguments *a, int argc, char **argv, char *error, siz
         return a->help ? 0 : -1;
     if (a->help)
         return 0;
-    if (resolve_shape(a, &c) || check_engine(a, &c) || check_files(a, &c))
+    if (resolve_shape(a, &c) || check_loss_scale(a, &c) || check_engine(a, &c) ||
+        check_files(a, &c))
         return -1;
     return resolve_schedule(a, &c);
 }

@@ -46,9 +46,9 @@ void plan_print_task(const struct arguments *a, const struct data *data, int ran
 {
     const struct gpt_shape *shape = &a->shape;
     int64_t tokens = (int64_t)a->batch * shape->seq * a->accumulate * ranks;
-    printf("model %s: %s parameters in %s; %s, %d channels, %s, %s, vocabulary %d\n",
-           arguments_model(a), in_thousands(gpt_param_count(shape)).text, arguments_dtype(a),
-           counted(shape->layers, "layer").text, shape->channels,
+    printf("model %s: %s parameters in %s; %s, %s, %s, %s, vocabulary %d\n", arguments_model(a),
+           in_thousands(gpt_param_count(shape)).text, arguments_dtype(a),
+           counted(shape->layers, "layer").text, counted(shape->channels, "channel").text,
            counted(shape->heads, "head").text, counted(shape->seq, "token").text, shape->vocab);
     if (data->is_tokens)
         printf("tokens: %s, %lld to train on, %lld held out (%s)\n",

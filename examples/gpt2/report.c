@@ -38,9 +38,9 @@ static int64_t step_tokens(const struct run *r)
 
 static void print_machine(const struct run *r, const struct zero_stats *s)
 {
-    printf("gpt2 with libzero %s: %s, %s each (%d CPUs allowed), %s kernels\n", ZERO_VERSION,
-           counted(zero_size(r->z), "rank").text, counted(s->threads, "thread").text, launch_cpus(),
-           s->isa);
+    printf("gpt2 with libzero %s: %s, %s each (%s allowed), %s kernels\n", ZERO_VERSION,
+           counted(zero_size(r->z), "rank").text, counted(s->threads, "thread").text,
+           counted(launch_cpus(), "CPU").text, s->isa);
     if (r->gpu)
         printf("rank 0 computes on %s; products by %s, TF32 %s\n", r->gpu->plugin->name(r->gpu),
                r->gpu->plugin->products(r->gpu), r->a->tf32 ? "on" : "off");
@@ -133,35 +133,36 @@ static void progress_line(const struct run *r, const struct step_record *s, char
 /* A run leaves nothing but what it writes. Where standard output will never be read (SIGPIPE may
  * be ignored) and no file tells of the training, it would train for nobody. A disk that is full
  * may have space again. */
-static int heard(struct run *r)
+static void listen(struct run *r)
 {
     if (fflush(stdout) == 0 || (errno != EPIPE && errno != EBADF) || r->a->log || r->a->trace)
-        return 0;
+        return;
+    r->unheard = true;
     snprintf(r->error, sizeof(r->error),
              "Standard output could not be written: %s. Nothing would be left of this run: keep "
              "its reader, or give --log a file.",
              strerror(errno));
-    return -1;
 }
 
-int report_step(struct run *r, const struct step_record *s)
+void report_step(struct run *r, const struct step_record *s)
 {
     char line[320];
     if (r->a->quiet || zero_rank(r->z) != 0)
-        return 0;
+        return;
     progress_line(r, s, line, sizeof(line));
     if (terminal_watched()) { /* a measured or skipped step stays */
         r->live = isnan(s->eval_loss) && !s->skipped && !r->stopped && s->step < r->a->steps;
         terminal_line(line, !r->live);
-        return heard(r);
+        listen(r);
+        return;
     }
     bool due = r->a->steps <= EVERY_STEP || s->step == 1 || s->step == r->a->steps || s->skipped ||
                r->stopped || !isnan(s->eval_loss) || clock_now() - r->printed >= LINE_SECONDS;
     if (!due)
-        return 0;
+        return;
     puts(line);
     r->printed = clock_now();
-    return heard(r);
+    listen(r);
 }
 
 /* ------------------------------------------------------------------ the end */

@@ -8,8 +8,8 @@
 
 /* Local; only rank 0 prints, and nothing with --quiet. */
 void report_start(struct run *r);
-int report_step(struct run *r, const struct step_record *s); /* -1 with r->error set */
-void report_row(struct run *r, const struct step_record *s); /* into the log, if any */
+void report_step(struct run *r, const struct step_record *s); /* may set r->unheard */
+void report_row(struct run *r, const struct step_record *s);  /* into the log, if any */
 int report_log_header(FILE *log); /* -1 with errno: it could not be written */
 
 /* COLLECTIVE. 0, or -1 with r->error set. */

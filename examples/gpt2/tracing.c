@@ -2,9 +2,9 @@
 /* Clocks of two nodes have nothing in common: each rank counts from its own time
  * at a barrier. The file is written rank after rank, which costs a few messages
  * a rank, and each of them opens it anew, since nodes share no descriptors. It
- * gets its name when it is whole: a run that ends before leaves none, neither an
- * older run's. Until then rank 0 has FILE.part open, which keeps other runs away from
- * it; one that is killed leaves that, empty where it was not writing yet. */
+ * gets its name when it is whole: until then an older run's stays. Meanwhile rank 0 has
+ * FILE.part open, which keeps other runs away from it; a run that is killed leaves that,
+ * empty where it was not writing yet. */
 #include "examples/gpt2/tracing.h"
 
 #include <errno.h>
@@ -110,6 +110,15 @@ const char *tracing_part(const char *trace, char name[TRACING_PATH])
     return name;
 }
 
+/* Whether what is there may be emptied: nothing, or what a killed run has left. */
+static bool part_is_ours(const char *part)
+{
+    struct stat st;
+    if (lstat(part, &st))
+        return true;
+    return S_ISREG(st.st_mode) && (st.st_size == 0 || trace_begins(part));
+}
+
 bool tracing_open(struct run *r)
 {
     char whole[TRACING_PATH], part[TRACING_PATH];
@@ -122,9 +131,20 @@ bool tracing_open(struct run *r)
                file_same(log, trace) ? trace : part, log);
         return false;
     }
-    whole_name(trace, whole);
+    bool apart = whole_name(trace, whole);
     if (strlen(trace) >= TRACING_PATH || strlen(whole) > TRACING_PATH - sizeof(".part")) {
         errno = ENAMETOOLONG;
+        return fail(r, "cannot be written");
+    }
+    if (apart && !part_is_ours(tracing_part(trace, part))) {
+        refuse((struct sink){r->error, sizeof(r->error)},
+               "'%s', in which the trace is made, is there already and is not one of gpt2's. Move "
+               "it away, or give --trace another file.",
+               part);
+        return false;
+    }
+    if (apart && file_taken(whole)) {
+        errno = EWOULDBLOCK;
         return fail(r, "cannot be written");
     }
     r->traced = file_create(tracing_part(trace, part));
@@ -133,14 +153,7 @@ bool tracing_open(struct run *r)
 
 bool tracing_begin(struct run *r)
 {
-    char whole[TRACING_PATH];
-    if (!r->traced)
-        return true;
-    if (file_empty(r->traced))
-        return fail(r, "cannot be written");
-    if (whole_name(r->a->trace, whole) && unlink(whole) && errno != ENOENT)
-        return fail(r, "cannot be replaced");
-    return true;
+    return !r->traced || file_empty(r->traced) == 0 || fail(r, "cannot be written");
 }
 
 /* Whether the file is there, whole, under its own name. */
@@ -149,7 +162,10 @@ static bool publish(struct run *r)
     char whole[TRACING_PATH], part[TRACING_PATH];
     if (zero_rank(r->z) != 0)
         return true;
-    if (whole_name(r->a->trace, whole) && rename(tracing_part(r->a->trace, part), whole))
+    bool apart = whole_name(r->a->trace, whole), taken = apart && file_taken(whole);
+    if (taken)
+        errno = EWOULDBLOCK;
+    if (taken || (apart && rename(tracing_part(r->a->trace, part), whole)))
         return fail(r, "cannot be given its name");
     fclose(r->traced);
     r->traced = NULL;

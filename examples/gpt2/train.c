@@ -27,6 +27,8 @@
 enum {
     EVAL_BATCHES = 8, /* micro-batches of held-out text, over all ranks */
     SKIPS_MAX = 10,   /* steps skipped in a row before the run is given up */
+    VOTE_UNHEARD =
+        8, /* bit of zero_vote beyond those of stop.h: rank 0's output is read by nobody */
 };
 
 /* Stands for a loss that is not finite where only finite ones may be averaged;
@@ -108,9 +110,10 @@ static int check_alike(struct run *r)
         return -1;
     }
     snprintf(r->error, sizeof(r->error),
-             "The ranks were not given the same text; this one read %d files with %lld tokens. "
-             "Start every rank with the same files under --data.",
-             r->data.files, (long long)(r->data.train + r->data.held));
+             "The ranks were not given the same text; this one read %s with %s. Start "
+             "every rank with the same files under --data.",
+             counted(r->data.files, "file").text,
+             counted(r->data.train + r->data.held, "token").text);
     return -1;
 }
 
@@ -419,7 +422,8 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     record->lr = arguments_lr(a, step);
     if (set_adam(r, record->lr) || micro_steps(r, step) ||
         mean_loss(r, r->losses, a->accumulate, &record->loss) || run_check(r, stop_vote(r->z)) ||
-        run_check(r, zero_step(r->z, &info)))
+        (r->unheard && run_check(r, zero_vote(r->z, VOTE_UNHEARD))) ||
+        run_check(r, zero_step(r->z, &info)) || info.votes >> VOTE_UNHEARD & 1)
         return -1;
     /* Behind the last step the run ends anyway. */
     r->stopped = record->step < a->steps ? stop_voted(info.votes) : 0;
@@ -469,8 +473,7 @@ int run_train(struct run *r)
         bool due = a->eval_every && step % a->eval_every == 0 && !r->stopped;
         if (due && evaluate_apart(r, &last, &record.eval_loss))
             return -1;
-        if (report_step(r, &record))
-            return -1;
+        report_step(r, &record);
         if (a->log)
             r->pending = record;
         skips = record.skipped ? skips + 1 : 0;
@@ -483,7 +486,7 @@ int run_train(struct run *r)
             return -1;
         }
     }
-    return 0;
+    return run_agree(r, !r->unheard);
 }
 
 /* ------------------------------------------------------------------- finish */
@@ -518,9 +521,21 @@ static int print_digest(struct run *r, const struct zero_digest *d)
     return run_agree(r, well);
 }
 
-/* First of all the last update comes to its end, so that the reports and the last
- * row count all of it. The digest, which reads all of the state, is printed last; a
+/* What is printed: the digest, which reads all of the state, was taken before and comes last; a
  * run that was stopped has none. */
+static int print_end(struct run *r, const struct zero_digest *digest)
+{
+    if (!r->a->quiet && report_end(r))
+        return -1;
+    if (r->stopped)
+        return 0;
+    if (!r->a->quiet && sample_write(r))
+        return -1;
+    return print_digest(r, digest);
+}
+
+/* First of all the last update comes to its end, so that the reports and the last row count all
+ * of it. A log or a trace that could not be written is a failure, and all the rest is told. */
 int run_finish(struct run *r)
 {
     struct zero_digest digest;
@@ -529,13 +544,8 @@ int run_finish(struct run *r)
         return -1;
     int status = r->stopped ? ZERO_OK : zero_digest(r->z, &digest);
     if (run_check(r, status) || run_check(r, zero_stats(r->z, &stats)) ||
-        row_finish(r, &stats.step_io[1]) || run_agree(r, log_close(r)) || tracing_write(r))
+        row_finish(r, &stats.step_io[1]))
         return -1;
-    if (!r->a->quiet && report_end(r))
-        return -1;
-    if (r->stopped)
-        return 0;
-    if (!r->a->quiet && sample_write(r))
-        return -1;
-    return print_digest(r, &digest);
+    int logged = run_agree(r, log_close(r)), traced = tracing_write(r);
+    return print_end(r, &digest) || logged || traced ? -1 : 0;
 }

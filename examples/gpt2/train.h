@@ -65,6 +65,7 @@ struct run {
     double printed;               /* clock_now of the last progress line */
     int stopped;                  /* the signal that ended all ranks after the last step; 0: none */
     bool live;                    /* a progress line stands on the terminal without its end */
+    bool unheard;                 /* nothing would be left of this run: error says why */
     char error[640];              /* "" when this rank is well and only another one failed */
 };
 

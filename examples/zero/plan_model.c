@@ -41,8 +41,8 @@ static int equal_units(struct plan_model *m, const struct plan_options *o, char 
                                            .ndim = 1,
                                            .shape = {left < o->unit_size ? left : o->unit_size}};
     }
-    snprintf(m->title, sizeof(m->title), "%s parameters in %d units of %lld",
-             in_thousands(o->params).text, m->count, (long long)o->unit_size);
+    snprintf(m->title, sizeof(m->title), "%s parameters in %s of %lld",
+             in_thousands(o->params).text, counted(m->count, "unit").text, (long long)o->unit_size);
     return 0;
 }
 
@@ -67,9 +67,10 @@ static int gpt(struct plan_model *m, const struct plan_options *o, char *error, 
         return -1;
     }
     m->memory = m->params;
-    snprintf(m->title, sizeof(m->title),
-             "GPT of %d layers, %d channels, %d tokens, vocabulary %d: %s parameters", shape.layers,
-             channels, shape.seq, shape.vocab, in_thousands(gpt_param_count(&shape)).text);
+    snprintf(m->title, sizeof(m->title), "GPT of %s, %s, %s, vocabulary %d: %s parameters",
+             counted(shape.layers, "layer").text, counted(channels, "channel").text,
+             counted(shape.seq, "token").text, shape.vocab,
+             in_thousands(gpt_param_count(&shape)).text);
     return 0;
 }
 

@@ -191,7 +191,8 @@ static void row_csv(int stage, const char *place, const struct zero_plan *p, dou
     printf("%d,%s", stage, place);
     for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
         printf(",%lld", (long long)columns[i]);
-    printf(",%.6g,%d,\"", seconds, fit);
+    printf(seconds > 0 ? ",%.6g" : ",", seconds); /* empty: not known */
+    printf(",%d,\"", fit);
     for (; *why; why++)
         putchar(*why == '"' ? '\'' : *why);
     puts("\"");
