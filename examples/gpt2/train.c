@@ -240,6 +240,8 @@ int run_find(struct arguments *a, struct data *data, char *error, size_t error_s
 /* The rank's GPU is its own before the engine is made, which takes the thread's current one. */
 static int gpu_open(struct run *r)
 {
+    /* CUDA's streams share 8 of these unless told otherwise, and then wait for each other. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     const struct gpu_plugin *plugin = gpu_plugin_open(r->error, sizeof(r->error));
     if (plugin)
         r->gpu = plugin->open(launch_find().local_rank, r->error, sizeof(r->error));

@@ -32,6 +32,7 @@
 #define PIN_BYTES     ((int64_t)1 << 30) /* more at once is refused by some drivers */
 #define LANDING_BYTES ((int64_t)1 << 20) /* of what is read while the caller waits */
 #define REGIONS       4
+#define LOOK_SECONDS  1e-3
 #define NAPS          100 /* of a millisecond, for what a lost GPU does yet */
 
 struct stream {
@@ -65,7 +66,7 @@ struct device_cuda {
     bool made_compute;    /* its stream is not the program's */
     cudaStream_t calls;   /* of calls that block, and of the start */
     cudaEvent_t uploaded; /* parts of a sum */
-    unsigned looked;      /* at so many streams, in turn: the engine thread's */
+    double looked;        /* when at all streams: the engine thread's */
     char *landing[2];     /* of the calling thread, and of the engine's for memory not registered */
     struct region region[REGIONS];
     int regions;
@@ -147,10 +148,18 @@ static bool healthy(struct device_cuda *d, cudaStream_t stream)
     return rc == cudaErrorNotReady || good(d, rc, "go on");
 }
 
+/* Asked for each command that is not done yet: what it costs, the program's launches wait for. */
 static int cuda_status(struct device *device, struct error *error)
 {
     struct device_cuda *d = (struct device_cuda *)device;
-    (void)healthy(d, d->streams[d->looked++ % DEVICE_STREAMS].watch);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    if (now - d->looked >= LOOK_SECONDS) {
+        d->looked = now;
+        for (int i = 0; i < DEVICE_STREAMS && healthy(d, d->streams[i].watch); i++)
+            ;
+    }
     return tell(d, error);
 }
 
