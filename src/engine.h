@@ -62,6 +62,8 @@ struct update {
     int64_t chunk;
     int slot;
     bool running;
+    bool whole;   /* one task has all of it */
+    bool failed;  /* a fill, in one task of several: atomic */
     bool bounced; /* in host memory, although it rests on a device: src/bounce.c, */
     int bounces;  /* by so many copies */
     enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;

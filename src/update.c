@@ -2,8 +2,9 @@
 /*
  * What happens to a chunk of optimizer state: an Adam step, initial values, a
  * write or read of a tensor's elements, a digest. One job of the pool at a
- * time, cut into tasks of fixed size; a task visits the runs of tensors that
- * lie in its elements and touches nothing else, so padding stays zero.
+ * time, cut into tasks of fixed size (but for fills of the program's own); a
+ * task visits the runs of tensors that lie in its elements and touches nothing
+ * else, so padding stays zero.
  */
 #include "src/engine.h"
 
@@ -183,6 +184,7 @@ static int fill_block(const struct tensor *t, float limit, int64_t first, int64_
     return ZERO_OK;
 }
 
+/* Fills the piece, unless an error is recorded already. */
 static void fill_piece(const struct zero *z, const struct piece *piece, struct error *error)
 {
     float buffer[BLOCK];
@@ -198,6 +200,36 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
                         error))
             put_masters(z, piece, at, n, out);
     }
+}
+
+/* One task's words are the engine's; of several each only says that it failed. */
+static void fill(struct zero *z, const struct piece *piece)
+{
+    struct update *u = &z->update;
+    struct error error = {0};
+    if (u->whole) {
+        fill_piece(z, piece, &u->error);
+    } else if (!__atomic_load_n(&u->failed, __ATOMIC_RELAXED)) {
+        fill_piece(z, piece, &error);
+        if (error.status)
+            __atomic_store_n(&u->failed, true, __ATOMIC_RELAXED);
+    }
+}
+
+/* Whether no fill of the chunk under way is the program's own function: what the others write
+ * depends on the element alone. */
+static bool ready_made(const struct zero *z)
+{
+    int64_t begin = z->update.chunk * z->plan.chunk;
+    int64_t end = begin + plan_chunk_count(&z->plan, z->update.chunk);
+    for (int i = layout_run_at(z->runs, z->run_count, begin); i < z->run_count; i++) {
+        if (z->runs[i].begin >= end)
+            break;
+        zero_fill_fn *f = z->layout.tensors[z->runs[i].tensor].fill;
+        if (f && f != zero_fill_normal && f != zero_fill_constant)
+            return false;
+    }
+    return true;
 }
 
 /* Elements [at, at + n) of a piece that zero_read or zero_write moves, between
@@ -281,7 +313,7 @@ static void visit(struct zero *z, const struct piece *piece)
 {
     switch (z->update.kind) {
     case WALK_ADAM: adam_piece(z, piece); break;
-    case WALK_FILL: fill_piece(z, piece, &z->update.error); break;
+    case WALK_FILL: fill(z, piece); break;
     case WALK_ASSIGN:
     case WALK_LOAD: exchange_piece(z, piece); break;
     case WALK_DIGEST: digest_piece(z, piece); break;
@@ -337,7 +369,7 @@ static void task(void *arg, int64_t index)
     int64_t begin = z->update.chunk * z->plan.chunk;
     int64_t end = begin + plan_chunk_count(&z->plan, z->update.chunk);
     int64_t from = begin, to = end;
-    if (z->update.kind != WALK_FILL) {
+    if (!z->update.whole) {
         from = begin + index * TASK;
         to = from + TASK < end ? from + TASK : end;
     }
@@ -357,13 +389,20 @@ bool update_ready(const struct zero *z, const struct command *c)
                                                   : u->steps == 0);
 }
 
-static void pool_walk(struct zero *z)
+static void pool_walk(struct zero *z, bool whole)
 {
     struct update *u = &z->update;
     int64_t tasks = (plan_chunk_count(&z->plan, u->chunk) + TASK - 1) / TASK;
     u->state = UPDATE_RUNS;
-    /* Fills are the caller's functions: one thread at a time. */
-    pool_start(z->pool, task, z, u->kind == WALK_FILL ? 1 : tasks);
+    u->whole = whole;
+    u->failed = false;
+    pool_start(z->pool, task, z, whole ? 1 : tasks);
+}
+
+/* The program's own fills are called by one thread at a time, in order. */
+static void first_walk(struct zero *z)
+{
+    pool_walk(z, z->update.kind == WALK_FILL && !ready_made(z));
 }
 
 static void device_step(struct zero *z, const struct command *c)
@@ -396,7 +435,7 @@ void update_start(struct zero *z, const struct command *c)
         pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_STEPPING, c->chunk);
     u->bounced = z->plan.apart && z->plan.compute == ZERO_DEVICE;
     if (!u->bounced) {
-        pool_walk(z);
+        first_walk(z);
         return;
     }
     u->state = UPDATE_IN;
@@ -440,11 +479,15 @@ int update_test(struct zero *z, const struct command *c, bool *done, struct erro
     case UPDATE_IN:
         if (!bounce_copied(z))
             return z->device->ops->status(z->device, error);
-        pool_walk(z);
+        first_walk(z);
         return ZERO_OK;
     case UPDATE_RUNS:
         if (!pool_idle(z->pool))
             return ZERO_OK;
+        if (u->failed) { /* again in order, for the first error, whatever the threads */
+            pool_walk(z, true);
+            return ZERO_OK;
+        }
         if (!u->bounced || !walk_writes(u->kind) || u->error.status)
             break;
         u->state = UPDATE_OUT;

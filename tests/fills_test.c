@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Initial values: the ready-made fills write the same on one thread and on four,
+ * and the same as where the program's own functions write them; so is the
+ * sentence about the first value that is wrong. A function of the program's own is
+ * called by one thread at a time, in order.
+ */
+#include <check.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "include/zero.h"
+#include "tests/support/suite.h"
+
+enum { TENSORS = 6, FIRST = 0, ONES = 1, ZEROS = 2, WIDE = 3, LAST = 4, SIZE = 150001 };
+
+/* A model, and what the program's own functions have seen of their calls. */
+struct model {
+    struct zero_normal normal[TENSORS];
+    float one;
+    struct zero_param params[TENSORS];
+    char names[TENSORS][2];
+    int inside;   /* calls under way: atomic */
+    int together; /* calls that found another one under way */
+    int unordered;
+    int tensor; /* of the last call */
+    int64_t next;
+    int64_t own; /* elements */
+};
+
+/* A tensor's fill, by a function of the program's own. */
+struct own {
+    struct model *model;
+    int tensor;
+};
+
+static int fill_own(void *arg, int64_t first, int64_t count, float *out)
+{
+    struct own *own = arg;
+    struct model *m = own->model;
+    if (__atomic_fetch_add(&m->inside, 1, __ATOMIC_SEQ_CST) != 0)
+        __atomic_fetch_add(&m->together, 1, __ATOMIC_SEQ_CST);
+    m->unordered += own->tensor == m->tensor ? first != m->next : first != 0;
+    m->unordered += own->tensor < m->tensor;
+    m->tensor = own->tensor;
+    m->next = first + count;
+    m->own += count;
+    sched_yield();
+    int rc = own->tensor == ONES ? zero_fill_constant(&m->one, first, count, out)
+                                 : zero_fill_normal(&m->normal[own->tensor], first, count, out);
+    __atomic_fetch_sub(&m->inside, 1, __ATOMIC_SEQ_CST);
+    return rc;
+}
+
+/* Several tensors to a chunk and several chunks to a tensor. */
+static void describe(struct model *m)
+{
+    *m = (struct model){.one = 1};
+    for (int i = 0; i < TENSORS; i++) {
+        snprintf(m->names[i], sizeof(m->names[i]), "%c", 'a' + i);
+        m->normal[i] = (struct zero_normal){.seed = 1, .stream = (uint64_t)i, .std = 0.02f};
+        m->params[i] = (struct zero_param){.name = m->names[i],
+                                           .unit = i / 3,
+                                           .ndim = 1,
+                                           .shape = {SIZE - 21111 * i},
+                                           .fill = zero_fill_normal,
+                                           .fill_arg = &m->normal[i]};
+    }
+    m->params[ONES].fill = zero_fill_constant;
+    m->params[ONES].fill_arg = &m->one;
+    m->params[ZEROS].fill = NULL;
+    m->params[WIDE].flags = ZERO_FROZEN;
+}
+
+static struct zero *make(const struct model *m, struct zero_config config, int threads)
+{
+    struct zero *z;
+    config.size = sizeof(config);
+    config.chunk = 1 << 17;
+    config.threads = threads;
+    config.log_level = ZERO_LOG_SILENT;
+    (void)zero_create(&z, m->params, TENSORS, &config);
+    return z;
+}
+
+static struct zero_digest digest(const struct model *m, struct zero_config config, int threads)
+{
+    struct zero_digest d;
+    struct zero *z = make(m, config, threads);
+    ck_assert_msg(!zero_digest(z, &d), "%s", zero_last_error(z));
+    zero_destroy(z);
+    return d;
+}
+
+/* Every tensor that has a fill gets one of the program's own that writes the same. */
+static void make_own(struct model *m, struct own own[TENSORS])
+{
+    for (int i = 0; i < TENSORS; i++) {
+        own[i] = (struct own){m, i};
+        if (!m->params[i].fill)
+            continue;
+        m->params[i].fill = fill_own;
+        m->params[i].fill_arg = &own[i];
+    }
+}
+
+START_TEST(same_values)
+{
+    const enum zero_dtype dtypes[] = {ZERO_FP32, ZERO_BF16, ZERO_FP16};
+    struct zero_config config = {.dtype = dtypes[_i / 3], .offload = (enum zero_place)(_i % 3)};
+    struct model m;
+    struct own own[TENSORS];
+    describe(&m);
+    struct zero_digest one = digest(&m, config, 1), four = digest(&m, config, 4);
+    make_own(&m, own);
+    struct zero_digest by_program = digest(&m, config, 4);
+    ck_assert(!memcmp(&one, &four, sizeof(one)));
+    ck_assert(!memcmp(&one, &by_program, sizeof(one)));
+}
+END_TEST
+
+/* With a tensor of the program's own among others, and with nothing else. */
+START_TEST(own_functions_in_order)
+{
+    struct zero_config config = {.offload = (enum zero_place)(_i % 3)};
+    struct model m;
+    struct own own[TENSORS];
+    int64_t expected = 0;
+    describe(&m);
+    m.params[WIDE].flags = 0; /* else its elements stand behind all others' */
+    if (_i / 3) {
+        make_own(&m, own);
+    } else {
+        own[LAST] = (struct own){&m, LAST};
+        m.params[LAST].fill = fill_own;
+        m.params[LAST].fill_arg = &own[LAST];
+    }
+    zero_destroy(make(&m, config, 4));
+    for (int i = 0; i < TENSORS; i++)
+        expected += m.params[i].fill == fill_own ? m.params[i].shape[0] : 0;
+    ck_assert_int_eq(m.own, expected);
+    ck_assert_int_eq(m.together, 0);
+    ck_assert_int_eq(m.unordered, 0);
+}
+END_TEST
+
+/* The first element of a tensor that a dtype cannot hold. */
+static int64_t first_wrong(struct model *m, int tensor, float limit)
+{
+    for (int64_t i = 0; i < m->params[tensor].shape[0]; i++) {
+        float x;
+        ck_assert(!zero_fill_normal(&m->normal[tensor], i, 1, &x));
+        if (!(fabsf(x) < limit))
+            return i;
+    }
+    return -1;
+}
+
+/* Where several tasks come to wrong values (with 15000 at elements 64684 and 95794), the first
+ * is named, on any number of threads. */
+START_TEST(first_error)
+{
+    const float stds[] = {INFINITY, 15000};
+    struct zero_config config = {.dtype = ZERO_FP16, .offload = (enum zero_place)(_i % 3)};
+    struct model m;
+    char text[128];
+    describe(&m);
+    m.normal[FIRST].std = m.normal[LAST].std = stds[_i / 3];
+    int64_t at = first_wrong(&m, FIRST, 65520);
+    ck_assert(_i / 3 ? at > 0 : at == 0);
+    snprintf(text, sizeof(text), "to element %lld. ", (long long)at);
+    for (int round = 0; round < 8; round++) {
+        struct zero *z = make(&m, config, round % 4 + 1);
+        ck_assert_int_eq(zero_step(z, NULL), ZERO_ERR_ARGUMENT);
+        ck_assert_msg(strstr(zero_last_error(z), "tensor a wrote") &&
+                          strstr(zero_last_error(z), text),
+                      "'%s' does not say '%s'", zero_last_error(z), text);
+        zero_destroy(z);
+    }
+}
+END_TEST
+
+/* A fill that is not called with what it needs, which is seen before any value. */
+START_TEST(without_argument)
+{
+    struct model m;
+    char first[512];
+    describe(&m);
+    m.params[LAST].fill_arg = NULL;
+    for (int threads = 1; threads <= 4; threads += 3) {
+        struct zero *z = make(&m, (struct zero_config){.offload = (enum zero_place)_i}, threads);
+        ck_assert_ptr_nonnull(strstr(zero_last_error(z), "The fill of tensor e returned"));
+        if (threads == 1)
+            snprintf(first, sizeof(first), "%s", zero_last_error(z));
+        ck_assert_str_eq(zero_last_error(z), first);
+        zero_destroy(z);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("fills");
+    TCase *c = tcase_create("fills");
+    tcase_set_timeout(c, 60);
+    tcase_add_loop_test(c, same_values, 0, 9);
+    tcase_add_loop_test(c, own_functions_in_order, 0, 6);
+    tcase_add_loop_test(c, first_error, 0, 6);
+    tcase_add_loop_test(c, without_argument, 0, 3);
+    suite_add_tcase(s, c);
+    return suite_run_all(s);
+}
