@@ -3,9 +3,10 @@
 # The tests of a machine with a GPU: tests/gpu/check.sh [--fakes] BUILD
 # Kernels, devices, stages and places on the real runtime, ranks that share a GPU, faults,
 # compute-sanitizer where it is installed, memscale, and every program that BUILD/tests has as
-# NAME_on_gpu. A suite that has passed is remembered in BUILD/gpu until its program changes, and
-# none begins after LIMIT seconds, so that what is cut off goes on where it was. ONLY='NAME...'
-# takes some. --fakes: the same programs over the runtime for tests, where there is no GPU.
+# NAME_on_gpu. A suite that has passed is remembered in RESULTS (BUILD/gpu) until its program
+# changes, none begins after LIMIT seconds, and one that began late and was stopped a sixth of that
+# later is left, so that what is cut off goes on where it was. ONLY='NAME...' takes some.
+# --fakes: the same programs over the runtime for tests, where there is no GPU.
 # Status: 0 all have passed, 1 one failed, 75 some are left (run it again), 77 there is no GPU.
 set -u
 export LC_ALL=C
@@ -17,6 +18,7 @@ case ${1-} in
 esac
 build=$(realpath "${1:?"give the build folder: tests/gpu/check.sh BUILD"}") || exit 1
 limit=${LIMIT:-360} only=${ONLY-}
+late=$((limit / 20 + 1)) # seconds after which a suite has less time than one that comes first
 export ZERO_CUDA_PLUGIN=$build/libzero_cuda.so GPT2_CUDA_PLUGIN=$build/gpt2_cuda.so
 if [ "$what" = fakes ]; then # one file is both, since both must see the same GPUs
     ZERO_CUDA_PLUGIN=$build/tests/fake/gpt2_cuda.so GPT2_CUDA_PLUGIN=$ZERO_CUDA_PLUGIN
@@ -87,6 +89,9 @@ fi
 # Calls that fail are the suites' own to judge: a query that finds a stream busy is one, too.
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 counts="--report-api-errors no --error-exitcode 9"
+# Ranks that take turns on one GPU: some of the places.
+sample="ZERO_TEST_SHORT=1 "
+[ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')" -lt 2 ] || sample=
 suites() {
     local program name n tool kernels=
     for program in "$build"/tests/cuda_kernels_on_"$what" "$build"/tests/*_on_"$what"; do
@@ -94,7 +99,9 @@ suites() {
         name=${program##*/} && name=${name%_on_*}
         case $name in
         gpu_bench) ;;
-        *ranks) for n in 2 3; do echo "${name}_$n|$n@$program|$program"; done ;;
+        *ranks)
+            for n in 2 3; do echo "${name}_$n|$sample$n@$program|$program"; done
+            ;;
         cuda_kernels)
             [ -n "$kernels" ] || echo "$name|$program|$program"
             kernels=named
@@ -133,18 +140,21 @@ if [ "$what" = gpu ]; then
 fi
 
 passed=() failed=() left=() began=$SECONDS
-memory=$build/gpu/$what
-mkdir -p "$memory"
+memory=${RESULTS:-$build/gpu}/passed_on_$what
+mkdir -p "${memory%/*}" || exit 1
 while IFS='|' read -r name suite depends; do
     [ -z "$only" ] || [[ " $only " == *" $name "* ]] || continue
     mark=$(cksum <"$depends")
-    if [ "$(cat "$memory/$name.passed" 2>/dev/null)" = "$mark" ]; then
+    begins=$((SECONDS - began)) && room=$((limit + limit / 6 - begins))
+    if grep -qsxF "$name $mark" "$memory"; then
         passed+=("$name (earlier)")
-    elif [ $((SECONDS - began)) -ge "$limit" ]; then
+    elif [ $begins -ge "$limit" ]; then
         left+=("$name")
-    elif ONLY='' TIMEOUT=$((limit + 60 - SECONDS + began)) tests/run.sh "$suite"; then
-        echo "$mark" >"$memory/$name.passed"
+    elif ONLY='' TIMEOUT=$room tests/run.sh "$suite"; then
+        echo "$name $mark" >>"$memory"
         passed+=("$name")
+    elif [ $begins -ge "$late" ] && [ $((SECONDS - began - begins)) -ge "$room" ]; then
+        left+=("$name (stopped after $room s)")
     else
         failed+=("$name")
     fi

@@ -8,7 +8,7 @@ export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
 build=$(realpath "${1:?"give the build folder: tests/gpu/check_test.sh BUILD"}") || exit 1
 . tests/support/verdicts.sh
-unset ONLY
+unset ONLY RESULTS
 
 # A machine that has none, though its driver may be there.
 without() {
@@ -73,6 +73,17 @@ resumed() {
     suite aa ":"
     again ONLY='cuda_kernels aa'
     ran 1 $? "aa" '^FAILED: aa$'
+    suite aa "sleep 1.5; $good"
+    suite zz "sleep 60; $good"
+    again LIMIT=3 ONLY='aa zz'
+    ran 75 $? "aa zz" '^left, run it again: zz (stopped after [12] s)$'
+    again LIMIT=3 ONLY='aa zz'
+    ran 1 $? "zz" '^FAILED: zz$'
+    suite zz "$good"
+    again RESULTS="$scratch/kept" ONLY=zz
+    ran 0 $? "zz" '^  zz$'
+    again RESULTS="$scratch/kept" ONLY=zz
+    ran 0 $? "" '^  zz (earlier)$'
     again ONLY='nothing'
     ran 1 $? "" '^No test was run: no such suite\.$'
 }
