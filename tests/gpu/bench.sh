@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Measures what the library does on this machine's GPU: tests/gpu/bench.sh [--fakes] BUILD
-# [--quick]. Prints markdown to append to tests/gpu/RESULTS.md, and adds it to
-# BUILD/gpu/results.md, part by part: what is cut off has left what it measured. Our kernels
+# [--quick]. Prints markdown to append to tests/gpu/RESULTS.md, and adds it to results.md in
+# RESULTS (BUILD/gpu), part by part: what is cut off has left what it measured. Our kernels
 # beside copies within the GPU's memory, the engine's copies beside the driver's own memory, what
 # a step costs beside arithmetic, planned and measured memory, and whole runs of gpt2 where it
 # computes on GPUs. Each part checks its results before it measures, and takes minutes at most;
-# ONLY='kernels copies units memory largest gpt2' takes some.
+# ONLY='kernels copies units memory largest gpt2' takes some, ROWS=4 of gpt2's the first four.
 # --fakes, --quick: that it runs; the numbers mean nothing. Status 77: there is no GPU.
 set -u
 export LC_ALL=C
@@ -20,10 +20,13 @@ if [ "$what" = fakes ]; then # one file is both, since both must see the same GP
     ZERO_CUDA_PLUGIN=$build/tests/fake/gpt2_cuda.so GPT2_CUDA_PLUGIN=$ZERO_CUDA_PLUGIN
 fi
 bench=$build/tests/gpu_bench_on_$what
+results=${RESULTS:-$build/gpu}
 only=${ONLY:-kernels copies units memory largest gpt2}
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 status=0
+
+mkdir -p "$results" || exit 1
 
 wants() { [[ " $only " == *" $1 "* ]]; }
 
@@ -37,7 +40,7 @@ broken() { # what has failed, its words
 shares() { # title, part of the bench
     local log=$scratch/$2
     wants "$2" || return
-    "$bench" "${quick[@]}" "$2" >"$log" 2>&1 || { broken "$1" "$log" && return; }
+    timeout 240 "$bench" "${quick[@]}" "$2" >"$log" 2>&1 || { broken "$1" "$log" && return; }
     printf '\n%s:\n\n| | limit | ours | share |\n|---|---|---|---|\n' "$1"
     awk '/_limit / { limit = $2 " " $3 } /_ours / { ours = $2 " " $3 }
          /_share / { name = $1; sub(/_share$/, "", name); gsub(/_/, " ", name)
@@ -47,7 +50,7 @@ shares() { # title, part of the bench
 units() {
     local log=$scratch/units
     wants units || return
-    "$bench" "${quick[@]}" units >"$log" 2>&1 ||
+    timeout 240 "$bench" "${quick[@]}" units >"$log" 2>&1 ||
         { broken "Steps of tiny units" "$log" && return; }
     printf '\nWhat a step costs beside arithmetic and bytes, on one rank:\n\n'
     printf '| | a step | and each unit |\n|---|---|---|\n'
@@ -72,45 +75,85 @@ memory() { # part, title, options of memscale
                  $15 ? ($16 ? "the largest: one layer more, " why : "") : why }' "$rows"
 }
 
-# Tokens a second; arithmetic, 6 operations a parameter and token, and its share of the rate of
-# large products that gpt2 has measured on this GPU; and what share forward and backward reach.
-train() { # parameters in millions, options
-    local log=$scratch/train millions=$1 row=${*:2} options=(--device cuda --data LICENSE)
-    if ! timeout 300 "$build/gpt2" "${options[@]}" --sample 0 "${@:2}" >"$log" 2>&1; then
-        echo "| $row | | | | $(tail -n 1 "$log" | cut -c 1-120) |"
-        return
-    fi
-    awk -v row="$row" -v millions="$millions" '
+# Tokens a second, of the median step after the first; arithmetic, 6 operations a parameter and
+# token, and its share of the rate of large products that gpt2 has measured on this GPU; and what
+# share forward and backward reach. What takes too long is stopped, and says what it has measured.
+train() { # parameters in millions, variables and options
+    local log=$scratch/train steps=$scratch/steps millions=$1 row=${*:2}
+    local variables=() why="" status=0
+    shift
+    while [[ $1 == [A-Z]*=* ]]; do
+        variables+=("$1") && shift
+    done
+    rm -f "$steps"
+    timeout -k 60 "${ROW_SECONDS:-150}" env "${variables[@]}" "$build/gpt2" --device cuda \
+        --data LICENSE --sample 0 --log "$steps" "$@" >"$log" 2>&1 3<&- || status=$?
+    cut -d, -f8 "$steps" 2>/dev/null | sed -n '2,$p' | sed '1{$!d;}' | sort -g >"$scratch/rates"
+    case $status in
+    0) ;;
+    124 | 137) why="stopped after ${ROW_SECONDS:-150} s" ;;
+    *) why=$(tail -n 1 "$log" | cut -c 1-120) ;;
+    esac
+    awk -v row="$row" -v millions="$millions" -v why="$why" '
         function tera(rate, unit) { return unit == "Gflop/s" ? rate / 1000 : rate }
-        match($0, / steps in .*\([0-9.]+ ktok\/s\)/) {
-            rate = substr($0, RSTART, RLENGTH); sub(/.*\(/, "", rate); sub(/ .*/, "", rate) }
+        FILENAME ~ /rates$/ { rates[++n] = $1 }
         /^  compute: the GPU / && $7 ~ /flop/ { limit = tera($6, $7); layers = $8 " %" }
-        END { flops = 6 * millions * 1e6 * rate * 1e3 / 1e12
-              printf "| %s | %s ktok/s | %.1f Tflop/s%s | %s | |\n", row, rate, flops,
-                  limit ? sprintf(", %.0f %% of %.4g", 100 * flops / limit, limit) : "", layers }
-    ' "$log"
+        END { rate = rates[int((n + 1) / 2)]; flops = 6e6 * millions * rate / 1e12
+              if (n) printf "| %s | %.4g ktok/s | %.1f Tflop/s%s | %s | %s |\n", row, rate / 1e3,
+                  flops, limit ? sprintf(", %.0f %% of %.4g", 100 * flops / limit, limit) : "",
+                  layers, why
+              else printf "| %s | | | | %s |\n", row, why }
+    ' "$scratch/rates" "$log"
+    [ $status = 0 ] || { [ $status = 124 ] && [ -s "$scratch/rates" ]; }
 }
 
+# Millions of parameters, and what gpt2 is given. What matters most comes first: state on the
+# device with all activations kept; then other places; files, which take longest, last.
+table() {
+    local stage place xl="1558 --model gpt2-xl --batch" gpt2="124 --model gpt2 --batch 16 --steps"
+    local none="--offload none" cpu="--offload cpu" nvme="--offload nvme"
+    for place in none cpu nvme; do
+        for stage in 0 3; do
+            [ -z "${quick[*]}" ] ||
+                echo "3 --model d4 --batch 1 --steps 3 --stage $stage --offload $place"
+        done
+    done
+    [ -n "${quick[*]}" ] || cat <<ROWS
+$xl 8 --steps 20 --chunk 16M --stage 0 $none
+$xl 8 --steps 20 --chunk 16M --stage 3 $none
+${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=32 } 8 --steps 20 --chunk 16M --stage 0 $none
+${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=32 } 8 --steps 20 --chunk 16M --stage 3 $none
+$gpt2 40 --stage 0 $none
+$gpt2 40 --stage 3 $none
+$xl 8 --steps 20 --stage 3 $none
+$xl 8 --steps 6 --stage 0 $cpu
+$xl 8 --steps 6 --stage 3 $cpu
+$gpt2 12 --stage 0 $cpu
+$gpt2 12 --stage 3 $cpu
+$xl 4 --recompute --steps 10 --stage 3 $none
+$gpt2 6 --stage 0 $nvme
+$gpt2 6 --stage 3 $nvme
+$xl 8 --steps 3 --stage 0 $nvme
+$xl 8 --steps 3 --stage 3 $nvme
+ROWS
+}
+
+# Rows that have been measured are not measured again, unless the programs are others. ROWS=4:
+# of the table the first four.
 trainer() {
-    local stage place
-    local large=(--model gpt2-xl --batch 4 --steps 6 --recompute)
+    local row program measured=$results/measured
     wants gpt2 || return
     if ! "$build/gpt2" --help | grep -q '^ *--device .*cuda'; then
         printf '\ngpt2 does not compute on GPUs in this version: no row of it.\n'
         return
     fi
-    printf '\nWhole runs of gpt2 on one GPU, 1024 tokens a sequence, bf16:\n\n'
+    program=$(cat "$build/gpt2" "$ZERO_CUDA_PLUGIN" "$GPT2_CUDA_PLUGIN" 2>/dev/null | cksum)
+    printf '\nWhole runs of gpt2 on one GPU, 1024 tokens a sequence, bf16; the median step:\n\n'
     printf '| options | tokens | arithmetic | forward and backward | |\n|---|---|---|---|---|\n'
-    for stage in 0 3; do
-        for place in none cpu nvme; do
-            if [ -n "${quick[*]}" ]; then
-                train 3 --model d4 --batch 1 --steps 2 --stage $stage --offload $place
-                continue
-            fi
-            train 124 --model gpt2 --batch 16 --steps 12 --stage $stage --offload $place
-            train 1558 "${large[@]}" --stage $stage --offload $place
-        done
-    done
+    while read -ra row <&3; do
+        [ -z "${quick[*]}" ] && grep -qsxF "$program ${row[*]}" "$measured" && continue
+        train "${row[@]}" && echo "$program ${row[*]}" >>"$measured"
+    done 3< <(table | head -n "${ROWS:-99}")
 }
 
 version() {
@@ -145,6 +188,5 @@ if [[ $found != ZERO_OK* ]]; then
 fi
 gpu=$(cut -d'|' -f2 <<<"$found" | cut -d, -f2)
 gpu=${gpu# }
-mkdir -p "$build/gpu"
-everything | tee -a "$build/gpu/results.md"
+everything | tee -a "$results/results.md"
 exit "${PIPESTATUS[0]}"

@@ -8,7 +8,7 @@ export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
 build=$(realpath "${1:?"give the build folder: tests/gpu/check_test.sh BUILD"}") || exit 1
 . tests/support/verdicts.sh
-unset ONLY RESULTS
+unset ONLY RESULTS ROWS ROW_SECONDS
 
 # A machine that has none, though its driver may be there.
 without() {
@@ -105,7 +105,7 @@ measured() {
         [ "$(grep -cE '^\| [013] \| (none|cpu) \| d4 \| 3.* MiB \| .* s \|  \|$' "$table")" = 6 ]
     verdict $? "bench.sh has other rows of memory: $(cat "$table")"
     "$build/gpt2" --help | grep -q '^ *--device .*cuda' || return
-    row='ktok/s \| [0-9.]+ Tflop/s, [0-9]+ % of [0-9.]+ \| [0-9]+ % \| \|$'
+    row='ktok/s \| [0-9.]+ Tflop/s, [0-9]+ % of [0-9.]+ \| [0-9]+ % \|  \|$'
     [ "$(grep -cE "^\| --model d4 .* [0-9.]+ $row" \
         "$table")" = 6 ]
     verdict $? "bench.sh has other rows of gpt2: $(cat "$table")"
@@ -127,17 +127,37 @@ case "$*" in
 *"--stage 1"*) echo "digest master=2" ;;
 *--quiet*) echo "digest master=1" ;;
 *"--device cuda "*)
-    echo "12 steps in 3.4 s (100.0 ktok/s), 0 skipped"
+    log=${*##*--log } && log=${log%% *}
+    echo "step,loss,loss_bits,norm,norm_bits,lr,eval_loss,tokens_per_s,step_ms" >"$log"
+    rates="5000 101000.5 100000.1 99000"
+    [ "$CUDA_DEVICE_MAX_CONNECTIONS" != 32 ] || rates="1 1e6"
+    for rate in $rates; do
+        echo "1,5.4,40af5014,2.4,401c8bb7,0.001,,$rate,1.7" >>"$log"
+    done
+    case "$*" in *--recompute*)
+        trap 'echo it ends; exit 143' TERM
+        for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done
+        ;;
+    esac
     echo "  compute: the GPU          300.0 Tflop/s  800.0 Tflop/s   38 %       0.25 s  it"
     ;;
 esac
 GPT2
     chmod +x "$b/gpt2"
-    ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
-    [ "$(grep -c '^| --model gpt2 .* | 100.0 ktok/s | 74.4 Tflop/s, 9 % of 800 | 38 % | |$' \
+    ROW_SECONDS=2 ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
+    [ "$(grep -c '^| --model gpt2 .* | 100 ktok/s | 74.4 Tflop/s, 9 % of 800 | 38 % |  |$' \
         "$scratch/out")" = 4 ] &&
+        [ "$(grep -c '^| CUDA.*=32 --model gpt2-xl .* | 1000 ktok/s | ' "$scratch/out")" = 2 ] &&
+        [ "$(grep -c ' | 100 ktok/s | 934.8 Tflop/s |  | stopped after 2 s |$' \
+            "$scratch/out")" = 1 ] &&
         [ "$(grep -c '| | | | There is no disk. Buy one. |$' "$scratch/out")" = 4 ]
     verdict $? "rows of gpt2: $(cat "$scratch/out")"
+    ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
+    [ "$(grep -c '^| .*ktok/s' "$scratch/out")/$(grep -c 'Buy one' "$scratch/out")" = 0/4 ]
+    verdict $? "rows of gpt2 that have been measured: $(cat "$scratch/out")"
+    RESULTS=$scratch/rows ROWS=3 ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
+    [ "$(grep -c 'ktok/s' "$scratch/out")/$(grep -c 'ktok/s' "$scratch/rows/results.md")" = 3/3 ]
+    verdict $? "three rows of gpt2: $(cat "$scratch/out")"
     MPIRUN='' ONLY=gpt2 tests/gpu/check.sh --fakes "$b" >"$scratch/out" 2>&1
     [ $? = 1 ] && grep -q '^80%: Checks: 5, Failures: 1, ' "$scratch/out" &&
         grep -q 'gpt2, 1 3 nvme: There is no disk. Buy one., not digest master=1' "$scratch/out"
