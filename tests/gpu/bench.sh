@@ -27,6 +27,7 @@ trap 'rm -rf "$scratch"' EXIT
 status=0
 
 mkdir -p "$results" || exit 1
+. tests/gpu/hold.sh
 
 wants() { [[ " $only " == *" $1 "* ]]; }
 
@@ -181,6 +182,7 @@ the driver's" copies
     return $status
 }
 
+[ "$what" = fakes ] || hold_gpus
 found=$("$build/tests/plugin_test" --use 0 2>&1)
 if [[ $found != ZERO_OK* ]]; then
     echo "Nothing was measured: there is no GPU here that answers. $found"

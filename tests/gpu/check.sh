@@ -130,6 +130,8 @@ $counts $program|$program"
 }
 
 if [ "$what" = gpu ]; then
+    . tests/gpu/hold.sh
+    hold_gpus
     found=$("$build/tests/plugin_test" --use 0 2>&1)
     if [[ $found != ZERO_OK* ]]; then
         echo "No test was run: there is no GPU here that answers. $found"
