@@ -14,9 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/cuda/runtime.h"
+#include "src/comm/comm.h"
+#include "src/comm/nccl.h"
 #include "tests/support/device_suite.h"
 #include "tests/support/equal.h"
 #include "tests/support/fake_cuda.h"
@@ -27,6 +30,9 @@
 
 /* Not there beside the real NCCL. */
 #pragma weak fake_nccl_groups
+/* Of a build without it. */
+#pragma weak comm_nccl_create
+#pragma weak comm_nccl_id
 
 #define BATCH EQUAL_BATCH
 
@@ -257,6 +263,124 @@ START_TEST(refused_without_nccl)
 }
 END_TEST
 
+/* ------------------------------------------------------ NCCL, on one GPU
+ *
+ * Engines use it from two GPUs on. A communicator of one rank makes NCCL's own calls, too,
+ * wherever there is a GPU. */
+
+#define ALONE_BYTES ((int64_t)10000)
+#define ALONE_PIECE ((int64_t)4096)
+
+struct alone {
+    struct zero_comm *control, *comm;
+    cudaStream_t stream;
+    char *data, *sums; /* device memory */
+    char *host;
+};
+
+static void expect_success(cudaError_t rc)
+{
+    ck_assert_msg(rc == cudaSuccess, "%s", cudaGetErrorName(rc));
+}
+
+static struct alone alone_begin(void)
+{
+    struct error error = {0};
+    struct alone a = {0};
+    char id[COMM_NCCL_ID];
+    expect_success(cudaSetDevice(0));
+    expect_success(cudaStreamCreateWithFlags(&a.stream, cudaStreamNonBlocking));
+    expect_success(cudaMalloc((void **)&a.data, ALONE_BYTES));
+    expect_success(cudaMalloc((void **)&a.sums, ALONE_BYTES));
+    expect_success(cudaHostAlloc((void **)&a.host, ALONE_BYTES, 0));
+    ck_assert_msg(!comm_self_create(&a.control, &error), "%s", error.text);
+    ck_assert_msg(!comm_nccl_id(id, &error), "%s", error.text);
+    ck_assert_msg(!comm_nccl_create(&a.comm, a.control, id, &error), "%s", error.text);
+    return a;
+}
+
+static void alone_end(struct alone *a)
+{
+    a->comm->ops->destroy(a->comm);
+    a->control->ops->destroy(a->control);
+    expect_success(cudaFree(a->data));
+    expect_success(cudaFree(a->sums));
+    expect_success(cudaFreeHost(a->host));
+    expect_success(cudaStreamDestroy(a->stream));
+}
+
+/* A piece of the only part there is, to where the sums are. */
+static void take_sum(void *arg, int64_t offset, int64_t bytes, const void *const *parts)
+{
+    const struct alone *a = arg;
+    expect_success(cudaMemcpyAsync(a->sums + offset, parts[0], (size_t)bytes,
+                                   cudaMemcpyDeviceToDevice, a->stream));
+}
+
+static struct zero_collective alone_unit(struct alone *a, uint64_t sequence)
+{
+    return (struct zero_collective){
+        .header = {.sequence = sequence,
+                   .kind = sequence == 1 ? ZERO_COLLECTIVE_GATHER : ZERO_COLLECTIVE_REDUCE,
+                   .unit = 1,
+                   .bytes = ALONE_BYTES},
+        .data = a->data,
+        .scratch = a->sums, /* nobody sends anything */
+        .sum = take_sum,
+        .sum_arg = a,
+        .piece_bytes = ALONE_PIECE,
+        .stream = a->stream};
+}
+
+/* One to its end, of bytes that are all alike: 1 a gather, 2 a reduction in order, 3 one that
+ * NCCL adds up. */
+static void alone_move(struct alone *a, int nth)
+{
+    struct zero_collective c = alone_unit(a, (uint64_t)nth);
+    bool done = false;
+    expect_success(cudaMemsetAsync(a->data, nth, ALONE_BYTES, a->stream));
+    expect_success(cudaMemsetAsync(a->sums, 0, ALONE_BYTES, a->stream));
+    int status =
+        nth == 3 ? a->comm->ops->reduce(a->comm, &c, ZERO_BF16) : a->comm->ops->start(a->comm, &c);
+    for (time_t until = time(NULL) + 50; !status && !done && time(NULL) < until; usleep(100))
+        status = a->comm->ops->test(a->comm, &c, &done);
+    ck_assert_msg(!status && done, "collective %d: %s", nth, a->comm->error);
+    a->comm->sequence = (uint64_t)nth;
+    const char *from = nth == 1 ? a->data : a->sums;
+    expect_success(cudaMemcpyAsync(a->host, from, ALONE_BYTES, cudaMemcpyDeviceToHost, a->stream));
+    expect_success(cudaStreamSynchronize(a->stream));
+    for (int64_t i = 0; i < ALONE_BYTES; i++)
+        ck_assert_int_eq(a->host[i], nth);
+}
+
+/* A life, one that gives up with a gather under way, and one more, as if nothing had been. */
+START_TEST(nccl_of_one_rank)
+{
+    const int most = gpus_fake() ? 2 : 3; /* for one rank the library never asks for the third */
+    if (!comm_nccl_create) {
+        printf("skipped: a build without NCCL\n");
+        return;
+    }
+    begin(1, (uint64_t)_i);
+    for (int life = 0; life < 3; life++) {
+        struct alone a = alone_begin();
+        struct zero_collective c = alone_unit(&a, 1);
+        bool done = false;
+        for (int n = 1; n <= most && life != 1; n++)
+            alone_move(&a, n);
+        if (life == 1) {
+            ck_assert_int_eq(a.comm->ops->start(a.comm, &c), ZERO_OK);
+            for (int looks = 0; looks < 20 * _i; looks++)
+                (void)a.comm->ops->test(a.comm, &c, &done);
+            a.comm->ops->abort(a.comm, 2);
+            ck_assert(done || a.comm->ops->test(a.comm, &c, &done) == ZERO_ERR_COMM);
+        }
+        alone_end(&a);
+    }
+    end();
+}
+END_TEST
+
 /* ------------------------------------------------- how ranks reach each other */
 
 static void keep(void *arg, enum zero_log_level level, const char *line)
@@ -400,6 +524,7 @@ int main(void)
     c = tcase_create("device");
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, contract, 0, DEVICE_SUITE_CASES);
+    tcase_add_loop_test(c, nccl_of_one_rank, 0, 3);
     suite_add_tcase(s, c);
     return suite_run_all(s);
 }
