@@ -16,7 +16,8 @@
 #                 PEERS=build-peers (gigabytes); ONLY='adam io train update': some
 # make check-gpu  tests on this machine's GPU, again where it was cut off; ONLY='cuda ...'
 # make bench-gpu  a table of what the library does there; QUICK=1: that it runs;
-#                 FAKE_GPU=1: either over the runtime for tests
+#                 FAKE_GPU=1: either over the runtime for tests; RESULTS=folder: where
+#                 what has passed and the table go
 # make gpu-bundle  copies what such a machine lacks to build-bundle; there: make
 #                 check-gpu BUNDLE=build-bundle; PROVE=1 tries it here, as root
 # make deps       installs what is missing (as root, from the distribution)
