@@ -391,6 +391,41 @@ START_TEST(every_call_fails)
 }
 END_TEST
 
+static struct fault at_end;
+static int calls_before;
+
+/* A rank alone gathers; then a call fails, so many calls later. */
+static void gather_to_the_end(struct trial *run, struct zero_comm *comm, void *stream, int rank)
+{
+    char *data = unit_alloc(BYTES);
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_GATHER, .unit = 1, .bytes = BYTES},
+        .data = data,
+        .stream = stream};
+    bool done = false;
+    int status = finish(comm, &c, seconds_now() + PATIENCE, &done);
+    comm->sequence = 1;
+    run->status[rank] = done || status ? status : ZERO_ERR_DEADLINE;
+    unit_settle(stream);
+    unit_free(data);
+    at_end.nth = atomic_load(&at_end.seen) + calls_before + 1;
+}
+
+/* Every call of destroy fails once; what has failed to end NCCL's communicator has ended it. */
+START_TEST(every_call_of_the_end_fails)
+{
+    int struck = 1;
+    for (calls_before = 0; struck > 0; calls_before++) {
+        struct trial run = {.ranks = 1, .body = gather_to_the_end};
+        at_end = (struct fault){.kind = FAULT_NCCL_CALL};
+        run_ranks(&run, &at_end);
+        ck_assert_msg(!run.status[0], "%s", run.text[0]);
+        struck = (int)atomic_load(&at_end.struck);
+    }
+    ck_assert_int_gt(calls_before, 3); /* finalize, a look, destroy; and one that none reaches */
+}
+END_TEST
+
 /* A gather that never ends: all ranks lose patience; or the first does, and the others hear
  * of it although only NCCL works for them. */
 static void wait_in_vain(struct trial *run, struct zero_comm *comm, void *stream, int rank)
@@ -559,6 +594,7 @@ int main(void)
     tests = tcase_create("faults");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, every_call_fails, 0, 2);
+    tcase_add_test(tests, every_call_of_the_end_fails);
     tcase_add_loop_test(tests, peers_do_not_move, 0, 2);
     tcase_add_test(tests, who_gives_up_is_heard);
     tcase_add_test(tests, making_fails);

@@ -542,9 +542,10 @@ static void nccl_destroy(struct zero_comm *comm)
         nccl_abort(comm, comm->sequence + 1);
     (void)cudaGetDevice(&before);
     (void)cudaSetDevice(n->gpu);
-    if (n->nccl && !n->status && n->found && finalized(n) &&
-        ncclCommDestroy(n->nccl) == ncclSuccess)
+    if (n->nccl && !n->status && n->found && finalized(n)) {
+        (void)ncclCommDestroy(n->nccl); /* who fails in it may have freed it */
         n->nccl = NULL;
+    }
     end_nccl(n);
     n->control->sequence = comm->sequence;
     leave(n, before);

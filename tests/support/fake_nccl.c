@@ -611,8 +611,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (is_gone(__func__, comm))
         return ncclInvalidArgument;
-    if (strikes(FAULT_NCCL_CALL))
+    if (strikes(FAULT_NCCL_CALL)) { /* and what is left of it is nobody's to use */
+        end(comm);
         return ncclSystemError;
+    }
     if (!comm->finalizes || atomic_load_explicit(&comm->running, memory_order_relaxed) > 0)
         report(FAKE_NCCL_GONE, "%s: rank %d is not finalized, or has work under way", __func__,
                comm->rank);
