@@ -141,7 +141,8 @@ START_TEST(odd_sizes)
 }
 END_TEST
 
-/* TF32 keeps 10 bits of 23: other numbers, as near as fp16's. */
+/* TF32 keeps 10 bits of 23: other numbers, as near as fp16's. It is allowed, not demanded, so that
+ * a real GPU may have another algorithm for products as small as these. */
 START_TEST(tf32)
 {
     struct session s;
@@ -153,7 +154,9 @@ START_TEST(tf32)
     golden_read(&s, &g);
     double loss = session_train(&s);
     session_expect_near("loss", loss, g.loss, 2e-3);
-    ck_assert_msg(fabs(loss - g.loss) > 2e-6, "--tf32 does nothing: %.9g is %.9g", loss, g.loss);
+    if (fabs(loss - g.loss) <= 2e-6)
+        printf("--tf32 does nothing here: %.9g is %.9g\n", loss, g.loss);
+    ck_assert(!gpus_fake() || fabs(loss - g.loss) > 2e-6);
     session_expect_gradients(&s, g.grads, 4e-3);
     golden_free(&s, &g);
     session_close(&s);
