@@ -310,7 +310,8 @@ struct zero_config {
  * place. On failure *z is still set (NULL only when not even that could be
  * allocated): ask it zero_last_error, then destroy it.
  *   ZERO_ERR_ARGUMENT     a field or tensor is out of range
- *   ZERO_ERR_STATE        another engine uses .comm
+ *   ZERO_ERR_STATE        another engine uses .comm, or this process is a fork of one
+ *                         that had started MPI
  *   ZERO_ERR_UNSUPPORTED  this build or machine cannot do what was asked for
  *   ZERO_ERR_MEMORY       device or host memory does not suffice
  *   ZERO_ERR_IO           .nvme_path cannot be used or has not enough space

@@ -8,12 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "include/zero_mpi.h"
 #include "src/comm/comm.h"
 #include "tests/support/differ.h"
 #include "tests/support/mpi_suite.h"
 
+static const struct zero_param one = {.name = "a", .ndim = 1, .shape = {64}};
 static bool dup_fails, nobody_has_memory, send_fails;
 
 int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *copy)
@@ -154,15 +157,14 @@ static void note(void *arg, enum zero_log_level level, const char *line)
 static void end_within_step(bool discard)
 {
     struct zero_comm *comm = communicator();
-    const struct zero_param p = {.name = "a", .ndim = 1, .shape = {64}};
     struct zero *z;
     *warned = 0;
-    ck_assert_int_eq(zero_init(&z, &p, 1, .comm = comm, .log = note), ZERO_OK);
+    ck_assert_int_eq(zero_init(&z, &one, 1, .comm = comm, .log = note), ZERO_OK);
     ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
     ck_assert(!discard || zero_discard(z) == ZERO_OK);
     zero_destroy(z);
     ck_assert(all_agree(!*warned == discard, warned));
-    int status = zero_init(&z, &p, 1, .comm = comm);
+    int status = zero_init(&z, &one, 1, .comm = comm);
     bool told = strstr(zero_last_error(z), "destroyed within a step");
     ck_assert(all_agree(discard ? !status : status == ZERO_ERR_COMM && told, zero_last_error(z)));
     zero_destroy(z);
@@ -198,6 +200,55 @@ START_TEST(given_up)
 }
 END_TEST
 
+/* ----------------------------------------------------------------------- forks */
+
+/* What a fork is told that makes an engine over MPI, or a communicator, or uses one of its
+ * parent's, where there is one. It starts no thread: sanitizers take none behind a fork. */
+static bool child_is_told(struct zero_comm *parents)
+{
+    struct zero_comm *comm = NULL;
+    struct zero *z;
+    char text[512] = "";
+    bool good = zero_init(&z, &one, 1) == ZERO_ERR_STATE && strstr(zero_last_error(z), "is a fork");
+    zero_destroy(z);
+    good &= zero_comm_mpi(MPI_COMM_SELF, &comm, text, sizeof(text)) == ZERO_ERR_STATE && !comm;
+    if (!parents)
+        return good;
+    uint64_t word = 1;
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_SUM, .unit = -1, .bytes = 8},
+        .data = &word};
+    good &= parents->ops->start(parents, &c) == ZERO_ERR_STATE;
+    good &= strstr(parents->error, "is a fork") != NULL;
+    parents->ops->abort(parents, 1);
+    parents->ops->destroy(parents);
+    return good;
+}
+
+static bool fork_is_told(struct zero_comm *parents)
+{
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30); /* for a child that hangs */
+        _exit(!child_is_told(parents));
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+START_TEST(forked)
+{
+    if (world_size() == 1)
+        return;
+    struct zero_comm *comm = communicator();
+    struct zero *z;
+    ck_assert(all_agree(fork_is_told(comm), "a fork"));
+    ck_assert_int_eq(zero_init(&z, &one, 1, .comm = comm), ZERO_OK);
+    zero_destroy(z);
+    comm->ops->destroy(comm);
+}
+END_TEST
+
 /* ------------------------------------------------------------------- the suite */
 
 /* Before MPI_Init_thread and after MPI_Finalize there is a sentence. */
@@ -217,6 +268,7 @@ int main(void)
     int level;
     bool good = refused_without_mpi("MPI was not started");
     MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    good &= fork_is_told(NULL); /* of a process whose MPI the library has not seen yet */
     Suite *suite = suite_create("mpi wrong use");
     TCase *ranks = tcase_create("ranks"), *calls = tcase_create("calls");
     tcase_add_loop_test(ranks, creation_differs, 0, differ_creations);
@@ -225,6 +277,7 @@ int main(void)
     tcase_add_test(calls, mpi_fails);
     tcase_add_test(calls, given_up);
     tcase_add_test(calls, ended_within_a_step);
+    tcase_add_test(calls, forked);
     suite_add_tcase(suite, ranks);
     suite_add_tcase(suite, calls);
     int failed = mpi_suite_run(suite);

@@ -42,8 +42,8 @@
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
 static atomic_int communicators;
-static pid_t started_in;     /* the process that started it: a fork of that does not end it */
-static atomic_bool given_up; /* its start: it may be half done for good */
+static _Atomic pid_t started_in; /* the process that has: a fork of it neither uses nor ends it */
+static atomic_bool given_up;     /* its start: it may be half done for good */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* engines' threads may race for it */
 
 void mpi_fail(struct mpi *m, int status)
@@ -52,6 +52,38 @@ void mpi_fail(struct mpi *m, int status)
         m->status = status;
     /* Peers may never come to MPI_Finalize again. */
     atomic_store(&finalize_at_exit, false);
+}
+
+/* ------------------------------------------------------------------- forks */
+
+/* A program may have started MPI, and its fork is where that would be too late to see. */
+static void fork_begins(void)
+{
+    pid_t none = 0;
+    if (!atomic_load(&started_in) && comm_mpi_started())
+        atomic_compare_exchange_strong(&started_in, &none, getpid());
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(fork_begins, NULL, NULL);
+}
+
+/* In a fork MPI takes the messages that are its parent's. */
+static bool forked(void)
+{
+    pid_t process = atomic_load(&started_in);
+    return process && process != getpid();
+}
+
+static int check_process(struct error *error)
+{
+    if (!forked())
+        return ZERO_OK;
+    return error_set(error, ZERO_ERR_STATE,
+                     "MPI was started in process %d, of which this one (%d) is a fork, where MPI "
+                     "cannot be used. Make engines in that process, or fork before MPI starts.",
+                     (int)atomic_load(&started_in), (int)getpid());
 }
 
 /* ----------------------------------------------------------------- notices */
@@ -144,7 +176,12 @@ static void set_release(struct mpi *m, struct set *s)
 
 static int start(struct mpi *m, struct zero_collective *c)
 {
+    struct error error = {0};
     c->state = NULL;
+    if (!m->status && check_process(&error)) {
+        snprintf(m->comm.error, sizeof(m->comm.error), "%.255s", error.text);
+        m->status = error.status;
+    }
     if (m->status)
         return m->status;
     assert(c->header.sequence > m->sequence && c->header.bytes >= 0);
@@ -242,7 +279,7 @@ static uint64_t first_unfinished(const struct mpi *m, uint64_t sequence)
 
 static void give_up(struct mpi *m, uint64_t sequence)
 {
-    if (m->finalized || m->notice_out.kind == ZERO_COLLECTIVE_FAILED)
+    if (m->finalized || forked() || m->notice_out.kind == ZERO_COLLECTIVE_FAILED)
         return;
     m->notice_out = (struct zero_collective_header){
         .sequence = first_unfinished(m, sequence), .kind = ZERO_COLLECTIVE_FAILED, .unit = -1};
@@ -282,7 +319,7 @@ static void mpi_free(struct mpi *m)
 static void mpi_destroy(struct zero_comm *comm)
 {
     struct mpi *m = (struct mpi *)comm;
-    if (!m->finalized) {
+    if (!m->finalized && !forked()) {
         bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
         quiesce(m);
         double until = MPI_Wtime() + QUIESCE_SECONDS;
@@ -403,7 +440,7 @@ static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *er
                          "zero_comm_mpi into NULL. Pass where the "
                          "communicator goes.");
     *comm = NULL;
-    if (level_check(error))
+    if (check_process(error) || level_check(error))
         return error->status;
     if (parent != MPI_COMM_NULL)
         MPI_Comm_test_inter(parent, &between);
@@ -481,7 +518,7 @@ static void finalize(void)
     int finalized = 0;
     struct sigaction fatal = {.sa_handler = SIG_DFL};
     sigset_t alarms;
-    if (getpid() != started_in)
+    if (forked())
         return;
     MPI_Finalized(&finalized);
     if (finalized || !atomic_load(&finalize_at_exit))
@@ -522,7 +559,7 @@ static void *launch_main(void *arg)
     pthread_mutex_lock(&starting);
     MPI_Initialized(&initialized);
     if (!initialized) {
-        started_in = getpid();
+        atomic_store(&started_in, getpid());
         rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
         atomic_store(&finalize_at_exit, rc == MPI_SUCCESS);
         if (atomic_load(&launch->left)) /* in this order: who leaves sets it before it clears */
@@ -580,6 +617,8 @@ int comm_mpi_default(struct zero_comm **comm, struct error *error)
     struct timespec until;
     pthread_t thread;
     *comm = NULL;
+    if (check_process(error))
+        return error->status;
     if (atomic_load(&given_up))
         return not_started(seconds, error);
     struct launch *launch = calloc(1, sizeof(*launch));
