@@ -279,7 +279,10 @@ struct zero_config {
                                started ends at exit; where other ranks do not come to that within
                                the deadline, 10 seconds at least, SIGALRM ends this process
                                (in place of an alarm and a handler that the program had for it);
-                               within 10 where it exits with an error and an engine is left.
+                               within 10 where it exits with an error and an engine is left. One
+                               that exits with an error after an engine has failed, or was
+                               destroyed within a step, does not wait: the launcher ends the
+                               other ranks, whatever they still do.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM).

@@ -41,6 +41,7 @@
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
+static atomic_bool failed; /* an engine over it has, or ended within a step */
 static atomic_int communicators;
 static _Atomic pid_t started_in; /* the process that has: a fork of it neither uses nor ends it */
 static atomic_bool given_up;     /* its start: it may be half done for good */
@@ -50,7 +51,11 @@ void mpi_fail(struct mpi *m, int status)
 {
     if (!m->status)
         m->status = status;
-    /* Peers may never come to MPI_Finalize again. */
+    atomic_store(&failed, true);
+}
+
+void mpi_never_finalize(void)
+{
     atomic_store(&finalize_at_exit, false);
 }
 
@@ -512,7 +517,8 @@ bool comm_mpi_started(void)
 
 /* MPI_Finalize waits for all ranks and has no deadline: one that is stopped for
  * good would keep the others for ever. So the alarm ends this process, and that the
- * launcher ends the job. What was printed is written first. */
+ * launcher ends the job. What was printed is written first. After an engine's failure all
+ * ranks may well be there, each with work to end, or an engine that has replaced it. */
 static void finalize(void)
 {
     int finalized = 0;
@@ -536,10 +542,13 @@ static void finalize(void)
 
 #ifdef __GLIBC__
 /* A rank that fails with an engine still there leaves others that wait for it, and not for
- * MPI_Finalize: it soon ends, and that the launcher ends them. */
+ * MPI_Finalize: it soon ends, and that the launcher ends them. Where they know of a failure
+ * there is nothing to wait for. */
 static void hurry(int status, void *arg)
 {
     (void)arg;
+    if (status != 0 && atomic_load(&failed))
+        mpi_never_finalize();
     if (status != 0 && atomic_load(&communicators) > 0)
         comm_default_deadline(EXIT_SECONDS_MIN);
 }

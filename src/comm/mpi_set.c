@@ -24,6 +24,7 @@ static int check(struct mpi *m, int rc, const char *what, int peer, const struct
                    "happened to that rank.",
                    what, peer, (unsigned long long)s->mine.sequence, m->comm.rank, text);
     mpi_fail(m, ZERO_ERR_COMM);
+    mpi_never_finalize();
     return m->status;
 }
 
@@ -342,9 +343,13 @@ int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
 void set_end(struct mpi *m, struct set *s, double until)
 {
     requests_drain(m, s->requests, set_requests(m), until);
-    for (int r = LANE_OUT_0 * m->peers; r < LANES * m->peers; r++)
-        if (s->requests[r] != MPI_REQUEST_NULL)
-            MPI_Request_free(&s->requests[r]);
+    for (int r = LANE_OUT_0 * m->peers; r < LANES * m->peers; r++) {
+        if (s->requests[r] == MPI_REQUEST_NULL)
+            continue;
+        MPI_Request_free(&s->requests[r]);
+        if (r >= LANE_IN_0 * m->peers)
+            mpi_never_finalize();
+    }
     for (int r = 0; r < set_requests(m); r++)
         m->left |= s->requests[r] != MPI_REQUEST_NULL;
     s->state = SET_FREE;

@@ -49,7 +49,7 @@ struct mpi {
     MPI_Comm world;
     int peers;
     int64_t transfer_max;
-    int status; /* of the first failure */
+    int status;               /* of the first failure */
     uint64_t order, sequence; /* of the last start */
     struct set sets[ZERO_COLLECTIVES];
     struct set *busy[ZERO_COLLECTIVES]; /* in the order of their starts */
@@ -62,7 +62,7 @@ struct mpi {
     struct zero_collective_header notice_in, notice_out, failed;
     int failed_rank; /* the earliest message that a peer gave up, and who; -1: none */
     MPI_Request notice_receive, *notice_sends; /* (peers) */
-    bool left; /* MPI still holds memory of ours */
+    bool left;                                 /* MPI still holds memory of ours */
 
     pthread_mutex_t lock; /* MPI_Finalize waits for the engine's calls, and there are none after */
     bool finalized;
@@ -76,6 +76,10 @@ enum { TAG_HEADER, TAG_FAILED, TAG_PIECES, TAGS_OF_PIECES = 1024 };
 
 /* Keeps the first failure's status. */
 void mpi_fail(struct mpi *m, int status);
+
+/* MPI itself has failed, or may write to memory that is freed: the process ends without
+ * MPI_Finalize. */
+void mpi_never_finalize(void);
 
 /* Everything a set needs, for ever. false: no memory; free what there is. */
 bool set_alloc(struct mpi *m, struct set *s);
