@@ -495,7 +495,8 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
  * ZERO_GRAD is the mean gradient before clipping; zero_write takes the other
  * three only, uses every rank's own copy of in (finite, and equal: the next
  * message compares them), and rounds the new parameters from the master. A
- * frozen tensor's master is its parameter; moments it has none.
+ * frozen tensor's master is its parameter; moments it has none. Where count is
+ * 0, out and in may be NULL.
  */
 ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
                        float *out);

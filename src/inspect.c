@@ -28,7 +28,7 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
     if (engine_enter_param(z, param, call))
         return engine_status(z);
     const struct tensor *t = &z->layout.tensors[param];
-    if (!memory)
+    if (!memory && count > 0)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "%s of tensor %s with NULL. Pass memory of %lld floats.", call, t->name,
                          (long long)count);
