@@ -262,10 +262,19 @@ int zero_gpu_use(int index, struct zero_gpu *gpu, char *text, size_t text_size)
     return error.status;
 }
 
+/* Of the engine the sentence alone is written. */
+static int into_null(const struct zero *z, const char *call)
+{
+    struct zero *own = (struct zero *)z;
+    if (engine_enter(own))
+        return engine_status(own);
+    return error_set(&own->error, ZERO_ERR_ARGUMENT, "%s into NULL. Pass a struct %s.", call, call);
+}
+
 int zero_progress(const struct zero *z, struct zero_progress *progress)
 {
     if (!z || !progress)
-        return ZERO_ERR_ARGUMENT;
+        return into_null(z, "zero_progress");
     if (!z->created)
         return ZERO_ERR_STATE;
     *progress = (struct zero_progress){.steps = z->steps,
@@ -284,7 +293,7 @@ static struct zero_io io_counted(const struct zero_io *io)
 int zero_stats(const struct zero *z, struct zero_stats *stats)
 {
     if (!z || !stats)
-        return ZERO_ERR_ARGUMENT;
+        return into_null(z, "zero_stats");
     if (!z->created)
         return ZERO_ERR_STATE;
     const struct schedule *s = &z->schedule;

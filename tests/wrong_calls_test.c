@@ -112,8 +112,8 @@ static void no_pointers(struct zero *z, struct verdict *v)
     REFUSED(zero_mean(z, &mean, 1, NULL), ZERO_ERR_ARGUMENT, "into NULL");
     REFUSED(zero_mean(z, &mean, -1, &mean), ZERO_ERR_ARGUMENT, "of -1 values");
     REFUSED(zero_mean(z, NULL, INT_MIN, NULL), ZERO_ERR_ARGUMENT, "of -2147483648 values");
-    if (zero_stats(z, NULL) != ZERO_ERR_ARGUMENT)
-        found(v, __LINE__, "zero_stats into NULL", 0, "");
+    REFUSED(zero_stats(z, NULL), ZERO_ERR_ARGUMENT, "zero_stats into NULL");
+    REFUSED(zero_progress(z, NULL), ZERO_ERR_ARGUMENT, "zero_progress into NULL");
 }
 
 static void wild_adam(struct zero *z, struct verdict *v)
@@ -435,6 +435,8 @@ static void expect_all(struct zero *z, int status, const char *sentence)
         REFUSED(zero_digest(z, &digest), status, sentence);
         REFUSED(zero_acquire(z, -1), status, sentence); /* wrong calls too */
         REFUSED(zero_mean(z, NULL, -1, NULL), status, sentence);
+        REFUSED(zero_stats(z, NULL), status, sentence);
+        REFUSED(zero_progress(z, NULL), status, sentence);
     }
     ck_assert_msg(!verdict.text[0], "%s", verdict.text);
     if (!z)
