@@ -218,7 +218,7 @@ bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_
 {
     for (int i = 0; i < facts->limits; i++) {
         const struct preflight_limit *limit = &facts->limit[i];
-        if (!spill_type_is_memory(limit->type))
+        if (!spill_type_is_memory(limit->type) || limit->need == 0)
             continue;
         snprintf(text, PREFLIGHT_TEXT,
                  "%s is memory (%s), not a disk: %s of files take as much host memory. Name a "

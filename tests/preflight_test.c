@@ -293,6 +293,13 @@ START_TEST(collects_files_in_memory)
     preflight_collect(&f, root, &need, &paths, MIB);
     ck_assert_int_eq(f.memory_files, 64 * MIB);
     ck_assert_int_eq(limit_named(&f, "/job")->need, 107 + 64 * MIB);
+
+    /* Too little for both folders. */
+    const struct preflight_need little = {.files = MIB};
+    paths = paths_of(disk, tmpfs);
+    preflight_collect(&f, root, &little, &paths, MIB);
+    ck_assert_int_eq(f.memory_files, 0);
+    ck_assert(!preflight_warning(&f, text));
 }
 END_TEST
 
