@@ -129,11 +129,12 @@ int step_finish(struct zero *z, struct zero_step_info *out)
     schedule_next_step(&z->schedule);
     z->step_io[(z->schedule.step + 1) % STEPS_KEPT] = (struct zero_io){0};
     if (!scaler_next(&z->scaler, info.skipped)) {
-        error_set(&z->failure, ZERO_ERR_OVERFLOW,
-                  "Gradients of step %lld overflow although the loss scale is down to %g. "
-                  "Look for a loss that is not finite, lower the learning rate, or train "
-                  "in bf16.",
-                  (long long)z->schedule.step, z->scaler.scale);
+        error_set(
+            &z->failure, ZERO_ERR_OVERFLOW,
+            "Gradients of zero_step call %lld (updates performed: %lld) overflow although the "
+            "loss scale is down to %g. Look for a loss that is not finite, lower the learning "
+            "rate, or train in bf16.",
+            (long long)z->schedule.step, (long long)z->steps, z->scaler.scale);
         z->error = z->failure;
         return z->error.status;
     }
