@@ -161,7 +161,7 @@ const void *zero_param_data(struct zero *z, int param)
 
 /* -------------------------------------------------------------- gradients */
 
-static int check_micro_step(struct zero *z, int unit, const char *call)
+static int check_micro_step(struct zero *z, int unit, const char *call, const char *advice)
 {
     const struct schedule *s = &z->schedule;
     if (s->phase != ZERO_TRAIN)
@@ -178,8 +178,8 @@ static int check_micro_step(struct zero *z, int unit, const char *call)
     if (s->units[unit].reduced)
         return error_set(&z->error, ZERO_ERR_STATE,
                          "%s of unit %d, which is reduced already in "
-                         "this micro-step (%d of %d units are). Reduce each unit once.",
-                         call, unit, s->reduces, z->layout.units);
+                         "this micro-step (%d of %d units are). %s.",
+                         call, unit, s->reduces, z->layout.units, advice);
     return ZERO_OK;
 }
 
@@ -218,14 +218,17 @@ void *zero_grad_data(struct zero *z, int param)
             t->name);
         return NULL;
     }
-    if (check_micro_step(z, t->unit, "zero_grad_data") || hold_grads(z, t->unit))
+    if (check_micro_step(z, t->unit, "zero_grad_data",
+                         "Ask for gradients before the unit's reduce") ||
+        hold_grads(z, t->unit))
         return NULL;
     return grads_slot(z, z->schedule.units[t->unit].grad) + t->offset * z->plan.element;
 }
 
 int zero_reduce(struct zero *z, int unit)
 {
-    if (enter_unit(z, unit, "zero_reduce") || check_micro_step(z, unit, "zero_reduce"))
+    if (enter_unit(z, unit, "zero_reduce") ||
+        check_micro_step(z, unit, "zero_reduce", "Reduce each unit once"))
         return engine_status(z);
     bool trains = z->layout.unit[unit].part[PART_LIVE].elements > 0;
     if (trains && hold_grads(z, unit))

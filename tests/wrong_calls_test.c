@@ -218,8 +218,8 @@ static void wrong_within_step(struct zero *z, struct verdict *v)
     struct zero_digest digest;
     float x = 1;
     wrong_always(z, v);
-    REFUSED(zero_reduce(z, 2), ZERO_ERR_STATE, "reduced already");
-    NULLED(zero_grad_data(z, 5), "reduced already");
+    REFUSED(zero_reduce(z, 2), ZERO_ERR_STATE, "Reduce each unit once.");
+    NULLED(zero_grad_data(z, 5), "Ask for gradients before the unit's reduce.");
     REFUSED(zero_step(z, NULL), ZERO_ERR_STATE, "with 1 of 3 units reduced");
     REFUSED(zero_phase(z, ZERO_EVAL), ZERO_ERR_STATE, "with 1 of 3 units reduced");
     REFUSED(zero_digest(z, &digest), ZERO_ERR_STATE, "zero_digest within a step");
