@@ -64,7 +64,7 @@ static int mismatch(struct zero_comm *comm, const struct zero_collective *mine, 
     return error_comm(comm, ZERO_ERR_MISMATCH,
                       "Rank %d called %s with other arguments than this rank (%d), or made other "
                       "calls before it (message %llu). Make the same calls with equal arguments "
-                      "on all ranks.",
+                      "on all ranks: look at zero_set_*, zero_write and zero_phase.",
                       peer, here, comm->rank, message);
 }
 
