@@ -552,7 +552,7 @@ program_group() {
     in_group memory memory.limit_in_bytes memory.max 100M "$name" || return
     local model=(--model d4 --batch 8 --quiet)
     run 1 3
-    failed "$name" 1 "needs [0-9.]* MB of host memory .*, program [0-9.]* MB.*\(--batch\)"
+    failed "$name" 1 "needs [0-9.]* MB of host memory .*, program [0-9.]* MB.*--batch, \.program_b"
     leave_group
 }
 

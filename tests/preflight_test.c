@@ -84,7 +84,7 @@ START_TEST(judge_sums_over_a_node)
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
     has(error.text, "The 2 ranks on node b need 20.000 GB of host memory (arena 12.000 GB, CPU "
                     "device 8.000 GB), 20.000 GB are available (name0)");
-    has(error.text, "--offload nvme");
+    has(error.text, "(name0). Offload more to files (--offload nvme, .offload), use more nodes");
     ranks[3].facts.limit[0].available++;
     ranks[2].facts.limit[0].need++;
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
@@ -95,6 +95,12 @@ START_TEST(judge_sums_over_a_node)
     ck_assert_int_eq(judge(RANKS, &error), ZERO_OK);
     ck_assert_int_eq(ranks[2].facts.limit[1].need, 5);
     ck_assert_int_eq(ranks[2].facts.need.arena, 6 * GB - 1);
+    /* What programs will take is told apart. */
+    ranks[2].facts.need.program = GB;
+    ranks[2].facts.limit[0].need += GB;
+    ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
+    has(error.text, ", program 1.000 GB), ");
+    has(error.text, "(--offload nvme, .offload), use smaller batches (--batch, .program_bytes), ");
     /* A rank that needs nothing of it has no say. */
     ranks_make();
     ranks[1].facts.limit[0].need = 0;
