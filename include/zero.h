@@ -209,7 +209,8 @@ typedef void zero_trace_fn(void *arg, const struct zero_span *span);
 
 ZERO_API const char *zero_lane_name(int lane); /* "comm", "state-disk", ... */
 
-/* Every field has a default, chosen by 0 (or NULL). */
+/* Every field has a default, chosen by 0 (or NULL). A value out of its range is
+ * ZERO_ERR_ARGUMENT. */
 struct zero_config {
     size_t size;           /* sizeof(struct zero_config); zero_init sets it */
     int stage;             /* 0: nothing is sharded; 1: optimizer state; 2: and gradients;
@@ -241,7 +242,7 @@ struct zero_config {
                                       ZERO_ERR_UNSUPPORTED */
     int accumulate;    /* micro-steps per step until zero_set_accumulate. With .grad_dtype =
                           ZERO_BF16, 1 plans 2 bytes an element for gradients and more plans 4,
-                          because sums are fp32 while they grow. Default 1 */
+                          because sums are fp32 while they grow. 1 or more. Default 1 */
     double loss_scale; /* a fixed loss scale, 2^-64 to 2^64. Default: dynamic with ZERO_FP16,
                           else 1 */
 
@@ -253,12 +254,14 @@ struct zero_config {
                               rank, or 256 MiB in several folders. ZERO_PROBE=1 makes it anew,
                               0 never */
     int64_t host_bytes;    /* per rank: how much optimizer state whose place is ZERO_NVME may stay
-                              in host memory. Default 0 */
-    int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64.
-                              Default ZERO_CHUNK */
-    int chunk_slots;       /* chunks under way at once, >= 2. Default 4 */
-    int gather_slots;      /* stage 3: units whose parameters are whole at once. Default 3 */
-    int grad_slots;        /* units whose gradients are whole at once. Default 3 */
+                              in host memory; where its place is another, anything but 0 is
+                              ZERO_ERR_ARGUMENT. Default 0 */
+    int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64, up to
+                              2^30. Default ZERO_CHUNK */
+    int chunk_slots;       /* chunks under way at once, 2 to 64. Default 4 */
+    int gather_slots;      /* stage 3: units whose parameters are whole at once, 1 to 64.
+                              Default 3 */
+    int grad_slots;        /* units whose gradients are whole at once, 1 to 64. Default 3 */
     enum zero_ring ring;
     bool verify_spill; /* every page of 4 KiB that is read from files is compared with a checksum
                           taken when it was written: 0.2 % of the files' bytes more in host
@@ -267,13 +270,13 @@ struct zero_config {
 
     int64_t program_bytes; /* host memory that this rank's program is yet to take for itself, for
                               activations say: ranks that do not fit into their node with it are
-                              refused by zero_create, not killed later. Default 0 */
+                              refused by zero_create, not killed later. Up to 2^50. Default 0 */
 
     int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
-                             by the ranks of the node that share them, at least 1 */
+                             by the ranks of the node that share them, at least 1; up to 1024 */
     int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all
                                ranks to come where zero_create starts MPI, and, but 10 at least,
-                               for a disk that moves nothing. Default 300 */
+                               for a disk that moves nothing. Up to 2^30. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone. An MPI that zero_create has
                                started ends at exit; where other ranks do not come to that within
@@ -311,7 +314,9 @@ struct zero_config {
  * ever need, and initialises the parameters with each tensor's fill. Params,
  * their names and config are copied. Returns when this rank's state is in
  * place. On failure *z is still set (NULL only when not even that could be
- * allocated): ask it zero_last_error, then destroy it.
+ * allocated): ask it zero_last_error, then destroy it. Ranks may differ in
+ * .stream, .nvme_path, .ring, .program_bytes, .threads, .deadline_seconds, .comm
+ * (each its own), .trace, .log and .log_level; all else is equal on all of them.
  *   ZERO_ERR_ARGUMENT     a field or tensor is out of range
  *   ZERO_ERR_STATE        another engine uses .comm, or this process is a fork of one
  *                         that had started MPI
@@ -337,9 +342,10 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
  * there, zero_discard goes before. NULL is fine. */
 ZERO_API void zero_destroy(struct zero *z);
 
-/* The sentence for the last error of this engine: what happened, with the
- * values, then what to do. "" when there was none; of NULL, that there is no
- * engine. Valid until the next call. */
+/* The sentence for the last call of this engine, where that failed: what
+ * happened, with the values, then what to do. Else "": a call that succeeds
+ * clears it, so read it at once. Of an engine that has failed, its first error;
+ * of NULL, that there is no engine. Valid until the next call. */
 ZERO_API const char *zero_last_error(const struct zero *z);
 ZERO_API const char *zero_status_name(int status);
 
@@ -387,7 +393,10 @@ ZERO_API void *zero_grad_data(struct zero *z, int param);
  * program's stream was given is done: sum them over the ranks, in rank order.
  * Exactly once per unit and micro-step. A unit whose gradients nobody asked for
  * counts as zeros (and needs a slot as zero_grad_data does); one of frozen
- * tensors alone moves nothing. Returns at once.
+ * tensors alone moves nothing. A unit that is used twice, with a tied embedding
+ * say, is acquired at each use, adds its gradients at each, and is reduced once,
+ * after the last; as it keeps its gradient slot until then, .grad_slots is 2 or
+ * more. Returns at once.
  *   ZERO_ERR_STATE  out of phase, reduced already, or no slot */
 ZERO_API int zero_reduce(struct zero *z, int unit);
 
@@ -473,14 +482,14 @@ ZERO_API int zero_set_clip(struct zero *z, double max_norm);
 
 /* COLLECTIVE, likewise. Micro-steps per step, >= 1.
  *   ZERO_ERR_UNSUPPORTED  more than one, where .grad_dtype = ZERO_BF16 was
- *                         planned for one (.accumulate) */
+ *                         planned for one (.accumulate), with ZERO_SHARD */
 ZERO_API int zero_set_accumulate(struct zero *z, int micro_steps);
 
 /* COLLECTIVE. The mean over all ranks' values (each rank may bring another
  * count): their exact sum, rounded, divided by their number, so the same bits
  * on any number of ranks. Values lie within 2^-260 and 2^300 in magnitude, or
- * are 0; one of 2^318 or more, or not finite, makes the mean NaN, as do no
- * values at all. */
+ * are 0: smaller ones lose bits and may count as 0; one of 2^318 or more, or not
+ * finite, makes the mean NaN, as do no values at all. */
 ZERO_API int zero_mean(struct zero *z, const double *values, int count, double *mean);
 
 /* --------------------------------------------------------- looking inside */
@@ -492,11 +501,11 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
  * COLLECTIVE, between steps (ZERO_GRAD: also between the last reduce and the
  * step; not after a zero_discard that dropped it). Elements [first, first +
  * count) of tensor param as fp32, on every rank, from wherever they rest.
- * ZERO_GRAD is the mean gradient before clipping; zero_write takes the other
- * three only, uses every rank's own copy of in (finite, and equal: the next
- * message compares them), and rounds the new parameters from the master. A
- * frozen tensor's master is its parameter; moments it has none. Where count is
- * 0, out and in may be NULL.
+ * ZERO_GRAD is the mean gradient before clipping, between steps that of the
+ * last one; zero_write takes the other three only, uses every rank's own copy of
+ * in (finite, and equal: the next message compares them), and rounds the new
+ * parameters from the master. A frozen tensor's master is its parameter; moments
+ * it has none. Where count is 0, out and in may be NULL.
  */
 ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
                        float *out);
@@ -509,7 +518,8 @@ ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t 
  * place and on any number of ranks, where zero_write takes over what zero_read gave of all
  * tensors, and zero_set_progress what zero_progress gave. Without it Adam's bias corrections
  * begin anew, whatever the moments. For moments from elsewhere (PyTorch's exp_avg and
- * exp_avg_sq) change .steps of what zero_progress gives.
+ * exp_avg_sq) change .steps of what zero_progress gives. Steps that were skipped
+ * are not in it: where a run is in its data, the program counts by itself.
  */
 struct zero_progress {
     int64_t steps;      /* performed, without those skipped: up to 2^53 */
