@@ -122,8 +122,8 @@ table() {
     [ -n "${quick[*]}" ] || cat <<ROWS
 $xl 8 --steps 20 --chunk 16M --stage 0 $none
 $xl 8 --steps 20 --chunk 16M --stage 3 $none
-${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=32 } 8 --steps 20 --chunk 16M --stage 0 $none
-${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=32 } 8 --steps 20 --chunk 16M --stage 3 $none
+${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=8 } 8 --steps 20 --chunk 16M --stage 0 $none
+${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=8 } 8 --steps 20 --chunk 16M --stage 3 $none
 $gpt2 40 --stage 0 $none
 $gpt2 40 --stage 3 $none
 $xl 8 --steps 20 --stage 3 $none
