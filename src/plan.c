@@ -400,7 +400,7 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
     if (p->chunks > PLAN_CHUNKS_MAX)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".chunk is %lld elements, which cuts this model into %lld chunks. Use a "
-                         "larger .chunk.",
+                         "larger one (--chunk, .chunk).",
                          (long long)p->chunk, (long long)p->chunks);
     place_file(p);
     place_device(p, l);

@@ -61,7 +61,7 @@ cases() {
 2|1||--lr 1e300|--lr is given '1e300', .* from 0 to 3\.4e38\.
 1|1||--lr 3e38|zero_set_adam to lr 3e[+]38, .*within fp32\.
 2|2||--loss-scale 1e300|--loss-scale is 1e[+]300, and can be 2\^-64
-1|2||--layers 1024 --channels 65536|which cuts this model into 50332498 chunks. Use a larger
+1|2||--layers 1024 --channels 65536|into 50332498 chunks\. Use a larger one .--chunk
 1|2||--offload nvme --nvme-path @/files::|'@/files::' has an empty name in it\.
 1|2|ZERO_PROBE=2|--offload nvme|ZERO_PROBE is '2'\. Use 1
 1|2|ZERO_DEVICE_MEMORY=many||ZERO_DEVICE_MEMORY=many is not a number of bytes\.
