@@ -585,12 +585,20 @@ log_ended() {
     sed -i "/' ends before the row of step /d" "$scratch/err"
 }
 
+# What was trained is told although one of its files is not whole.
+told_to_its_end() { # name
+    grep -q '^digest ' "$scratch/out"
+    verdict $? "$1: no digest: $(tail -n 3 "$scratch/out")"
+    sed -i '/^digest /d' "$scratch/out"
+}
+
 # What rank 0 alone writes: it alone has something to say.
 full_log() { # option, file's name, steps
     can_mount "--$1 onto a disk that fills" || return
     mount -t tmpfs -o size=4k tmpfs "$scratch/space" && mounts+=("$scratch/space")
     run 2 "$3" "--$1" "$scratch/space/$2"
     [ "$1" = trace ] || log_ended
+    told_to_its_end "--$1 onto a disk that fills"
     failed "--$1 onto a disk that fills" 1 "/space/$2' could not be written to its end"
     [ "$1" = log ] || [ -z "$(ls -A "$scratch/space")" ]
     verdict $? "--$1 onto a disk that fills leaves $(ls -A "$scratch/space")"
@@ -602,6 +610,7 @@ limited_log() {
     limited "-f 16"
     run 1 300 --stage 0 --offload none --log "$scratch/log.csv"
     log_ended
+    told_to_its_end "--log beyond the limit on files"
     failed "--log beyond the limit on files" 1 "log\.csv' could not be written to its end"
     with=()
 }
