@@ -367,6 +367,7 @@ fitting() {
     tool plan --params 1M --nvme-path "$scratch/nothing"
     has '^ *3 nvme .*✗ files: .*nothing: No such file' "plan with a folder that is not there"
     has '^ *3 cpu .*✓$' "plan with a folder that is not there"
+    has 'files: .*nothing is no folder that is there; name' "plan with a folder that is not there"
 }
 
 # Seconds of an update: of drives that nothing was measured of, then with the figures

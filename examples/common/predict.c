@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 double predict_files(double read, double written, const struct zero_probe *probe)
 {
@@ -53,5 +54,21 @@ const char *predict_advice(const char *folders, char *text, size_t size)
         print_word(f, folders);
     fclose(f); /* what it has no room for is cut; a zero ends it */
     text[size - 1] = 0;
+    return text;
+}
+
+const char *predict_unknown(const char *folders, char *text, size_t size)
+{
+    struct stat st;
+    if (!strchr(folders, ':') && (stat(folders, &st) || !S_ISDIR(st.st_mode))) {
+        snprintf(text, size, "%s is no folder that is there; name another with --nvme-path",
+                 folders);
+        return text;
+    }
+    size_t used = (size_t)snprintf(text, size, "no probe of %s is known; ", folders);
+    if (used < size)
+        predict_advice(folders, text + used, size - used);
+    used = strlen(text);
+    snprintf(text + used, size - used, " makes one");
     return text;
 }

@@ -129,10 +129,10 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
     if (zero_probe_known(&config, &probe, NULL, 0) != ZERO_OK)
         probe = (struct zero_probe){0};
     struct prediction p = predict_update(plan, l->local, &probe, stream);
-    char advice[sizeof(probe.nvme_path) + 80];
+    char advice[2 * sizeof(probe.nvme_path) + 120];
     if (p.files && p.disk <= 0)
-        printf("  an update's seconds are not predicted: no probe of %s is known; %s makes one\n",
-               probe.nvme_path, predict_advice(probe.nvme_path, advice, sizeof(advice)));
+        printf("  an update's seconds are not predicted: %s\n",
+               predict_unknown(probe.nvme_path, advice, sizeof(advice)));
     else if (p.seconds > 0)
         printf("  an update by itself: %.3g s (memory %.3g s at %s/s", p.seconds, p.memory,
                in_bytes((int64_t)stream).text);

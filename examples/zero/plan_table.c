@@ -237,7 +237,7 @@ static void header_print(const struct plan_options *o, const struct plan_model *
 /* Where the column of seconds comes from. */
 static void predicted_print(const struct machine *m)
 {
-    char advice[DISK_PATH + 80];
+    char advice[2 * DISK_PATH + 120];
     printf("Update: seconds that one takes with nothing beside it, its files or its memory, "
            "whichever takes longer.\n");
     if (m->stream > 0)
@@ -249,8 +249,7 @@ static void predicted_print(const struct machine *m)
         printf("  files: %s/s read and written at once, by an earlier probe of %s\n",
                in_bytes((int64_t)m->probe.both).text, m->folders);
     else
-        printf("  files: no probe of %s is known; %s makes one\n", m->folders,
-               predict_advice(m->folders, advice, sizeof(advice)));
+        printf("  files: %s\n", predict_unknown(m->folders, advice, sizeof(advice)));
 }
 
 int plan_table(const struct plan_options *o, const struct plan_model *model)
