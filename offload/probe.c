@@ -14,10 +14,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "offload/arena.h"
+#include "src/clock.h"
 
 #define SECONDS      2.0
 #define WAIT_SECONDS 30 /* for another rank that measures */
@@ -33,13 +33,6 @@ static const struct probe grid[] = {
     {.block = 1 << 20, .depth = 32},
 };
 #define POINTS ((int)(sizeof(grid) / sizeof(grid[0])))
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* What is measured with. */
 struct bench {
@@ -92,7 +85,7 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
     struct ring_request *done[REQUESTS];
     int64_t moved = 0, asked = 0;
     int out = 0, count = b->ring->depth + 4;
-    double begin = now();
+    double begin = seconds_now();
     for (; out < count && asked < bytes_max; out++, asked += b->ring->block)
         request_queue(b, &b->request[out], way);
     b->ring->ops->submit(b->ring, error);
@@ -107,7 +100,7 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
             moved += done[i]->bytes;
             if (done[i]->error.status)
                 error_set(error, ZERO_ERR_IO, "%s", done[i]->error.text);
-            else if (!error->status && asked < bytes_max && now() - begin < seconds) {
+            else if (!error->status && asked < bytes_max && seconds_now() - begin < seconds) {
                 request_queue(b, done[i], way);
                 asked += done[i]->bytes;
                 out++;
@@ -116,7 +109,7 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
         if (taken > 0)
             b->ring->ops->submit(b->ring, error);
     }
-    return error->status ? 0 : (double)moved / (now() - begin);
+    return error->status ? 0 : (double)moved / (seconds_now() - begin);
 }
 
 /* One point in all ways; keeps the better of what is there and this. */
@@ -157,8 +150,8 @@ static int file_write(struct bench *b, double seconds, struct error *error)
     if (ring_make(b, RING_BLOCK, RING_DEPTH, error))
         return error->status;
     int64_t step = PROBE_FILE / 8, written = 0, whole = b->spill.bytes;
-    double begin = now();
-    while (written < whole && (written == 0 || now() - begin < seconds) && !error->status) {
+    double begin = seconds_now();
+    while (written < whole && (written == 0 || seconds_now() - begin < seconds) && !error->status) {
         rate(b, WRITES, step, 1e9, error); /* goes on where the last one ended */
         written += step;
     }
@@ -170,13 +163,14 @@ static int file_write(struct bench *b, double seconds, struct error *error)
 static int measure(struct bench *b, struct probe *probe, double seconds, struct error *error)
 {
     struct probe points[POINTS];
-    double begin = now(), each = seconds * 0.6 / (2 * POINTS);
+    double begin = seconds_now(), each = seconds * 0.6 / (2 * POINTS);
     int measured = 0;
     memcpy(points, grid, sizeof(grid));
     if (file_write(b, seconds, error))
         return error->status;
     for (int round = 0; round < 2; round++)
-        for (int i = 0; i < POINTS && (measured == 0 || now() - begin < 1.6 * seconds); i++) {
+        for (int i = 0; i < POINTS && (measured == 0 || seconds_now() - begin < 1.6 * seconds);
+             i++) {
             if (point_measure(b, &points[i], each, error))
                 return error->status;
             measured++;
@@ -216,10 +210,10 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
  * costs a second measurement, no more. False: nobody had it. */
 static bool lock_wait(int fd)
 {
-    double begin = now();
+    double begin = seconds_now();
     bool waited = false;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
-           now() - begin < WAIT_SECONDS) {
+           seconds_now() - begin < WAIT_SECONDS) {
         waited = true;
         poll(NULL, 0, 50);
     }

@@ -18,6 +18,8 @@
 
 #include <assert.h>
 
+#include "src/clock.h"
+
 #define LOOK_SECONDS 0.1 /* of a wait that are counted at once */
 
 /* ---------------------------------------------------------------- resources */
@@ -169,7 +171,7 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
 /* The clock of deadlines. */
 static double clock_seconds(const struct zero *z)
 {
-    return z->seams && z->seams->seconds ? z->seams->seconds() : queue_seconds();
+    return z->seams && z->seams->seconds ? z->seams->seconds() : seconds_now();
 }
 
 static int overdue(const struct zero *z, const struct command *c, const struct operation *o,

@@ -8,6 +8,8 @@
 
 #include <assert.h>
 
+#include "src/clock.h"
+
 /* ------------------------------------------------------------- the disk */
 
 #define DISK_SECONDS_MIN  10 /* a deadline for ranks may be short; disks have their moments */
@@ -61,7 +63,7 @@ static int disk_overdue(struct zero *z, const struct command *c, const char *wha
     int limit = engine_deadline(z);
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
-    patience_look(&z->with_disk, queue_seconds(), DISK_LOOK_SECONDS, true);
+    patience_look(&z->with_disk, seconds_now(), DISK_LOOK_SECONDS, true);
     if (z->with_disk.seconds <= limit)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_IO,
@@ -226,7 +228,7 @@ static int start(void *arg, struct command *c, struct error *error)
 /* c is done: what its lane has to tell. */
 static void account(struct zero *z, const struct command *c)
 {
-    double now = queue_seconds();
+    double now = seconds_now();
     lane_end(&z->lanes[c->queue], c, now);
     if (moves_files(c))
         lane_end(&z->files, c, now);

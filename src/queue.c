@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "kernels/kernels.h"
+#include "src/clock.h"
 #include "src/thread.h"
 
 #define EAGER_ROUNDS 64     /* without progress, while ranks are polled, before the thread sleeps */
@@ -71,13 +72,6 @@ struct queues {
     void (*observe)(void *arg, const struct command *c);
     void *observe_arg;
 };
-
-double queue_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ------------------------------------------------------------- the lines */
 
@@ -152,13 +146,13 @@ static bool look(struct queues *s, struct look *l, bool (*came)(const struct que
         l->paused--;
         return false;
     }
-    double until = queue_seconds() + LOOK_SECONDS;
+    double until = seconds_now() + LOOK_SECONDS;
     do {
         if (came(s)) {
             l->in_vain = 0;
             return true;
         }
-    } while (queue_seconds() < until);
+    } while (seconds_now() < until);
     l->in_vain += l->in_vain < LOOK_PAUSE;
     l->paused = (1U << l->in_vain) - 1;
     return false;
@@ -196,11 +190,11 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
     pthread_mutex_lock(&s->lock);
     while (q->tail - q->head == q->capacity && !s->failed) {
         assert(s->running);
-        double start = queue_seconds();
+        double start = seconds_now();
         wait_begin(s, (struct ref){0});
         pthread_cond_wait(&s->changed, &s->lock);
         wait_end(s);
-        s->waited += queue_seconds() - start;
+        s->waited += seconds_now() - start;
     }
     struct ref ref = ref_to(id, q->tail + 1);
     if (q->tail - q->head < q->capacity) {
@@ -236,7 +230,7 @@ int queues_wait(struct queues *s, struct ref ref, struct error *error)
         return queues_status(s, error);
     pthread_mutex_lock(&s->lock);
     if (!s->failed && !done(s, ref)) {
-        double start = queue_seconds();
+        double start = seconds_now();
         wait_begin(s, ref);
         pthread_mutex_unlock(&s->lock);
         look(s, &s->caller, told);
@@ -244,7 +238,7 @@ int queues_wait(struct queues *s, struct ref ref, struct error *error)
         while (!s->failed && !done(s, ref))
             pthread_cond_wait(&s->changed, &s->lock);
         wait_end(s);
-        s->waited += queue_seconds() - start;
+        s->waited += seconds_now() - start;
     }
     if (s->failed)
         error_set(error, s->error.status, "%s", s->error.text);
@@ -294,7 +288,7 @@ static bool start_some(struct queues *s, struct queue *q, struct error *error)
         if (!may_start(s, c) || !s->ops->ready(s->arg, c))
             break;
         q->started++;
-        c->started = queue_seconds();
+        c->started = seconds_now();
         pthread_mutex_unlock(&s->lock);
         s->ops->start(s->arg, c, error);
         pthread_mutex_lock(&s->lock);

@@ -157,6 +157,4 @@ void queues_dry_complete(struct queues *queues, struct command *command);
 const char *queue_name(enum queue_id queue);
 const char *command_name(enum command_kind kind);
 
-double queue_seconds(void); /* a monotonic clock */
-
 #endif

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/clock.h"
 #include "src/random.h"
 
 #define TASK ((int64_t)1 << 15) /* elements */
@@ -412,7 +413,7 @@ static void device_step(struct zero *z, const struct command *c)
     int i = (int)(c->sequence % UPDATE_STEPS);
     u->mark_taken[i] = true;
     if (u->steps++ == 0)
-        u->started = queue_seconds();
+        u->started = seconds_now();
     walk(z, begin, begin + plan_chunk_count(&z->plan, c->chunk));
     z->device->ops->mark(z->device, DEVICE_UPDATE, &u->mark[i]);
 }
@@ -430,7 +431,7 @@ void update_start(struct zero *z, const struct command *c)
         return;
     }
     u->running = true;
-    u->started = queue_seconds();
+    u->started = seconds_now();
     if (plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_STEPPING, c->chunk);
     u->bounced = z->plan.apart && z->plan.compute == ZERO_DEVICE;
@@ -446,7 +447,7 @@ static int finish(struct zero *z, const struct command *c, struct error *error)
 {
     struct update *u = &z->update;
     u->running = false;
-    count(&z->update_ns, (int64_t)(1e9 * (queue_seconds() - u->started)));
+    count(&z->update_ns, (int64_t)(1e9 * (seconds_now() - u->started)));
     if (plan_chunk_in_file(&z->plan, c->chunk)) {
         bool params = !z->plan.shared && z->plan.set.param == ZERO_NVME;
         pipeline_stepped(&z->pipeline.slots[c->slot], walk_writes(u->kind) ? 1 + params : 0);
@@ -465,7 +466,7 @@ static int test_step(struct zero *z, const struct command *c, bool *done, struct
         return z->device->ops->status(z->device, error);
     u->mark_taken[i] = false;
     if (--u->steps == 0)
-        count(&z->update_ns, (int64_t)(1e9 * (queue_seconds() - u->started)));
+        count(&z->update_ns, (int64_t)(1e9 * (seconds_now() - u->started)));
     return ZERO_OK;
 }
 

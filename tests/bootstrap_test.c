@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "src/clock.h"
 #include "tests/support/suite.h"
 #include "tests/support/tcp_ranks.h"
 
@@ -122,14 +123,14 @@ static int dial(int port)
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    double until = bootstrap_now() + TCP_PATIENCE;
+    double until = seconds_now() + TCP_PATIENCE;
     for (;;) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         ck_assert_int_ge(fd, 0);
         if (!connect(fd, (struct sockaddr *)&at, sizeof(at)))
             return fd;
         close(fd);
-        ck_assert(bootstrap_now() < until);
+        ck_assert(seconds_now() < until);
         tcp_nap(0.01);
     }
 }

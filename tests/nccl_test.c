@@ -15,6 +15,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
+#include "src/clock.h"
 #include "src/comm/nccl.h"
 #include "src/comm/nccl_api.h"
 #include "src/comm/tcp.h"
@@ -196,13 +197,6 @@ START_TEST(nccl_over_tcp_keeps_the_contract)
     expect_contract(_i, true);
 }
 END_TEST
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ------------------------------------------------------------------ its sums */
 

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "src/clock.h"
 #include "src/comm/bootstrap.h"
 #include "src/comm/link.h"
 #include "tests/support/allocations.h"
@@ -143,10 +144,10 @@ static void hand_send(struct hand *h, const void *bytes, size_t count)
 
 static void hand_receive(struct hand *h, void *bytes, size_t count)
 {
-    double until = bootstrap_now() + TCP_PATIENCE;
+    double until = seconds_now() + TCP_PATIENCE;
     for (size_t got = 0; got < count;) {
         ssize_t n = recv(h->fd, (char *)bytes + got, count - got, 0);
-        ck_assert(n > 0 || (n < 0 && errno == EAGAIN && bootstrap_now() < until));
+        ck_assert(n > 0 || (n < 0 && errno == EAGAIN && seconds_now() < until));
         got += n > 0 ? (size_t)n : 0;
         tcp_nap(n > 0 ? 0 : 0.001);
     }
@@ -300,12 +301,12 @@ static void give_up_in_the_middle(struct tcp_rank *me)
         .data = data};
     bool done = false;
     int status = me->comm->ops->start(me->comm, &c);
-    for (double until = bootstrap_now() + 0.3; !status && bootstrap_now() < until;)
+    for (double until = seconds_now() + 0.3; !status && seconds_now() < until;)
         status = me->comm->ops->test(me->comm, &c, &done);
-    double begin = bootstrap_now();
+    double begin = seconds_now();
     me->comm->ops->abort(me->comm, 2);
     free(data);
-    me->took = bootstrap_now() - begin;
+    me->took = seconds_now() - begin;
     if (status || done)
         snprintf(me->comm->error, sizeof(me->comm->error), "the gather ended");
 }
@@ -336,7 +337,7 @@ static void two_gathers(struct tcp_rank *me)
                                         .data = data + 2 * i * bytes};
         me->comm->ops->start(me->comm, &c[i]);
     }
-    for (double until = bootstrap_now() + 0.3; bootstrap_now() < until;)
+    for (double until = seconds_now() + 0.3; seconds_now() < until;)
         me->comm->ops->test(me->comm, &c[0], &done);
     me->comm->ops->abort(me->comm, 3);
     free(data);
@@ -370,7 +371,7 @@ static void with_a_pause(struct tcp_rank *me, struct zero_collective *c)
 {
     bool done = false;
     int status = me->comm->ops->start(me->comm, c);
-    for (double until = bootstrap_now() + 0.2; !status && bootstrap_now() < until;)
+    for (double until = seconds_now() + 0.2; !status && seconds_now() < until;)
         status = me->comm->ops->test(me->comm, c, &done);
     tcp_nap(0.4);
     while (!status && !done)

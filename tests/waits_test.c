@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/clock.h"
 #include "src/engine.h"
 #include "tests/support/latch.h"
 #include "tests/support/ranks.h"
@@ -466,9 +467,9 @@ START_TEST(a_disk_that_does_not_answer_is_named)
     atomic_store(&hangs, true);
     ck_assert_int_eq(_i ? zero_set_deadline(z, 1) : ZERO_OK, ZERO_OK);
     sleep(_i ? 3 : 0); /* in which nothing is asked of it */
-    double asked = queue_seconds();
+    double asked = seconds_now();
     ck_assert_int_eq(zero_digest(z, &digest), ZERO_ERR_IO);
-    ck_assert_double_ge(queue_seconds() - asked, 10);
+    ck_assert_double_ge(seconds_now() - asked, 10);
     char sentence[256];
     snprintf(
         sentence, sizeof(sentence),
@@ -491,7 +492,7 @@ static bool reads_slowly(void *arg, const struct latch_op *op)
     const struct slow_disk *disk = arg;
     if (disk->since == 0 || op->kind != LATCH_RING || op->request->write)
         return false;
-    int pages = (int)((queue_seconds() - disk->since) / 4);
+    int pages = (int)((seconds_now() - disk->since) / 4);
     op->request->completed = pages < 3 ? pages * SPILL_ALIGN : op->request->bytes;
     return pages < 3;
 }
@@ -510,9 +511,9 @@ START_TEST(a_disk_that_is_slow_is_not_overdue)
     struct zero *z;
     ck_assert_int_eq(engine_create(&z, &p, 1, &config, latch_seams(&latch)), ZERO_OK);
     ck_assert_int_eq(zero_wait(z), ZERO_OK);
-    disk.since = queue_seconds();
+    disk.since = seconds_now();
     ck_assert_msg(!zero_digest(z, &digest), "%s", zero_last_error(z));
-    ck_assert_double_ge(queue_seconds() - disk.since, 12);
+    ck_assert_double_ge(seconds_now() - disk.since, 12);
     zero_destroy(z);
 }
 END_TEST
@@ -524,7 +525,7 @@ END_TEST
 static bool copies_late(void *arg, const struct latch_op *op)
 {
     const double *until = arg;
-    return op->kind == LATCH_COPY && queue_seconds() < *until;
+    return op->kind == LATCH_COPY && seconds_now() < *until;
 }
 
 START_TEST(a_wait_for_room_in_a_queue_is_a_wait)
@@ -544,10 +545,10 @@ START_TEST(a_wait_for_room_in_a_queue_is_a_wait)
     ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
     ck_assert_int_eq(zero_wait(z), ZERO_OK);
     ck_assert_int_eq(zero_stats(z, &before), ZERO_OK);
-    until = queue_seconds() + 2;
+    until = seconds_now() + 2;
     ck_assert_int_eq(zero_step(z, NULL), ZERO_OK); /* with its last chunk asked for */
     ck_assert_int_eq(zero_stats(z, &after), ZERO_OK);
-    ck_assert_double_ge(queue_seconds(), until);
+    ck_assert_double_ge(seconds_now(), until);
     ck_assert_double_ge(after.wait_seconds - before.wait_seconds, 1);
     zero_destroy(z);
 }

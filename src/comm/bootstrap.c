@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/clock.h"
 #include "src/thread.h"
 
 #define WAIT_SECONDS      60   /* of one wait: there is no deadline too far for an int */
@@ -32,16 +33,9 @@
 #define HEAR_SECONDS      1.0 /* behind the deadline, for rank 0's sentence */
 #define NAME_SECONDS      30  /* to find the address of a name that is not known yet */
 
-double bootstrap_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 int bootstrap_wait(struct pollfd *polls, nfds_t count, double until)
 {
-    double left = until - bootstrap_now();
+    double left = until - seconds_now();
     if (left > WAIT_SECONDS)
         left = WAIT_SECONDS;
     int rc = poll(polls, count, left > 0 ? (int)(left * 1000) + 1 : 0);
@@ -65,7 +59,7 @@ struct hello hello_make(const struct job *job)
     memcpy(hello.job, job->name, sizeof(hello.job));
     /* Without random numbers a process is its number, which is other on this host. */
     if (getrandom(&hello.process, sizeof(hello.process), GRND_NONBLOCK) < 0)
-        hello.process ^= (uint64_t)(bootstrap_now() * 1e9) << 20;
+        hello.process ^= (uint64_t)(seconds_now() * 1e9) << 20;
     return hello;
 }
 
@@ -160,7 +154,7 @@ static struct addrinfo *lookup(const char *host, double until, const char **why)
         return NULL;
     snprintf(l->host, sizeof(l->host), "%s", host);
     clock_gettime(CLOCK_REALTIME, &end);
-    double left = until - bootstrap_now();
+    double left = until - seconds_now();
     end.tv_sec += left > 0 ? (time_t)left + 1 : 1;
     if (thread_start(&thread, lookup_main, l)) {
         lookup_free(l);
@@ -191,9 +185,9 @@ static struct addrinfo *host_find(const struct job *job, int seconds, struct err
         return found;
     const char *why;
     int most = seconds < NAME_SECONDS ? seconds : NAME_SECONDS;
-    double until = bootstrap_now() + most;
-    while (!(found = lookup(job->host, until, &why)) && bootstrap_now() < until)
-        bootstrap_wait(NULL, 0, bootstrap_now() + ROUND_SECONDS_MAX);
+    double until = seconds_now() + most;
+    while (!(found = lookup(job->host, until, &why)) && seconds_now() < until)
+        bootstrap_wait(NULL, 0, seconds_now() + ROUND_SECONDS_MAX);
     if (!found)
         error_set(error, ZERO_ERR_COMM,
                   "The address of rank 0's host '%.200s' was not found within %d s: %s. Set "
@@ -225,7 +219,7 @@ static bool answer_hear(int fd, struct answer *answer, double until)
         if (n == 0 || (n < 0 && !later))
             return false;
         got += later ? 0 : (size_t)n;
-        if (later && bootstrap_now() > until) {
+        if (later && seconds_now() > until) {
             errno = ETIMEDOUT;
             return false;
         }
@@ -243,7 +237,7 @@ static bool connected(int fd, double until)
     socklen_t length = sizeof(rc);
     do
         bootstrap_wait(&p, 1, until);
-    while (!p.revents && bootstrap_now() < until);
+    while (!p.revents && seconds_now() < until);
     if (p.revents)
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &rc, &length);
     errno = rc;
@@ -275,7 +269,7 @@ static int socket_open(const struct addrinfo *a, int port, double until)
 static int knock(struct visit *v, const struct addrinfo *a, struct error *error)
 {
     struct answer answer = {0};
-    double until = bootstrap_now() + KNOCK_SECONDS;
+    double until = seconds_now() + KNOCK_SECONDS;
     int fd = socket_open(a, v->port, until < v->until ? until : v->until);
     bool heard = fd >= 0 &&
                  send(fd, &v->hello, sizeof(v->hello), MSG_NOSIGNAL) == sizeof(v->hello) &&
@@ -304,7 +298,7 @@ static int door_find(struct visit *v, const struct addrinfo *found, int seconds,
                 int fd = knock(v, a, error);
                 if (fd >= 0 || error->status)
                     return fd;
-                if (bootstrap_now() > v->until) {
+                if (seconds_now() > v->until) {
                     error_set(error, ZERO_ERR_DEADLINE,
                               "Rank 0 did not answer rank %d at %.200s, ports %d to %d, within "
                               "%d s (%s). Look for what stopped it or keeps connections from it, "
@@ -315,7 +309,7 @@ static int door_find(struct visit *v, const struct addrinfo *found, int seconds,
                 }
             }
         pause = pause < ROUND_SECONDS_MAX ? pause : ROUND_SECONDS_MAX;
-        bootstrap_wait(NULL, 0, bootstrap_now() + pause);
+        bootstrap_wait(NULL, 0, seconds_now() + pause);
     }
 }
 
@@ -336,7 +330,7 @@ static void go_hear(const struct visit *v, int fd, int seconds, struct error *er
 
 static int visit(const struct job *job, int seconds, int *fds, struct error *error)
 {
-    struct visit v = {.job = job, .hello = hello_make(job), .until = bootstrap_now() + seconds};
+    struct visit v = {.job = job, .hello = hello_make(job), .until = seconds_now() + seconds};
     struct addrinfo *found = host_find(job, seconds, error);
     if (!found)
         return error->status;

@@ -73,8 +73,6 @@ bool answer_send(int fd, enum answer_kind kind, const struct error *why);
 
 /* -------------------------------------------------------- inside: its halves */
 
-double bootstrap_now(void); /* a monotonic clock */
-
 /* Waits for events of some descriptors, at most until a time; how many have some. */
 int bootstrap_wait(struct pollfd *polls, nfds_t count, double until);
 

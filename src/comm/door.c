@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "src/clock.h"
 #include "src/comm/bootstrap.h"
 
 #define STRANGERS    32  /* who said nothing yet, at once: then the oldest is shown out */
@@ -147,7 +148,7 @@ static void guest_leaves(struct door *d, struct guest *g)
 {
     struct seat *seat = &d->seats[g->hello.rank];
     seat->guest = NULL;
-    seat->left = bootstrap_now();
+    seat->left = seconds_now();
     d->seated--;
     guest_close(g);
 }
@@ -182,7 +183,7 @@ static void door_look(struct door *d, double until)
         if (g->poll)
             d->polls[g->poll] = (struct pollfd){.fd = g->fd, .events = POLLIN};
     }
-    if (bootstrap_wait(d->polls, count, sooner(until, bootstrap_now() + LOOK_SECONDS)) == 0)
+    if (bootstrap_wait(d->polls, count, sooner(until, seconds_now() + LOOK_SECONDS)) == 0)
         return;
     for (struct guest *g = d->guests; g < end; g++)
         if (g->poll && d->polls[g->poll].revents)
@@ -228,7 +229,7 @@ static void door_lost(struct door *d)
 {
     for (int r = 1; r < d->job->size; r++)
         if (!d->seats[r].guest && d->seats[r].left > 0 &&
-            bootstrap_now() > d->seats[r].left + LEFT_SECONDS)
+            seconds_now() > d->seats[r].left + LEFT_SECONDS)
             error_set(d->error, ZERO_ERR_COMM,
                       "Rank %d ended while the ranks of this job were connecting. Look for its own "
                       "error, or for what ended it.",
@@ -246,8 +247,8 @@ static void door_tell(struct door *d, double until)
         guest_close(seat->guest);
         seat->guest = NULL;
     }
-    until = sooner(until, bootstrap_now() + TELL_SECONDS);
-    while (d->listener >= 0 && bootstrap_now() < until)
+    until = sooner(until, seconds_now() + TELL_SECONDS);
+    while (d->listener >= 0 && seconds_now() < until)
         door_look(d, until);
 }
 
@@ -328,12 +329,12 @@ static void door_go(struct door *d, int *fds)
 int door_receive(const struct job *job, int seconds, int *fds, struct error *error)
 {
     struct door door = {.job = job, .error = error, .listener = -1};
-    double until = bootstrap_now() + seconds;
+    double until = seconds_now() + seconds;
     if (!door_open(&door)) {
         while (!error->status && door.seated < job->size - 1) {
             door_look(&door, until);
             door_lost(&door);
-            if (bootstrap_now() > until && door.seated < job->size - 1)
+            if (seconds_now() > until && door.seated < job->size - 1)
                 door_overdue(&door, seconds);
         }
         if (error->status)

@@ -35,6 +35,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "src/clock.h"
 #include "src/comm/comm.h"
 #include "src/comm/nccl_api.h"
 
@@ -300,13 +301,6 @@ static void control_moves(struct nccl *n, struct set *s)
     s->state = is_unit(s->c) ? SET_TURN : SET_HELD;
     for (int r = 0; r < n->comm.size && s->state == SET_TURN && !n->status; r++)
         n->status = comm_header_compare(&n->comm, s->c, r, &s->headers[r]);
-}
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 /* Asks the control channel for ranks that gave up, while only NCCL waits for them. One that

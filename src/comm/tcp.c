@@ -30,6 +30,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/clock.h"
 #include "src/comm/bootstrap.h"
 #include "src/comm/comm.h"
 #include "src/comm/tcp_star.h"
@@ -137,7 +138,7 @@ static void flush_until(struct tcp *t, double until)
             t->polls[i] = (struct pollfd){.fd = some ? t->links[i].fd : -1, .events = POLLOUT};
             waiting += some;
         }
-        if (!waiting || bootstrap_now() > until)
+        if (!waiting || seconds_now() > until)
             return;
         bootstrap_wait(t->polls, (nfds_t)t->count, until);
     }
@@ -150,7 +151,7 @@ static void quiesce(struct tcp *t)
     int kept = 0;
     for (int i = 0; i < t->count; i++)
         link_withdraw(&t->links[i]);
-    flush_until(t, bootstrap_now() + QUIESCE_SECONDS);
+    flush_until(t, seconds_now() + QUIESCE_SECONDS);
     for (int i = 0; i < t->count; i++)
         if (link_withdraw(&t->links[i]))
             link_close(&t->links[i]);
@@ -202,13 +203,13 @@ static void tcp_free(struct tcp *t)
 static void tcp_destroy(struct zero_comm *comm)
 {
     struct tcp *t = (struct tcp *)comm;
-    double until = bootstrap_now() + QUIESCE_SECONDS;
+    double until = seconds_now() + QUIESCE_SECONDS;
     if (first_unfinished(t, UINT64_MAX) != UINT64_MAX)
         tcp_abort(comm, UINT64_MAX);
     flush_until(t, until);
     for (int i = 0; i < t->count; i++)
-        while (link_unsent(&t->links[i]) && bootstrap_now() < until)
-            bootstrap_wait(NULL, 0, bootstrap_now() + CONFIRM_SECONDS);
+        while (link_unsent(&t->links[i]) && seconds_now() < until)
+            bootstrap_wait(NULL, 0, seconds_now() + CONFIRM_SECONDS);
     tcp_free(t);
 }
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "src/clock.h"
 #include "src/comm/bootstrap.h"
 #include "src/comm/comm.h"
 
@@ -209,7 +210,7 @@ static void op_go(struct tcp *t, struct op *op)
     struct zero_collective *c = op->c;
     const struct frame f = {.kind = FRAME_GO, .order = op->order};
     op->state = OP_MOVING;
-    op->since = bootstrap_now();
+    op->since = seconds_now();
     for (int i = 0; i < t->count; i++) {
         if (is_root(t))
             push(t, i, f, NULL, &op->out);
@@ -395,9 +396,9 @@ static void waits_look(struct tcp *t)
     while (oldest < t->busy_count && t->busy[oldest]->state >= OP_GIVING)
         oldest++;
     struct op *op = oldest < t->busy_count ? t->busy[oldest] : NULL;
-    if (!is_root(t) || !op || bootstrap_now() < op->since + WAITS_SECONDS)
+    if (!is_root(t) || !op || seconds_now() < op->since + WAITS_SECONDS)
         return;
-    op->since = bootstrap_now();
+    op->since = seconds_now();
     waits_tell(t, op, op_awaited(t, op));
 }
 
@@ -443,7 +444,7 @@ void star_progress(struct tcp *t)
 
 void op_call(struct tcp *t, struct op *op)
 {
-    op->since = bootstrap_now();
+    op->since = seconds_now();
     op->mine.arguments += root_mix(op->c);
     const struct frame f = {
         .kind = FRAME_CALL, .rank = t->comm.rank, .order = op->order, .header = op->mine};

@@ -26,6 +26,7 @@
 #include <time.h>
 
 #include "kernels/cuda/launch.h"
+#include "src/clock.h"
 #include "src/device/device.h"
 #include "src/thread.h"
 
@@ -152,9 +153,7 @@ static bool healthy(struct device_cuda *d, cudaStream_t stream)
 static int cuda_status(struct device *device, struct error *error)
 {
     struct device_cuda *d = (struct device_cuda *)device;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    double now = seconds_now();
     if (now - d->looked >= LOOK_SECONDS) {
         d->looked = now;
         for (int i = 0; i < DEVICE_STREAMS && healthy(d, d->streams[i].watch); i++)

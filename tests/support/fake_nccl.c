@@ -21,6 +21,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
+#include "src/clock.h"
 #include "src/comm/nccl_api.h"
 #include "tests/support/fake_cuda_parts.h"
 #include "tests/support/fake_nccl_parts.h"
@@ -125,13 +126,6 @@ FAKE_UNSEEN static void comm_list(ncclComm_t comm)
 }
 
 /* ------------------------------------------------------------ in the stream */
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 struct waiting {
     int round;

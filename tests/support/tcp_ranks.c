@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/clock.h"
 #include "src/comm/bootstrap.h"
 #include "src/comm/tcp.h"
 
@@ -69,9 +70,9 @@ static void *rank_main(void *arg)
 {
     struct tcp_rank *me = arg;
     tcp_nap(me->late);
-    double begin = bootstrap_now();
+    double begin = seconds_now();
     comm_tcp_create(&me->job, me->seconds, &me->comm, &me->error);
-    me->took = bootstrap_now() - begin;
+    me->took = seconds_now() - begin;
     if (me->comm && me->body)
         me->body(me);
     if (me->comm) {
