@@ -585,13 +585,6 @@ log_ended() {
     sed -i "/' ends before the row of step /d" "$scratch/err"
 }
 
-# What was trained is told although one of its files is not whole.
-told_to_its_end() { # name
-    grep -q '^digest ' "$scratch/out"
-    verdict $? "$1: no digest: $(tail -n 3 "$scratch/out")"
-    sed -i '/^digest /d' "$scratch/out"
-}
-
 # What rank 0 alone writes: it alone has something to say.
 full_log() { # option, file's name, steps
     can_mount "--$1 onto a disk that fills" || return

@@ -86,6 +86,8 @@ bool file_taken(const char *path)
     bool taken = fd >= 0 && !take(fd);
     if (fd >= 0)
         close(fd);
+    if (taken)
+        errno = EWOULDBLOCK;
     return taken;
 }
 

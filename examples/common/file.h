@@ -24,15 +24,15 @@ int file_printed_by(int rank);
  * for, and a file that another process has from here is not shared. */
 FILE *file_create(const char *path);
 
-/* Empties it, before anything is written, once nothing else can be refused: a device or a pipe
- * is as it is. Returns 0, or -1 with errno. */
-int file_empty(FILE *file);
-
 /* Likewise, with flags of open in place of those that make or empty a file, and beside whoever
  * has it from here: for a file that ranks write in turn. */
 FILE *file_open(const char *path, int flags);
 
-/* Whether another process has the file from file_create. */
+/* Empties what file_create has opened, before anything is written, once nothing else can be
+ * refused: a device or a pipe is as it is. Returns 0, or -1 with errno. */
+int file_empty(FILE *file);
+
+/* Whether another process has the file from file_create; errno is then what file_reason takes. */
 bool file_taken(const char *path);
 
 /* Whether both name one regular file that is there; NULL names none. */

@@ -18,12 +18,6 @@
 #include "examples/common/figure.h"
 #include "examples/common/refuse.h"
 
-struct reader {
-    struct text *text;
-    const struct paths *files;
-    struct sink sink;
-};
-
 /* ------------------------------------------------------------------ reading */
 
 static int64_t read_up_to(int fd, unsigned char *to, int64_t bytes)
@@ -106,17 +100,17 @@ static void hold_tail(struct text *t)
         t->held = t->train + t->train_bytes;
 }
 
-static int check_enough(struct reader *r, int length)
+static int check_enough(const struct text *t, const struct paths *files, int length,
+                        struct sink sink)
 {
-    const struct text *t = r->text;
     if (t->files == 0)
-        return refuse(r->sink,
+        return refuse(sink,
                       "No text was found in %s: none can be read and is free of NUL bytes "
                       "(links and folders passed over: %d). Give --data files or folders of text.",
-                      counted(r->files->count, "file").text, r->files->passed_over);
+                      counted(files->count, "file").text, files->passed_over);
     if (t->train_bytes < text_needs(length))
         return refuse(
-            r->sink,
+            sink,
             "The text of %s leaves %s to train on, and one sequence of %s needs %lld. Give "
             "more with --data or a smaller --seq.",
             counted(t->files, "file").text, counted(t->train_bytes, "byte").text,
@@ -127,10 +121,9 @@ static int check_enough(struct reader *r, int length)
 int text_find(struct text *t, const struct paths *files, int length, char *error, size_t error_size)
 {
     *t = (struct text){.passed_over = files->passed_over};
-    struct reader r = {.text = t, .files = files, .sink = {error, error_size}};
     files_deal(t, files, INT64_MAX);
     hold_tail(t);
-    return check_enough(&r, length);
+    return check_enough(t, files, length, (struct sink){error, error_size});
 }
 
 int text_read(struct text *t, const struct paths *files, char *error, size_t error_size)

@@ -99,8 +99,7 @@ static const struct option table[] = {
     {"data", .kind = OPTION_LIST, FIELD(data), .value = "PATH...", .initial = "/usr/include",
      .help = "files and folders of text, or token files of llm.c (then the vocabulary is GPT-2's), "
              "up to the next option; every 20th file is held out, of fewer the last 20th of all, "
-             "links in "
-             "folders are left out"},
+             "links in folders are left out"},
     {"tokenizer", .kind = OPTION_TEXT, FIELD(tokenizer), .value = "FILE", .shown = "none",
      .help = "with token files: gpt2_tokenizer.bin of llm.c, to print the sample as text"},
     {"model", CHOICE(model, model_choices), .initial = "d4",

@@ -143,11 +143,8 @@ bool tracing_open(struct run *r)
                part);
         return false;
     }
-    if (apart && file_taken(whole)) {
-        errno = EWOULDBLOCK;
-        return fail(r, "cannot be written");
-    }
-    r->traced = file_create(tracing_part(trace, part));
+    if (!apart || !file_taken(whole))
+        r->traced = file_create(tracing_part(trace, part));
     return r->traced || fail(r, "cannot be written");
 }
 
@@ -162,10 +159,8 @@ static bool publish(struct run *r)
     char whole[TRACING_PATH], part[TRACING_PATH];
     if (zero_rank(r->z) != 0)
         return true;
-    bool apart = whole_name(r->a->trace, whole), taken = apart && file_taken(whole);
-    if (taken)
-        errno = EWOULDBLOCK;
-    if (taken || (apart && rename(tracing_part(r->a->trace, part), whole)))
+    if (whole_name(r->a->trace, whole) &&
+        (file_taken(whole) || rename(tracing_part(r->a->trace, part), whole)))
         return fail(r, "cannot be given its name");
     fclose(r->traced);
     r->traced = NULL;

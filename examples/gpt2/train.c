@@ -27,8 +27,7 @@
 enum {
     EVAL_BATCHES = 8, /* micro-batches of held-out text, over all ranks */
     SKIPS_MAX = 10,   /* steps skipped in a row before the run is given up */
-    VOTE_UNHEARD =
-        8, /* bit of zero_vote beyond those of stop.h: rank 0's output is read by nobody */
+    VOTE_UNHEARD = 8, /* bit of zero_vote, beyond those of stop.h: run.unheard on rank 0 */
 };
 
 /* Stands for a loss that is not finite where only finite ones may be averaged;

@@ -144,7 +144,9 @@ static int finish(struct test *t)
     left = left > s->left_on_gpu ? left : s->left_on_gpu;
     if (s->rank == 0) {
         table_end(s);
-        if (t->svg && empty_file(t, t->a.svg, t->svg))
+        if (!empty_file(t, t->a.svg, t->svg))
+            return -1;
+        if (t->svg)
             plot_write(t->svg, s, t->results, t->count);
         if (close_file(t, t->a.csv, &t->csv) || close_file(t, t->a.svg, &t->svg))
             return -1;
