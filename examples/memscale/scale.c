@@ -498,13 +498,24 @@ static int layers_planned(struct scale *all, int stage, enum zero_place offload,
     return fits;
 }
 
+/* What is free differs from GPU to GPU: all ranks begin with the least of their guesses. */
+static int agree_guess(struct scale *s, int *layers)
+{
+    int64_t less = LAYERS_MAX - *layers;
+    if (meet(s) || most(s, &less))
+        return -1;
+    destroy(s);
+    *layers = LAYERS_MAX - (int)less;
+    return 0;
+}
+
 /* Bisects with engines, from what the plan says on: where that holds, two of them do. */
 int scale_largest(struct scale *s, int stage, enum zero_place offload, const struct size *size,
                   struct result *r)
 {
     int fits = 0, over = LAYERS_MAX + 1, guess = layers_planned(s, stage, offload, size);
     char why[sizeof(r->why)] = "";
-    if (guess < 0)
+    if (guess < 0 || agree_guess(s, &guess))
         return -1;
     for (int next = guess > 0 ? guess : 1; over - fits > 1;) {
         struct result tried;
