@@ -48,8 +48,8 @@
  *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the
  *    sentence. A call that fails with ZERO_ERR_ARGUMENT, ZERO_ERR_STATE or
  *    ZERO_ERR_UNSUPPORTED has changed nothing. After any other error the engine
- *    has failed: it returns that first error from then on, and only
- *    zero_destroy is left.
+ *    has failed: calls that do something return that first error from then on;
+ *    only zero_destroy is left of them.
  *  - The library never exits, never aborts on bad input, and prints only
  *    through the log.
  */
@@ -105,17 +105,16 @@ enum zero_state { ZERO_STATE_FP32 = 0, ZERO_STATE_SPLIT };
 enum zero_accumulate { ZERO_SHARD = 0, ZERO_LOCAL };
 
 /* Who adds gradients up over the ranks. ORDERED: the engine, in fp32 and in the order of the
- * ranks. NCCL, with ZERO_CUDA: ncclReduceScatter, in the gradients' type (fp32 with ZERO_LOCAL)
- * and in an order that is its own, which the law of equal bits does not hold for; no memory is
- * taken for other ranks' parts. What is added up enters the fp32 sums over micro-steps, norm
- * and all else as it does otherwise; 16-bit sums of many ranks are rounded on the way, and
- * ZERO_FP16's overflow sooner. */
+ * ranks. NCCL (with ZERO_CUDA alone): ncclReduceScatter, in the gradients' type (fp32 with
+ * ZERO_LOCAL) and in NCCL's own order, so the law of equal bits does not hold. It takes no memory
+ * for other ranks' parts. Its result joins the fp32 sums over micro-steps as usual; 16-bit
+ * gradients are rounded while NCCL adds them, and ZERO_FP16 overflows sooner. */
 enum zero_reduction { ZERO_REDUCE_ORDERED = 0, ZERO_REDUCE_NCCL };
 
 /* What the model is computed on. */
 enum zero_device {
-    ZERO_CPU = 0,
-    ZERO_CUDA, /* an NVIDIA GPU */
+    ZERO_CPU = 0, /* whose "device memory" ZERO_DEVICE_MEMORY in the environment limits, in bytes */
+    ZERO_CUDA,    /* an NVIDIA GPU */
 };
 
 /* Where bytes rest. */
@@ -151,8 +150,8 @@ struct zero_comm; /* how ranks reach each other: end of this file */
  * Elements are numbered row-major from 0. Called once per element and rank
  * that needs it, within zero_create, from one library thread at a time, in
  * pieces: so a model is initialised that no rank could hold. Values must be
- * finite, and the same on all ranks: of the ready-made fills zero_create compares
- * what they are given. Returns 0, or anything else to end zero_create with
+ * finite, and the same on all ranks: zero_create compares the arguments of
+ * ready-made fills. Returns 0, or anything else to end zero_create with
  * ZERO_ERR_ARGUMENT.
  */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
@@ -185,7 +184,7 @@ enum zero_lane {
     ZERO_LANE_COMM,       /* between ranks */
     ZERO_LANE_PARAM_DISK, /* parameters from files, to be gathered */
     ZERO_LANE_STATE_DISK, /* optimizer state from and to files, new parameters to files */
-    ZERO_LANE_UPDATE,     /* Adam */
+    ZERO_LANE_UPDATE,     /* walks over optimizer state: Adam, and what reads or sets it */
     ZERO_LANE_TO_DEVICE,  /* copies from host to device memory */
     ZERO_LANE_TO_HOST,
     ZERO_LANES,
@@ -279,22 +278,23 @@ struct zero_config {
                                for a disk that moves nothing. Up to 2^30. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone. An MPI that zero_create has
-                               started ends at exit; where other ranks do not come to that within
-                               the deadline, 10 seconds at least, SIGALRM ends this process
-                               (in place of an alarm and a handler that the program had for it);
-                               within 10 where it exits with an error and an engine is left. One
-                               that exits with an error after an engine has failed, or was
-                               destroyed within a step, does not wait: the launcher ends the
-                               other ranks, whatever they still do.
+                               started is finalized at exit. Where other ranks do not come there
+                               in time, SIGALRM ends this process (in place of an alarm and a
+                               handler that the program had for it): after the deadline, 10 s at
+                               least, or after 10 s where it exits with an error while it has an
+                               engine. Where it does so after an engine has failed, or was
+                               destroyed within a step, it does not wait at all: the launcher
+                               ends the other ranks, whatever they still do.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM).
                                With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
                                each rank has a GPU of its own and the plugin was built with NCCL;
                                else by it, through host memory. Equal bits; the log says which.
-                               Ranks that torchrun, or srun without PMIx, has started (in a build
-                               without MPI: also with) reach each other by TCP and NCCL; where
-                               that cannot be, as on the CPU, they are ZERO_ERR_UNSUPPORTED */
+                               Ranks started by torchrun, or by srun without PMIx (in a build
+                               without MPI: with PMIx too), reach each other by TCP and NCCL;
+                               where that cannot be, as on the CPU, they are
+                               ZERO_ERR_UNSUPPORTED */
 
     zero_trace_fn *trace; /* default: none */
     void *trace_arg;
@@ -323,6 +323,7 @@ struct zero_config {
  *   ZERO_ERR_UNSUPPORTED  this build or machine cannot do what was asked for
  *   ZERO_ERR_MEMORY       device or host memory does not suffice
  *   ZERO_ERR_IO           .nvme_path cannot be used or has not enough space
+ *   ZERO_ERR_DEVICE       the GPU failed
  *   ZERO_ERR_COMM         MPI failed, or another rank did
  *   ZERO_ERR_MISMATCH     the ranks' models or configurations differ
  *   ZERO_ERR_DEADLINE     a rank did not come, or MPI did not start, in time
@@ -336,8 +337,9 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
     zero_create((z), (params), (count),                                                            \
                 &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
 
-/* Local. Ends transfers, frees everything, removes the files. Transfers that a
- * disk has not answered are waited for: they use the memory. Within a step the other
+/* Local. Waits for what was asked for before, also for other ranks' part in it (no longer than
+ * the deadline; the log warns of what failed), frees everything, removes the files. Transfers
+ * that a disk has not answered are waited for: they use the memory. Within a step the other
  * ranks take it for a failure of this one (a warning says so): where all ranks end
  * there, zero_discard goes before. NULL is fine. */
 ZERO_API void zero_destroy(struct zero *z);
@@ -366,13 +368,14 @@ ZERO_API int zero_phase(struct zero *z, enum zero_phase phase);
  * starts gathering the units that come next (as in the last micro-step).
  * Acquires nest. Returns when the parameters are there.
  *   ZERO_ERR_STATE  every gather slot that is large enough holds an acquired
- *                   unit. Slots have the sizes of the largest units: as many
- *                   units as there are slots, acquired from none, always fit
+ *                   unit. Slots have the sizes of the largest units: any
+ *                   .gather_slots units fit at once where none was acquired before
  */
 ZERO_API int zero_acquire(struct zero *z, int unit);
 
 /* COLLECTIVE. Ends one acquire: what reads the parameters is done, or stands in the
- * program's stream (zero_stream). Returns at once. */
+ * program's stream (zero_stream). Returns at once.
+ *   ZERO_ERR_STATE  the unit is not acquired */
 ZERO_API int zero_release(struct zero *z, int unit);
 
 /* Local. Tensor i's parameters, row-major in the engine's dtype (bf16 as
@@ -384,9 +387,10 @@ ZERO_API const void *zero_param_data(struct zero *z, int param);
  * the unit's first call in a micro-step (on ZERO_CUDA by the program's stream):
  * add d(mean loss of this rank's micro-batch * zero_loss_scale) here until the
  * unit's reduce. The engine divides by micro-steps, ranks and scale. A tensor
- * that a rank never asks for adds zeros. NULL on failure: the tensor is frozen,
- * out of phase, unit already reduced, or all gradient slots that are large
- * enough hold units that were not reduced yet. */
+ * that a rank never asks for adds zeros. A unit's first call in a micro-step waits
+ * until the last reduce of its slot is done, on all ranks. NULL on failure: the
+ * tensor is frozen, out of phase, unit already reduced, all gradient slots that are
+ * large enough hold units that were not reduced yet, or the engine has failed. */
 ZERO_API void *zero_grad_data(struct zero *z, int param);
 
 /* COLLECTIVE. The unit's gradients are complete, or will be when what the
@@ -396,16 +400,17 @@ ZERO_API void *zero_grad_data(struct zero *z, int param);
  * tensors alone moves nothing. A unit that is used twice, with a tied embedding
  * say, is acquired at each use, adds its gradients at each, and is reduced once,
  * after the last; as it keeps its gradient slot until then, .grad_slots is 2 or
- * more. Returns at once.
+ * more. Returns at once, but for a unit that zero_grad_data was not called for: then
+ * it waits for a slot as that does.
  *   ZERO_ERR_STATE  out of phase, reduced already, or no slot */
 ZERO_API int zero_reduce(struct zero *z, int unit);
 
 struct zero_step_info {
     int64_t step;      /* updates performed so far, this one included */
-    double norm;       /* of the mean gradient, before clipping */
+    double norm;       /* of the mean gradient, before clipping; NaN where skipped */
     double factor;     /* the clip factor applied to it: 1 when not clipped */
-    bool skipped;      /* a gradient was not finite, or too large for fp32 without a .loss_scale
-                          below 1: nothing was updated, on any rank */
+    bool skipped;      /* a gradient was not finite, or would not be in fp32 once a .loss_scale
+                          below 1 is divided out: nothing was updated, on any rank */
     double loss_scale; /* of this step's gradients */
     uint32_t votes;    /* bits that any rank voted for since the last step */
 };
@@ -433,7 +438,7 @@ ZERO_API void *zero_stream(const struct zero *z);
 ZERO_API double zero_loss_scale(const struct zero *z);
 
 /* COLLECTIVE. Drops what was reduced since the last step: the next micro-step
- * is a step's first. For a batch that went wrong.
+ * is a step's first. For a batch that went wrong. Waits for the last reduce.
  *   ZERO_ERR_STATE  a unit is acquired */
 ZERO_API int zero_discard(struct zero *z);
 
@@ -506,6 +511,10 @@ enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
  * in (finite, and equal: the next message compares them), and rounds the new
  * parameters from the master. A frozen tensor's master is its parameter; moments
  * it has none. Where count is 0, out and in may be NULL.
+ *   ZERO_ERR_ARGUMENT  out of range; zero_write: a value is not finite (a master: nor once
+ *                      rounded to the dtype), or a second moment below 0
+ *   ZERO_ERR_STATE     within a step, or there is no gradient to read; zero_write: the
+ *                      tensor's unit is acquired
  */
 ZERO_API int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
                        float *out);
@@ -571,7 +580,7 @@ struct zero_plan {
                              master, moments, the new parameter */
 };
 
-/* Local, needs no engine. What zero_create would allocate on one of ranks
+/* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks
  * ranks, local_ranks of them on this node. It does not know whether ranks with GPUs
  * will reach each other by NCCL (.comm), and counts the host memory that units pass
  * through where they do not. error (may be NULL) takes the sentence when the answer
@@ -641,11 +650,12 @@ struct zero_stats {
     int64_t to_device_bytes, to_host_bytes; /* copies between host and device memory */
     double files_seconds;                   /* a transfer was under way, of parameters or state */
     double wait_seconds;                    /* the caller waited for the engine */
-    double update_seconds;                  /* the update kernels ran */
+    double update_seconds;                  /* walks over optimizer state ran (ZERO_LANE_UPDATE) */
     int threads;
     const char *device;   /* what the model is computed on: "cpu", or a GPU's name */
     int64_t pinned_bytes; /* of host memory, registered with the GPU: copies are faster */
-    const char *isa;      /* of the kernels: "scalar", "avx2", "avx512", "neon" */
+    const char *isa;      /* of the kernels: "scalar", "avx2", "avx512", "neon": the best that this
+                             CPU has, or ZERO_ISA in the environment names. Equal bits */
     const char *ring;     /* "uring", "posix", or "none" */
     const char *nvme_path, *nvme_type; /* folders and their file systems, with ':' between them;
                                           "" when no file is used */
@@ -736,9 +746,10 @@ struct zero_comm_ops {
     void (*abort)(struct zero_comm *comm, uint64_t sequence);
     /* Local and bounded in time, also with collectives under way. */
     void (*destroy)(struct zero_comm *comm);
-    /* Optional, for what carries units by other means and the rest over this one: whether a
-     * rank is known to have given up before a message, with nothing under way too. ZERO_OK, or
-     * what test would return of that message, with comm->error set. Never blocks. */
+    /* Optional, for a communicator that moves units by itself and all else over this one (as
+     * NCCL's does): whether a rank is known to have given up before message sequence, also while
+     * nothing is under way. ZERO_OK, or what test would return for that message, with comm->error
+     * set. Never blocks. */
     int (*listen)(struct zero_comm *comm, uint64_t sequence);
     /* Optional: begins a REDUCE, as start does, of elements of dtype that the backend adds up
      * by itself, in an order of its own. What comes of them takes the place of this rank's part

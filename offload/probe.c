@@ -223,7 +223,7 @@ static bool lock_wait(int fd)
 /* Measures a folder and caches the result, or takes what another rank has
  * measured meanwhile. */
 static bool folder_measure(struct probe *probe, const char *folder, const char *key,
-                           enum probe_when when)
+                           enum probe_when when, struct error *why)
 {
     struct error error = {0};
     int lock = probe_lock(key);
@@ -233,6 +233,8 @@ static bool folder_measure(struct probe *probe, const char *folder, const char *
         known = true;
         probe_store(probe, key);
     }
+    if (error.status)
+        error_set(why, error.status, "%s", error.text);
     if (lock >= 0)
         close(lock);
     return known;
@@ -259,11 +261,11 @@ static void folders_join(struct probe *probe, struct spill_paths *paths, const s
 }
 
 void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
-                 enum probe_when when)
+                 enum probe_when when, struct error *why)
 {
     struct probe found[STRIPES_FILES];
     char key[STRIPES_FILES][PROBE_KEY];
-    bool share = bytes >= (paths->count > 1 ? PROBE_FILE : PROBE_ALONE), all = true;
+    bool worth = bytes >= (paths->count > 1 ? PROBE_FILE : PROBE_ALONE), all = true;
     *probe = (struct probe){.block = RING_BLOCK, .depth = RING_DEPTH};
     memset(paths->weight, 0, sizeof(paths->weight));
     for (int i = 0; i < paths->count && when != PROBE_NEVER; i++) {
@@ -277,8 +279,8 @@ void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
             }
         if (!known && keyed && when == PROBE_CACHED)
             known = probe_load(&found[i], key[i]);
-        if (!known && keyed && (when == PROBE_NOW || share))
-            known = folder_measure(&found[i], paths->path[i], key[i], when);
+        if (!known && keyed && (when == PROBE_NOW || worth))
+            known = folder_measure(&found[i], paths->path[i], key[i], when, why);
         paths->weight[i] = known ? found[i].both : 0;
         all &= known;
     }

@@ -56,9 +56,9 @@ enum probe_when {
 /*
  * For a ring over all of paths, which hold bytes: sets their weights and what
  * the ring should use. What cannot be measured has the defaults, and then
- * shares are equal. One rank of a machine measures, the others wait for it.
+ * shares are equal; why has the sentence. One rank of a machine measures, the others wait for it.
  */
 void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
-                 enum probe_when when);
+                 enum probe_when when, struct error *why);
 
 #endif

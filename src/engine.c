@@ -79,6 +79,17 @@ static void tell_retries(struct zero *z)
     r->lost_told = lost;
 }
 
+/* Tells the log how what was under way has failed since the last call. */
+static void tell_end(const struct zero *z)
+{
+    struct error error = {0};
+    char line[512];
+    if (!z->created || z->error.status || !queues_status(z->queues, &error))
+        return;
+    snprintf(line, sizeof(line), "rank %d: zero_destroy: %.440s", z->rank, error.text);
+    log_line(z, ZERO_LOG_WARNING, line);
+}
+
 /* ------------------------------------------------------------ all ranks agree */
 
 /* Of one file at a time; a block lies in one of them. */
@@ -281,7 +292,11 @@ static int find_paths(struct zero *z)
     }
     if (spill_paths_split(&z->paths, z->plan.set.nvme_path, &z->error))
         return z->error.status;
-    probe_paths(&z->probe, &z->paths, z->plan.file.total, when);
+    struct error why = {0};
+    probe_paths(&z->probe, &z->paths, z->plan.file.total, when, &why);
+    if (why.status && when == PROBE_NOW)
+        engine_log(z, ZERO_LOG_WARNING, "ZERO_PROBE=1, but nothing could be measured: %.400s",
+                   why.text);
     return ZERO_OK;
 }
 
@@ -518,6 +533,7 @@ void zero_destroy(struct zero *z)
                    "ranks end here, call zero_discard before.");
     queues_stop(z->queues, z->created, engine_deadline(z));
     tell_retries(z);
+    tell_end(z);
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
         busy |= z->operations[i].busy;
     if (busy) /* the other ranks expect more of this one */

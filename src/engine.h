@@ -64,8 +64,8 @@ struct update {
     bool running;
     bool whole;   /* one task has all of it */
     bool failed;  /* a fill, in one task of several: atomic */
-    bool bounced; /* in host memory, although it rests on a device: src/bounce.c, */
-    int bounces;  /* by so many copies */
+    bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
+    int bounces;  /* copies that take it there */
     enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
     double started;
     struct device_copy mark[UPDATE_STEPS]; /* each behind a step of the device's own */
@@ -232,7 +232,7 @@ void reach_introduce(struct zero *z, struct reach *me);
 /* Whether they go from GPU to GPU. Alike on all ranks; the log hears of it. An error where they
  * cannot go at all. */
 bool reach_choose(struct zero *z, const struct hello *all);
-/* COLLECTIVE. Then comm is one that does, and the plan fits it. */
+/* COLLECTIVE. Where they do, comm becomes one that moves them so, and the plan is made anew. */
 int reach_connect(struct zero *z);
 
 /* The start of every public call: forgets the last call's error; a failed
@@ -274,7 +274,7 @@ void engine_log(const struct zero *z, enum zero_log_level level, const char *for
     __attribute__((format(printf, 3, 4)));
 
 /* What the caller asked of the device has failed: so does the engine, which tells the other
- * ranks. (No mark is made any more.) */
+ * ranks. (A mark made after that is never done: the engine thread finds the error.) */
 int engine_device_failed(struct zero *z);
 
 /* src/execute.c */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Looking inside an engine: any element of any tensor at any stage and place,
- * digests, counters. */
+/* Looking inside: any element of any tensor at any stage and place, digests, counters;
+ * and what needs no engine, plans, probes and GPUs. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -237,7 +237,7 @@ int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
                   "zero_probe_known into NULL. Pass a struct zero_probe.");
     else if (!settings_resolve(&set, config, &error) &&
              !spill_paths_split(&paths, set.nvme_path, &error))
-        probe_paths(&found, &paths, 0, PROBE_CACHED); /* of no bytes: nothing is measured */
+        probe_paths(&found, &paths, 0, PROBE_CACHED, &error); /* of no bytes: nothing is measured */
     if (!error.status) {
         *probe = (struct zero_probe){.read = found.read, .write = found.write, .both = found.both};
         memcpy(probe->nvme_path, set.nvme_path, sizeof(set.nvme_path));

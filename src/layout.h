@@ -73,7 +73,7 @@ int layout_create(struct layout *l, const struct zero_param *params, int count, 
                   struct error *error);
 void layout_destroy(struct layout *l);
 
-/* Mixes names, shapes, units, groups and flags into one number. */
+/* Mixes names, shapes, units, groups, flags and ready-made fills into one number. */
 uint64_t layout_hash(const struct layout *l);
 
 /* What rank holds of a tensor in state order (whole: all of it); frozen parts begin at

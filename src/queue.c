@@ -45,8 +45,8 @@ struct queue {
     uint64_t tail;    /* up to here, appended */
 };
 
-/* Whether looking on for a while pays: where what is waited for takes longer, or who
- * brings it has no CPU to itself, hardly anything is looked for. */
+/* Looking on for a while before sleeping. It pays where what is waited for comes within
+ * LOOK_SECONDS; after looks in vain, more and more waits go without. */
 struct look {
     int in_vain;     /* in a row */
     unsigned paused; /* so many waits yet */
@@ -278,8 +278,8 @@ int queues_event(const struct queues *s)
 
 /* ----------------------------------------------------- the engine thread */
 
-/* Starts what may be started in one queue. The lock is held, but not while an
- * operation is called: a started command is the thread's alone. */
+/* Starts what may be started in one queue. The lock is held, but not while a command is
+ * started: it is the thread's alone. */
 static bool start_some(struct queues *s, struct queue *q, struct error *error)
 {
     bool progress = false;
@@ -379,7 +379,7 @@ static void *engine_main(void *arg)
     while (!s->stop && !s->failed) {
         s->seen = s->appended;
         /* Behind a queue's turn a command may have been appended without a wake. */
-        idle = round_once(s) || s->appended != s->seen ? 0 : idle + 1;
+        idle = round_once(s) || s->appended != s->seen ? 0 : idle + (idle < 2 * EAGER_ROUNDS);
         if (!idle || s->stop || s->failed)
             continue;
         const struct queue *comm = &s->queue[QUEUE_COMM];
@@ -424,7 +424,7 @@ void queues_stop(struct queues *s, bool drain, int seconds)
         return;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += seconds;
+    until.tv_sec += seconds + 1; /* what is overdue fails before, with its reason */
     pthread_mutex_lock(&s->lock);
     int rc = 0;
     if (drain)

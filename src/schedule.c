@@ -224,7 +224,8 @@ bool schedule_can_acquire(const struct schedule *s, int unit)
 }
 
 /* What must be done before a part of a unit's parameters is read where it rests
- * in memory: its chunks' queue is in order, so the last of them. */
+ * in memory: all of its chunks are published through one queue, which is in order, so the
+ * highest sequence stands for all. */
 static struct ref published_in_memory(const struct schedule *s, int unit, enum part_kind kind)
 {
     int64_t begin = plan_part_begin(s->plan, s->layout, unit, kind);
@@ -492,7 +493,7 @@ static void give_back_grads(struct schedule *s, struct unit_state *u)
     u->grad = -1;
 }
 
-struct ref schedule_reduce(struct schedule *s, int unit)
+void schedule_reduce(struct schedule *s, int unit)
 {
     struct unit_state *u = &s->units[unit];
     bool first = s->micro == 0, last = s->micro == s->accumulate - 1;
@@ -511,7 +512,6 @@ struct ref schedule_reduce(struct schedule *s, int unit)
     u->reduced = true;
     if (++s->reduces == s->layout->units)
         end_micro_step(s);
-    return u->summed;
 }
 
 void schedule_discard(struct schedule *s)

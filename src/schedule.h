@@ -125,8 +125,8 @@ void schedule_release(struct schedule *s, int unit);
 /* The gradient slot for unit, or -1 when all hold units that were not reduced;
  * *ready is what to wait for before it may be zeroed. */
 int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready);
-/* The unit has a gradient slot, or nothing to train. Returns the reduction. */
-struct ref schedule_reduce(struct schedule *s, int unit);
+/* The unit has a gradient slot, or nothing to train. */
+void schedule_reduce(struct schedule *s, int unit);
 /* Forgets the step's micro-steps and gradients. */
 void schedule_discard(struct schedule *s);
 bool schedule_step_open(const struct schedule *s);     /* between first reduce and step */

@@ -203,7 +203,8 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
     }
 }
 
-/* One task's words are the engine's; of several each only says that it failed. */
+/* A single task keeps its error for the engine. Of several each only says that it failed, and
+ * update_test then fills the chunk once more by a single one. */
 static void fill(struct zero *z, const struct piece *piece)
 {
     struct update *u = &z->update;

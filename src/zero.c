@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The public calls: check arguments and state, ask the schedule, wait where
  * the contract says so. Nothing is decided here. */
-#include <assert.h>
 #include <fenv.h>
 #include <math.h>
 #include <string.h>

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -514,6 +515,14 @@ START_TEST(engine_takes_the_probe)
     expect_ring(128 << 10, 3, true);
     setenv("ZERO_PROBE", "0", 1);
     expect_ring(RING_BLOCK, RING_DEPTH, false);
+    const struct rlimit least = {16 * MIB, 16 * MIB}; /* less than a probe's file */
+    logged[0] = '\0';
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &least), 0);
+    setenv("ZERO_PROBE", "1", 1);
+    expect_ring(RING_BLOCK, RING_DEPTH, false);
+    has(logged, "ZERO_PROBE=1, but nothing could be measured: ");
+    has(logged, "ulimit -f");
     setenv("ZERO_PROBE", "yes", 1);
     struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
     struct zero_config c = {.size = sizeof(c), .offload = ZERO_NVME};

@@ -29,6 +29,7 @@
 #define KEY "device nvme0n1 size 12 model X type ext4"
 
 static char home[TREE_ROOT];
+static struct error why; /* nothing could be measured */
 
 static void home_make(void)
 {
@@ -314,16 +315,16 @@ START_TEST(one_folder)
     struct probe p;
     char key[PROBE_KEY];
     ck_assert(probe_key(key, "", "/var/tmp"));
-    probe_paths(&p, &paths, PROBE_ALONE - 1, PROBE_CACHED);
+    probe_paths(&p, &paths, PROBE_ALONE - 1, PROBE_CACHED, &why);
     ck_assert(p.block == RING_BLOCK && p.depth == RING_DEPTH && p.read < 1);
-    probe_paths(&p, &paths, PROBE_ALONE, PROBE_CACHED);
+    probe_paths(&p, &paths, PROBE_ALONE, PROBE_CACHED, &why);
     ck_assert(p.read > 1e6 && probe_load(&p, key));
     ck_assert(probe_store(&sound, key));
-    probe_paths(&p, &paths, SPILL_ALIGN, PROBE_CACHED);
+    probe_paths(&p, &paths, SPILL_ALIGN, PROBE_CACHED, &why);
     ck_assert(p.block == sound.block && p.depth == sound.depth && p.read > 3e9);
-    probe_paths(&p, &paths, (int64_t)1 << 40, PROBE_NEVER);
+    probe_paths(&p, &paths, (int64_t)1 << 40, PROBE_NEVER, &why);
     ck_assert(p.block == RING_BLOCK && p.depth == RING_DEPTH && p.read < 1);
-    probe_paths(&p, &paths, SPILL_ALIGN, PROBE_NOW);
+    probe_paths(&p, &paths, SPILL_ALIGN, PROBE_NOW, &why);
     ck_assert(p.read > 1e6);
     struct probe kept;
     ck_assert(probe_load(&kept, key));
@@ -346,10 +347,10 @@ START_TEST(several_folders)
     struct spill_paths paths = paths_of(home, tmpfs);
     struct probe p, slow = {64 << 10, 30, 1e9, 1e9, 1e9}, fast = {1 << 20, 12, 6e9, 2e9, 3e9};
     ck_assert(probe_key(key, "", home) && probe_store(&slow, key));
-    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED); /* tmpfs is too small to measure on */
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED, &why); /* tmpfs is too small to measure on */
     ck_assert(p.block == RING_BLOCK && !(p.read > 0) && !(paths.weight[1] > 0));
     ck_assert(probe_key(key, "", tmpfs) && probe_store(&fast, key));
-    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED);
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED, &why);
     ck_assert(p.block == 1 << 20 && p.depth == RING_DEPTH_MAX);
     ck_assert(p.read > 6.9e9 && p.read < 7.1e9 && p.write > 2.9e9 && p.write < 3.1e9);
     ck_assert(p.both > 3.9e9 && p.both < 4.1e9);
@@ -359,20 +360,20 @@ START_TEST(several_folders)
 
     paths = paths_of(home, home);
     setenv("XDG_CACHE_HOME", tmpfs, 1); /* empty: so one of them is measured */
-    probe_paths(&p, &paths, PROBE_FILE - 1, PROBE_CACHED);
+    probe_paths(&p, &paths, PROBE_FILE - 1, PROBE_CACHED, &why);
     ck_assert(!(paths.weight[0] > 0) && !(p.read > 0)); /* too little to measure for */
-    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED);
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED, &why);
     ck_assert(paths.weight[0] > 0 && !(paths.weight[0] < paths.weight[1]) &&
               !(paths.weight[0] > paths.weight[1]));
     struct probe first = p;
-    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED); /* not anew: to the byte a second */
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED, &why); /* not anew: to the byte a second */
     ck_assert_msg(fabs(p.read - first.read) < 1 && fabs(p.both - first.both) < 1,
                   "%g, %g then %g, %g", first.read, first.both, p.read, p.both);
 
     /* Together they are one drive. */
     struct probe one;
     struct spill_paths alone = paths_of(home, NULL);
-    probe_paths(&one, &alone, PROBE_FILE, PROBE_CACHED);
+    probe_paths(&one, &alone, PROBE_FILE, PROBE_CACHED, &why);
     ck_assert(p.depth == one.depth && p.read > 0.99 * one.read && p.read < 1.01 * one.read);
     ck_assert(paths.weight[0] + paths.weight[1] < 1.01 * alone.weight[0]);
 }
@@ -443,7 +444,7 @@ START_TEST(ranks_measure_once)
         close(lock); /* a copy would hold it */
         refused = pipe_ends[1];
         double begin = now();
-        probe_paths(&p, &paths, PROBE_FILE, _i == 0 ? PROBE_CACHED : PROBE_NOW);
+        probe_paths(&p, &paths, PROBE_FILE, _i == 0 ? PROBE_CACHED : PROBE_NOW, &why);
         _exit(p.block == sound.block && now() - begin < 20 ? 0 : 1);
     }
     char here;

@@ -431,6 +431,53 @@ START_TEST(who_comes_slowly_is_not_overdue)
 }
 END_TEST
 
+/* Rank 0's last gather was made ahead: nobody waits for it but zero_destroy, and in vain. */
+struct ahead {
+    char logged[2][1024];
+    double seconds;
+};
+
+static void keep(void *arg, enum zero_log_level level, const char *line)
+{
+    (void)level;
+    snprintf(arg, sizeof(((struct ahead *)0)->logged[0]), "%s", line);
+}
+
+static void destroys_early(int rank, struct zero_comm *comm, void *arg)
+{
+    struct ahead *t = arg;
+    const struct zero_param params[] = {{.name = "a", .ndim = 1, .shape = {ELEMENTS}},
+                                        {.name = "b", .unit = 1, .ndim = 1, .shape = {ELEMENTS}},
+                                        {.name = "c", .unit = 2, .ndim = 1, .shape = {ELEMENTS}}};
+    struct zero *z;
+    ck_assert_int_eq(zero_init(&z, params, 3, .stage = 3, .comm = comm, .threads = 1,
+                               .deadline_seconds = 1, .log = keep, .log_arg = t->logged[rank]),
+                     ZERO_OK);
+    ck_assert_int_eq(zero_phase(z, ZERO_EVAL), ZERO_OK);
+    for (int u = 0; u < 2 - rank; u++) {
+        ck_assert_int_eq(zero_acquire(z, u), ZERO_OK);
+        ck_assert_int_eq(zero_release(z, u), ZERO_OK);
+    }
+    if (rank == 1)
+        sleep(4);
+    double start = seconds_now();
+    zero_destroy(z);
+    if (rank == 0)
+        t->seconds = seconds_now() - start;
+}
+
+START_TEST(zero_destroy_tells_what_it_waited_for)
+{
+    struct ahead t = {0};
+    ranks_run(2, destroys_early, &t);
+    ck_assert_msg(matches(t.logged[0], "^rank 0: zero_destroy: Rank 1 did not arrive at the gather "
+                                       "of unit 2"),
+                  "%s", t.logged[0]);
+    ck_assert_double_lt(t.seconds, 3);
+    ck_assert_str_eq(t.logged[1], "");
+}
+END_TEST
+
 /* ------------------------------------------------------------------- the disk */
 
 static bool never_read(void *arg, const struct latch_op *op)
@@ -589,6 +636,7 @@ int main(void)
     tcase_add_test(c, a_deadline_is_a_second_or_more);
     tcase_add_test(c, who_computes_does_not_wait);
     tcase_add_test(c, who_comes_slowly_is_not_overdue);
+    tcase_add_test(c, zero_destroy_tells_what_it_waited_for);
     tcase_add_loop_test(c, a_disk_that_does_not_answer_is_named, 0, 2);
     tcase_add_test(c, a_disk_that_is_slow_is_not_overdue);
     tcase_add_test(c, a_wait_for_room_in_a_queue_is_a_wait);

@@ -39,7 +39,7 @@ bool comm_tcp_is(const struct zero_comm *comm);
 int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mine, int peer,
                         const struct zero_collective_header *theirs);
 
-/* Sets comm->error to the sentence of a rank that is told to give up itself, before a message. */
+/* Sets comm->error for calls of this rank after it gave up itself, before message sequence. */
 void comm_given_up(struct zero_comm *comm, uint64_t sequence);
 
 /* Of src/comm/mpi.c, in builds with MPI: whether MPI runs in this process; the

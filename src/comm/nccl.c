@@ -118,7 +118,7 @@ static void control_failed(struct nccl *n, int status)
 }
 
 /* Behind the caller's own calls at the end. (The engine thread is never given another GPU:
- * choosing one makes memory of it.) */
+ * cudaSetDevice takes memory of the GPU it chooses.) */
 static void leave(const struct nccl *n, int before)
 {
     if (before != n->gpu)

@@ -169,7 +169,7 @@ static bool enter(struct device_cuda *d)
 }
 
 /* Calls of the program's threads begin and end so: they keep their GPU. (The engine's is
- * never given another: choosing one makes memory of it.) */
+ * never given another: cudaSetDevice takes memory of the GPU it chooses.) */
 static bool visit(struct device_cuda *d, int *before)
 {
     *before = d->gpu;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What libzero_cuda.so is to the library: the device of src/device/cuda.c and, where it was
  * built with NCCL, the communicator of src/comm/nccl.c. */
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/cuda/runtime.h"

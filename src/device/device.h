@@ -8,10 +8,10 @@
  * kept apart: ZERO_DEVICE_MEMORY=bytes caps the device's, and copies run on
  * threads, so that a missing dependency shows without a GPU. Arithmetic is done
  * by the thread that asks for it. On another device (plan.h: apart) the host
- * reads no device memory, and every call of the table but two only asks for
- * work: it is done when a copy, or a mark behind it in its stream, is done.
- * Streams are not ordered among each other: who needs work of another stream
- * waits for its mark before it asks.
+ * reads no device memory, and calls of the table only ask for work (but alloc, pin,
+ * norm and read, and copies of memory that is not registered): it is done when a
+ * copy, or a mark behind it in its stream, is done. Streams are not ordered among
+ * each other: who needs work of another stream waits for its mark before it asks.
  */
 #ifndef SRC_DEVICE_DEVICE_H
 #define SRC_DEVICE_DEVICE_H
