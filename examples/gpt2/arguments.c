@@ -103,8 +103,9 @@ static const struct option table[] = {
     {"tokenizer", .kind = OPTION_TEXT, FIELD(tokenizer), .value = "FILE", .shown = "none",
      .help = "with token files: gpt2_tokenizer.bin of llm.c, to print the sample as text"},
     {"model", CHOICE(model, model_choices), .initial = "d4",
-     .help = "size: layers x channels are 4x256, 6x384, 12x768, GPT-2's 12x768, 24x1024, 36x1280, "
-             "48x1600 with its vocabulary, 20x2048, 40x2048, 60x2048, 64x2304"},
+     .help = "size, layers x channels: d4 4x256, d6 6x384, d12 12x768, 1B 20x2048, 2B 40x2048, 3B "
+             "60x2048, 4B 64x2304; with GPT-2's vocabulary gpt2 12x768, gpt2-medium 24x1024, "
+             "gpt2-large 36x1280, gpt2-xl 48x1600"},
     {"layers", WHOLE(layers, 1, 1024), .value = "L", .shown = "of d4",
      .help = "instead of --model: blocks"},
     {"channels", WHOLE(channels, 1, 65536), .value = "C", .shown = "of d4",
@@ -339,7 +340,7 @@ void arguments_help(FILE *out)
           "any number of ranks as long as ranks x accumulate stays the same.\n"
           "SIGTERM or SIGINT to any rank ends all after the step under way, with exit status 128 + "
           "signal;\n"
-          "a second one ends it at once.\n\n",
+          "another, a second later or more, ends it at once.\n\n",
           out);
     options_help(table, OPTIONS, out);
 }

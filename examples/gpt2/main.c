@@ -27,8 +27,8 @@ static int stopped(const struct run *r)
 {
     if (zero_rank(r->z) == 0)
         fprintf(stderr,
-                "rank 0: %s stopped all ranks after step %lld of %d. The model is gone with "
-                "them: for all steps, run it again.\n",
+                "rank 0: %s stopped all ranks after step %lld of %d. Nothing of the model "
+                "is saved: for all steps, run it again.\n",
                 stop_name(r->stopped), (long long)r->made, r->a->steps);
     return 128 + r->stopped;
 }
