@@ -4,8 +4,7 @@
  * 2, ... until the fault does not strike any more. Each time: a status and a sentence
  * from the call that failed, the same from every call after it; the other ranks hear
  * of it; nobody hangs; nothing is left behind. A fault that can be survived is, in the
- * bits of the life that nothing disturbed. Refused calls change nothing: a life that is
- * full of them ends in the same bits.
+ * bits of the life that nothing disturbed.
  *
  * make check takes samples of n; ZERO_TEST_FULL=1 takes them all.
  */
@@ -379,22 +378,6 @@ START_TEST(creation_fails_cleanly)
 }
 END_TEST
 
-START_TEST(refused_calls_change_nothing)
-{
-    static struct life calm, run;
-    const struct scenario *s = &scenarios[_i];
-    calm_down(&calm, s, FAULT_NONE);
-    for (int v = 0; v < s->ranks; v++) {
-        run = (struct life){.scenario = s, .victim = v, .refused = true};
-        play(&run);
-        for (int r = 0; r < s->ranks; r++)
-            ck_assert_msg(!run.rank[r].status && !run.rank[r].wrong[0], "%s: rank %d: %s%s",
-                          s->name, r, run.rank[r].text, run.rank[r].wrong);
-        ck_assert_msg(same_end(&run, &calm), "%s: other bits after refused calls", s->name);
-    }
-}
-END_TEST
-
 /* What makes no engine: a plan, and the measurement of a drive. */
 static int make_plan(struct error *error)
 {
@@ -494,7 +477,6 @@ int main(void)
     for (int i = 0; i < SCENARIOS; i++) {
         TCase *scenario = tcase_create(scenarios[i].name);
         tcase_set_timeout(scenario, 600);
-        tcase_add_loop_test(scenario, refused_calls_change_nothing, i, i + 1);
         tcase_add_loop_test(scenario, faults_are_told_or_survived, i * TORTURES,
                             (i + 1) * TORTURES);
         suite_add_tcase(suite, scenario);

@@ -148,6 +148,7 @@ static void wild_settings(struct zero *z, struct verdict *v)
     for (int i = 0; i < COUNT(micros); i++)
         REFUSED(zero_set_accumulate(z, micros[i]), ZERO_ERR_ARGUMENT, "Use 1 or more");
     REFUSED(zero_digest(z, NULL), ZERO_ERR_ARGUMENT, "into NULL");
+    REFUSED(zero_set_progress(z, NULL), ZERO_ERR_ARGUMENT, "zero_set_progress to NULL");
     static const struct zero_progress runs[] = {
         {.steps = -1, .loss_scale = 1},
         {.steps = INT64_MAX, .loss_scale = 1},
@@ -326,6 +327,8 @@ START_TEST(wrong_calls_change_nothing)
         {.stage = 1, .offload = ZERO_HOST},
         {.stage = 2},
         {.stage = 3, .offload = ZERO_NVME, .chunk = 128},
+        {.stage = 3, .offload = ZERO_NVME, .dtype = ZERO_BF16, .state = ZERO_STATE_SPLIT},
+        {.stage = 1, .offload = ZERO_HOST, .dtype = ZERO_FP16, .accumulate_in = ZERO_LOCAL},
     };
     for (int ranks = 1; ranks <= 3; ranks++) {
         struct training clean = {.config = configs[_i]}, disturbed = clean;
@@ -437,6 +440,11 @@ static void expect_all(struct zero *z, int status, const char *sentence)
         REFUSED(zero_mean(z, NULL, -1, NULL), status, sentence);
         REFUSED(zero_stats(z, NULL), status, sentence);
         REFUSED(zero_progress(z, NULL), status, sentence);
+        REFUSED(zero_set_progress(z, NULL), status, sentence);
+        REFUSED(zero_digest(z, NULL), status, sentence);
+        REFUSED(zero_set_adam(z, 0, NULL), status, sentence);
+        REFUSED(zero_read(z, 0, ZERO_MASTER, 0, 1, NULL), status, sentence);
+        NULLED(zero_grad_data(z, -1), sentence);
     }
     ck_assert_msg(!verdict.text[0], "%s", verdict.text);
     if (!z)
@@ -636,7 +644,7 @@ int main(void)
 {
     Suite *suite = suite_create("wrong calls");
     TCase *tests = tcase_create("calls");
-    tcase_add_loop_test(tests, wrong_calls_change_nothing, 0, 4);
+    tcase_add_loop_test(tests, wrong_calls_change_nothing, 0, 6);
     tcase_add_test(tests, edges_of_adam_are_finite);
     tcase_add_test(tests, destroyed_at_any_time);
     tcase_add_test(tests, no_engine);

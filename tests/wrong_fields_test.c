@@ -360,6 +360,7 @@ START_TEST(models_refused)
     ck_assert_msg(strstr(text, "elements of padding"), "%s", text);
     ck_assert_int_eq(zero_plan_make(&one, 1, &c, 1, 1, NULL, text, 3), ZERO_ERR_ARGUMENT);
     ck_assert_str_eq(text, "ze");
+    ck_assert_int_eq(zero_plan_make(&one, 1, &c, 1, 1, NULL, NULL, 0), ZERO_ERR_ARGUMENT);
 }
 END_TEST
 

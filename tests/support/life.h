@@ -3,7 +3,7 @@
  * An engine's life: every call of zero.h that works on an engine, in two steps of the
  * toy model, with a fault somewhere in it (tests/support/fault.h). Ranks are threads.
  * What a failed engine says is checked on the way: its first error, whatever it is
- * asked. So is, where that is wanted, that every call which is to be refused is.
+ * asked.
  */
 #ifndef TESTS_SUPPORT_LIFE_H
 #define TESTS_SUPPORT_LIFE_H
@@ -48,13 +48,12 @@ struct life {
     const struct scenario *scenario;
     struct fault fault; /* what befalls */
     int victim;         /* this rank; LIFE_EVERYBODY: all, each at its own n-th place */
-    bool refused;       /* the victim makes all calls that are to be refused */
     struct fault_ranks ranks;
     struct life_rank rank[LIFE_RANKS];
 };
 
-/* From creation to zero_destroy on all ranks; scenario, fault, victim and refused are
- * set, all else is zero. */
+/* From creation to zero_destroy on all ranks; scenario, fault and victim are set,
+ * all else is zero. */
 void life_run(struct life *life);
 
 #endif
