@@ -2,8 +2,8 @@
 /*
  * What the interface offers beside the plain loop, as its user sees it: votes,
  * discarded steps, gradients that some ranks lack, the loss scale's end, and
- * what each field of the formats refuses. The arithmetic is arithmetic_test's,
- * frozen and empty tensors are frozen_test's.
+ * formats, which ranks agree on. The arithmetic is arithmetic_test's, frozen and
+ * empty tensors are frozen_test's, what is refused is wrong_fields_test's.
  */
 #include <check.h>
 #include <math.h>
@@ -464,65 +464,7 @@ START_TEST(loss_scale_ends)
 }
 END_TEST
 
-/* --------------------------------------------------------------------- refusals */
-
-#define REFUSED(sentence, ...)                                                                     \
-    {                                                                                              \
-        sentence,                                                                                  \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-static const struct refusal {
-    const char *sentence; /* a part of it, with the values */
-    struct zero_config config;
-} refusals[] = {
-    REFUSED(".dtype is 3", .dtype = (enum zero_dtype)3),
-    REFUSED(".state is 2", .state = (enum zero_state)2),
-    REFUSED(".state is -1", .state = (enum zero_state) - 1),
-    REFUSED("ZERO_STATE_SPLIT with fp32", .state = ZERO_STATE_SPLIT),
-    REFUSED("ZERO_STATE_SPLIT with fp16", .state = ZERO_STATE_SPLIT, .dtype = ZERO_FP16),
-    REFUSED(".grad_dtype is 2", .grad_dtype = ZERO_FP16),
-    REFUSED(".grad_dtype is 7", .grad_dtype = (enum zero_dtype)7),
-    REFUSED(".accumulate_in is 2", .accumulate_in = (enum zero_accumulate)2),
-    REFUSED("ZERO_LOCAL at stage 2", .accumulate_in = ZERO_LOCAL, .stage = 2),
-    REFUSED("ZERO_LOCAL at stage 3", .accumulate_in = ZERO_LOCAL, .stage = 3),
-    REFUSED(".offload_grad is ZERO_HOST", .accumulate_in = ZERO_LOCAL, .offload_grad = ZERO_HOST),
-    REFUSED(".accumulate is -4", .accumulate = -4),
-    REFUSED(".loss_scale is -1", .loss_scale = -1),
-    REFUSED(".loss_scale is inf", .loss_scale = INFINITY),
-    REFUSED(".loss_scale is nan", .loss_scale = NAN),
-};
-#define REFUSALS ((int)(sizeof(refusals) / sizeof(*refusals)))
-
-/* One rank is wrong, and all learn of it. */
-static void refused_body(int rank, struct zero_comm *comm, void *arg)
-{
-    const struct setting *s = arg;
-    struct zero_config good = {0};
-    const struct refusal *r = &refusals[s->how];
-    struct zero *z;
-    EXPECT(create(&z, comm, rank == 1 ? r->config : good) == ZERO_ERR_ARGUMENT);
-    EXPECT(strstr(zero_last_error(z), r->sentence));
-    zero_destroy(z);
-}
-
-START_TEST(refused)
-{
-    for (int how = 0; how < REFUSALS; how++) {
-        run((struct setting){.ranks = 3, .how = how}, refused_body, NULL);
-        struct zero_param params[TOY_TENSORS_ALL];
-        struct zero_config c = refusals[how].config;
-        struct zero_plan plan;
-        char text[512];
-        toy_describe_all(params);
-        c.size = sizeof(c);
-        int status = zero_plan_make(params, TOY_TENSORS_ALL, &c, 2, 1, &plan, text, sizeof(text));
-        ck_assert_int_eq(status, ZERO_ERR_ARGUMENT);
-        ck_assert_msg(strstr(text, refusals[how].sentence), "%s", text);
-    }
-}
-END_TEST
+/* --------------------------------------------------------------------- formats */
 
 static const struct zero_config others[] = {
     {.dtype = ZERO_BF16, .state = ZERO_STATE_SPLIT},
@@ -615,7 +557,6 @@ int main(void)
     tcase_add_test(c, loss_scale_below_1);
     suite_add_tcase(s, c);
     c = tcase_create("configuration");
-    tcase_add_test(c, refused);
     tcase_add_test(c, mismatched);
     tcase_add_loop_test(c, half_sums_are_planned, 0, 4);
     suite_add_tcase(s, c);

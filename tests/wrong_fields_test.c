@@ -67,15 +67,21 @@ static const struct {
     WRONG(".offload_optimizer is 4.", .offload_optimizer = WILD(zero_place, 4)),
     WRONG(".offload_optimizer is -2147483648.", .offload_optimizer = WILD(zero_place, INT_MIN)),
     WRONG(".offload_param is 4.", .stage = 3, .offload_param = WILD(zero_place, 4)),
+    WRONG(".offload_param is host at stage 0", .offload_param = ZERO_HOST),
     WRONG(".offload_param is nvme at stage 2", .stage = 2, .offload_param = ZERO_NVME),
     WRONG(".offload_grad is 9.", .offload_grad = WILD(zero_place, 9)),
     WRONG(".offload_grad is ZERO_NVME", .offload_grad = ZERO_NVME),
     WRONG(".state is 2.", .state = WILD(zero_state, 2)),
     WRONG(".state is -1.", .state = WILD(zero_state, -1)),
+    WRONG("ZERO_STATE_SPLIT with fp32", .state = ZERO_STATE_SPLIT),
+    WRONG("ZERO_STATE_SPLIT with fp16", .state = ZERO_STATE_SPLIT, .dtype = ZERO_FP16),
     WRONG(".grad_dtype is -1.", .grad_dtype = WILD(zero_dtype, -1)),
     WRONG(".grad_dtype is 2.", .grad_dtype = ZERO_FP16),
     WRONG(".accumulate_in is -1.", .accumulate_in = WILD(zero_accumulate, -1)),
     WRONG(".accumulate_in is 2.", .accumulate_in = WILD(zero_accumulate, 2)),
+    WRONG("ZERO_LOCAL at stage 2", .accumulate_in = ZERO_LOCAL, .stage = 2),
+    WRONG("ZERO_LOCAL at stage 3", .accumulate_in = ZERO_LOCAL, .stage = 3),
+    WRONG(".offload_grad is ZERO_HOST", .accumulate_in = ZERO_LOCAL, .offload_grad = ZERO_HOST),
     WRONG(".reduction is -1.", .reduction = WILD(zero_reduction, -1)),
     WRONG(".reduction is 2.", .reduction = WILD(zero_reduction, 2)),
     WRONG(".reduction is ZERO_REDUCE_NCCL with .device = ZERO_CPU", .reduction = ZERO_REDUCE_NCCL),
@@ -91,6 +97,8 @@ static const struct {
     WRONG(".host_bytes is -9223372036854775808.", .offload = ZERO_NVME, .host_bytes = INT64_MIN),
     WRONG(".host_bytes is 1, but", .host_bytes = 1),
     WRONG("place is host, not nvme", .offload = ZERO_HOST, .host_bytes = INT64_MAX),
+    WRONG(".program_bytes is -1.", .program_bytes = -1),
+    WRONG(".program_bytes is 1125899906842625.", .program_bytes = ((int64_t)1 << 50) + 1),
     WRONG(".chunk is -64 elements", .chunk = -64),
     WRONG(".chunk is 1 elements", .chunk = 1),
     WRONG(".chunk is 100 elements", .chunk = 100),
@@ -228,7 +236,7 @@ static int fill_fails(void *arg, int64_t first, int64_t count, float *out)
 static void expect_tensor(struct zero_param p, const char *says)
 {
     struct zero_param params[] = {{.name = "other", .ndim = 1, .shape = {70}}, p};
-    struct zero_config c = {.size = sizeof(c), .threads = 1, .stage = 3};
+    struct zero_config c = {.size = sizeof(c), .threads = 1, .stage = 3, .chunk = 64};
     for (int offload = ZERO_DEVICE; offload <= ZERO_NVME; offload++) {
         c.offload = (enum zero_place)offload;
         if (!p.fill) {
@@ -281,6 +289,8 @@ START_TEST(tensors_refused)
         memcpy(p.shape, shapes[i], sizeof(shapes[i]));
         expect_tensor(p, "has shape[");
     }
+    p = good, p.ndim = 0;
+    expect_tensor(p, "has shape[0] = 100, but ndim 0");
     p = good, p.shape[0] = (int64_t)1 << 48;
     expect_tensor(p, "The model has more than 2^48 elements");
     p = good, p.flags = 4;
@@ -380,6 +390,17 @@ START_TEST(vast_models_are_refused)
             ck_assert_msg(strstr(zero_last_error(z), "available"), "%s", zero_last_error(z));
             zero_destroy(z);
         }
+}
+END_TEST
+
+START_TEST(vast_programs_are_refused)
+{
+    struct zero_param p = {.name = "x", .ndim = 1, .shape = {100}};
+    struct zero *z;
+    ck_assert_int_eq(zero_init(&z, &p, 1, .program_bytes = (int64_t)1 << 50), ZERO_ERR_MEMORY);
+    ck_assert_msg(strstr(zero_last_error(z), ", program 1125899.907 GB), "), "%s",
+                  zero_last_error(z));
+    zero_destroy(z);
 }
 END_TEST
 
@@ -517,6 +538,7 @@ int main(void)
     tcase_add_test(tests, fills_refused);
     tcase_add_test(tests, models_refused);
     tcase_add_test(tests, vast_models_are_refused);
+    tcase_add_test(tests, vast_programs_are_refused);
     tcase_add_test(tests, communicators_refused);
     tcase_add_test(tests, environment_refused);
     tcase_add_test(tests, environment_taken);
