@@ -395,6 +395,11 @@ static int read_count(struct zero *z, bool odd)
     return zero_read(z, 0, ZERO_MASTER, 0, odd ? 1000 : 4, x);
 }
 
+static int write_first(struct zero *z, bool odd)
+{
+    return zero_write(z, 0, ZERO_MASTER, odd ? 4 : 0, 4, (const float[4]){0});
+}
+
 static int written_value(struct zero *z, bool odd)
 {
     return zero_write(z, 0, ZERO_MOMENT2, 0, 1, &(float){odd ? 1 : 2});
@@ -432,6 +437,7 @@ static int (*const calls[])(struct zero *z, bool odd) = {
     read_what,
     read_first,
     read_count,
+    write_first,
     written_value,
     write_or_read,
 };
