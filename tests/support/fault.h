@@ -53,9 +53,6 @@ enum fault_kind {
     FAULT_REQUEST_LATE,    /* is handed back after many reaps */
     FAULT_REQUEST_REORDER, /* is handed back after one that was queued later */
     FAULT_REQUEST_EIO,     /* is handed back with an error, unmoved */
-    FAULT_REQUEST_FLIP,    /* reads: one bit differs */
-    FAULT_REQUEST_ZEROS,   /* reads: zeros */
-    FAULT_REQUEST_STALE,   /* writes: nothing is written */
     /* collectives */
     FAULT_COMM_LATE,    /* is reported done after many tests */
     FAULT_COMM_REORDER, /* is reported done after one that was started later */

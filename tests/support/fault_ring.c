@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A ring that loses, mangles and withholds whole requests of another. */
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
+/* A ring that fails and withholds whole requests of another. */
 #include "src/thread.h"
 #include "tests/support/fault.h"
 
 #define REAP_MAX 64
 #define PATIENCE 100
 
-/* Whether this request goes wrong. Reads are corrupted, writes are lost. */
-static bool strikes(struct fault *f, const struct ring_request *request)
+/* Whether this request goes wrong. */
+static bool strikes(struct fault *f)
 {
     return fault_strikes(f, FAULT_REQUEST_LATE) || fault_strikes(f, FAULT_REQUEST_REORDER) ||
-           fault_strikes(f, FAULT_REQUEST_EIO) ||
-           (!request->write && fault_strikes(f, FAULT_REQUEST_FLIP)) ||
-           (!request->write && fault_strikes(f, FAULT_REQUEST_ZEROS)) ||
-           (request->write && fault_strikes(f, FAULT_REQUEST_STALE));
+           fault_strikes(f, FAULT_REQUEST_EIO);
 }
 
 static void fault_ring_queue(struct ring *ring, struct ring_request *request)
@@ -27,21 +20,19 @@ static void fault_ring_queue(struct ring *ring, struct ring_request *request)
     while (q->request)
         q++;
     *q = (struct fault_request){.request = request, .order = ++r->order, .patience = PATIENCE};
-    q->struck = strikes(r->fault, request);
-    bool eio = q->struck && r->fault->kind == FAULT_REQUEST_EIO;
-    q->finished = eio || (q->struck && r->fault->kind == FAULT_REQUEST_STALE);
+    q->struck = strikes(r->fault);
+    q->finished = q->struck && r->fault->kind == FAULT_REQUEST_EIO;
     if (!q->finished) {
         r->inner->ops->queue(r->inner, request);
         return;
     }
-    request->submitted = request->completed = eio ? 0 : request->bytes;
+    request->submitted = request->completed = 0;
     request->error = (struct error){.status = ZERO_OK};
     request->error_file = 0;
-    if (eio)
-        error_set(&request->error, ZERO_ERR_IO,
-                  "%s of %lld bytes at offset %lld is failed by the test. Look there.",
-                  request->write ? "write" : "read", (long long)request->bytes,
-                  (long long)request->offset);
+    error_set(&request->error, ZERO_ERR_IO,
+              "%s of %lld bytes at offset %lld is failed by the test. Look there.",
+              request->write ? "write" : "read", (long long)request->bytes,
+              (long long)request->offset);
     event_write(r->event);
 }
 
@@ -49,14 +40,6 @@ static int fault_ring_submit(struct ring *ring, struct error *error)
 {
     struct fault_ring *r = (struct fault_ring *)ring;
     return r->inner->ops->submit(r->inner, error);
-}
-
-static void mangle(const struct fault_ring *r, const struct ring_request *request)
-{
-    if (r->fault->kind == FAULT_REQUEST_FLIP)
-        request->buffer[1] ^= 1;
-    else if (r->fault->kind == FAULT_REQUEST_ZEROS)
-        memset(request->buffer, 0, (size_t)request->bytes);
 }
 
 static void finish(struct fault_ring *r)
@@ -68,8 +51,6 @@ static void finish(struct fault_ring *r)
         while (q->request != done[i])
             q++;
         q->finished = true;
-        if (q->struck)
-            mangle(r, q->request);
     }
 }
 
