@@ -81,6 +81,7 @@ mpirun_pid() {
 # Standard error, without what Open MPI says when a peer dies.
 said() {
     sed -e '/^\[[^]]*:[0-9]*\] /d' -e '/^\[warn\] /d' \
+        -e '/^libzero: warning: io_uring could not register/d' \
         -e '/Using pread and pwrite instead\.$/d' "$scratch/err"
 }
 
@@ -168,9 +169,10 @@ LIST
 }
 
 dies() { # ranks, rank, moment, SIGNAL, status
-    local digest=
+    local digest='' ring=auto
     hit="$2 $(moments | sed -n "s/^$3|//p") $(kill -l "$4")"
-    start "$1" "--steps 6"
+    [ "$3" != update ] || ring=posix # which is hit
+    start "$1" "--steps 6 --ring $ring"
     [ "$3" != end ] || digest='digest.*'
     wait "$job"
     local status=$?
@@ -186,7 +188,7 @@ hangs() { # ranks, rank, moment, deadline
     local overdue="rank [0-9]: Rank $2 ${one}[^~]*~"
     local heard="rank [0-9]: (after SIGTERM: )?Rank [0-9] gave up before message [^~]*~"
     hit="$2 $(moments | sed -n "s/^$3|//p") $(kill -l STOP)"
-    start "$1" "--steps 6 --deadline $4"
+    start "$1" "--steps 6 --deadline $4 --ring auto"
     local said="(${heard}|${overdue})*${overdue}(${heard}|${overdue})*"
     ! drops_sentences || said="(${heard}|${overdue/: /: (after SIGTERM: )?})+"
     ends "rank $2 of $1 hangs, $3" 1 "$said"

@@ -598,16 +598,6 @@ full_log() { # option, file's name, steps
     detach
 }
 
-limited_log() {
-    folder=$scratch/files
-    limited "-f 16"
-    run 1 300 --stage 0 --offload none --log "$scratch/log.csv"
-    log_ended
-    told_to_its_end "--log beyond the limit on files"
-    failed "--log beyond the limit on files" 1 "log\.csv' could not be written to its end"
-    with=()
-}
-
 # ------------------------------------------------------------------------ the list
 
 run_check() {
@@ -646,7 +636,6 @@ run_more() {
     every_bad_place
     hung_disk
     file_limit_later uring
-    limited_log
     sweep few_descriptors {4..12}
     sweep few_threads {1..12}
     sweep little_address_space {60000..480000..30000}

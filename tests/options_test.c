@@ -145,8 +145,9 @@ START_TEST(bad_values)
     }
     const char *size = "Give a whole number from 0 to 9007199254740992, such as 4096, 64K, 512M or "
                        "4G.";
-    const char *const sizes[] = {"8193T",          "4k",           "-1K", "2KK", "9007199254740993",
-                                 "9999999999999G", "17179869185G", "K",   "+4"};
+    const char *const sizes[] = {
+        "8193T",          "4k",           "-1K", "2KK", "9007199254740993",
+        "9999999999999G", "17179869185G", "K",   "+4",  "99999999999999999999"};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         char line[64];
         snprintf(line, sizeof(line), "--size %s", sizes[i]);
@@ -522,6 +523,9 @@ START_TEST(trainer_contradictions)
     contradiction("--state split --dtype fp16",
                   "--state split keeps half of the master in a bf16 weight, but --dtype is fp16. "
                   "Give --dtype bf16, or leave --state out.");
+    contradiction("--state split --dtype fp32",
+                  "--state split keeps half of the master in a bf16 weight, but --dtype is fp32. "
+                  "Give --dtype bf16, or leave --state out.");
     contradiction("--accumulate-in local --stage 2",
                   "--accumulate-in local contradicts --stage 2, where no rank has room for whole "
                   "gradient sums. Give --stage 0 or 1, or leave --accumulate-in out.");
@@ -535,6 +539,30 @@ START_TEST(trainer_contradictions)
     ck_assert_int_eq(train("--offload cpu --offload-optimizer nvme --host-bytes 1K"), 0);
     ck_assert_int_eq(train("--help --model d6 --heads 2"), 0);
     ck_assert(arguments.help);
+}
+END_TEST
+
+START_TEST(trainer_ranges)
+{
+    static const char *const rows[][3] = {
+        {"lr", "nan", "a number from 0 to 3.4e38"},
+        {"lr", "1e300", "a number from 0 to 3.4e38"},
+        {"clip", "-1", "a number of at least 0"},
+        {"batch", "0", "a whole number from 1 to 65536"},
+        {"layers", "99999999999", "a whole number from 1 to 1024"},
+        {"threads", "99999", "a whole number from 1 to 1024"},
+        {"deadline", "-1", "a whole number from 1 to 1000000000"},
+        {"chunk", "0", "a whole number from 64 to 1073741824, such as 4096, 64K or 1M"},
+        {"host-bytes", "-1",
+         "a whole number from 0 to 1125899906842624, such as 4096, 64K, 512M or 4G"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        char line[64], sentence[160];
+        snprintf(line, sizeof(line), "--%s %s", rows[i][0], rows[i][1]);
+        snprintf(sentence, sizeof(sentence), "--%s is given '%s', which it cannot be. Give %s.",
+                 rows[i][0], rows[i][1], rows[i][2]);
+        contradiction(line, sentence);
+    }
 }
 END_TEST
 
@@ -605,6 +633,7 @@ int main(void)
     tcase_add_test(trainer, trainer_models);
     tcase_add_test(trainer, trainer_sizes);
     tcase_add_test(trainer, trainer_contradictions);
+    tcase_add_test(trainer, trainer_ranges);
     tcase_add_test(trainer, learning_rate);
     tcase_add_test(trainer, alike);
     suite_add_tcase(suite, trainer);
