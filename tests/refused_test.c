@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What a machine refuses while an engine is made: every allocation in turn, every
- * descriptor in turn, threads, a file that is cut. Each is an error with its
- * sentence on every rank, or costs nothing but speed; the engine that failed can
- * be destroyed, and with what was refused the next one works.
+ * descriptor in turn, threads. Each is an error with its sentence on every rank,
+ * or costs nothing but speed; the engine that failed can be destroyed, and with
+ * what was refused the next one works.
  */
 #include "tests/support/allocations.h"
 
@@ -234,27 +234,6 @@ START_TEST(no_thread)
 }
 END_TEST
 
-/* ------------------------------------------------------------------- files */
-
-/* A file that someone has cut: the place, the bytes and the cause are named, and
- * the engine returns that from then on. */
-START_TEST(a_file_is_cut)
-{
-    struct zero *z;
-    char first[512];
-    struct zero_digest digest;
-    ck_assert_int_eq(create(&z, configs[_i], NULL), ZERO_OK);
-    ck_assert_int_eq(ftruncate(z->spill.stripes.fd[0], 0), 0);
-    ck_assert_int_eq(zero_digest(z, &digest), ZERO_ERR_IO);
-    snprintf(first, sizeof(first), "%s", zero_last_error(z));
-    ck_assert_msg(strstr(first, "the file ends there") && strstr(first, z->spill.path), "%s",
-                  first);
-    ck_assert_int_eq(zero_acquire(z, 0), ZERO_ERR_IO);
-    ck_assert_str_eq(zero_last_error(z), first);
-    zero_destroy(z);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("refused");
@@ -270,7 +249,6 @@ int main(void)
     tcase_add_loop_test(site, each_descriptor_fails, 0, CONFIGS);
     tcase_add_test(site, a_probe_needs_descriptors);
     tcase_add_loop_test(site, no_thread, 0, CONFIGS);
-    tcase_add_loop_test(site, a_file_is_cut, 0, 2);
     suite_add_tcase(suite, memory);
     suite_add_tcase(suite, site);
     return suite_run_all(suite);

@@ -503,7 +503,8 @@ START_TEST(called_from_a_fill)
 }
 END_TEST
 
-/* A file that is gone fails the engine; all calls say so from then on. */
+/* A file that someone has cut fails the engine: the place and the cause are named, and
+ * all calls say so from then on. */
 START_TEST(failed)
 {
     struct zero_param params[TOY_TENSORS];
@@ -511,12 +512,14 @@ START_TEST(failed)
     struct zero *z;
     char first[512];
     toy_describe(params);
-    ck_assert_int_eq(
-        zero_init(&z, params, TOY_TENSORS, .threads = 1, .stage = 3, .offload = ZERO_NVME),
-        ZERO_OK);
+    ck_assert_int_eq(zero_init(&z, params, TOY_TENSORS, .threads = 1, .stage = 3,
+                               .offload = ZERO_NVME, .ring = _i ? ZERO_RING_POSIX : ZERO_RING_AUTO),
+                     ZERO_OK);
     ck_assert_int_eq(ftruncate(z->spill.stripes.fd[0], 0), 0);
     ck_assert_int_eq(zero_digest(z, &(struct zero_digest){0}), ZERO_ERR_IO);
     snprintf(first, sizeof(first), "%s", zero_last_error(z));
+    ck_assert_msg(strstr(first, "the file ends there") && strstr(first, z->spill.path), "%s",
+                  first);
     expect_all(z, ZERO_ERR_IO, first);
     ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
     zero_destroy(z);
@@ -650,7 +653,7 @@ int main(void)
     tcase_add_test(tests, no_engine);
     tcase_add_test(tests, not_created);
     tcase_add_test(tests, called_from_a_fill);
-    tcase_add_test(tests, failed);
+    tcase_add_loop_test(tests, failed, 0, 2);
     tcase_add_test(tests, two_engines);
     tcase_add_test(tests, a_thread_rounds_to_nearest);
     tcase_add_test(tests, a_fork_has_no_engine);
