@@ -27,15 +27,15 @@ for target in "${targets[@]}"; do
 done
 
 # A skip is a check that passed, or tests/run.sh would miss one.
-skip() {
+skip_all() {
     echo "skipped: fuzzing: $1"
     echo "100%: Checks: 1, Failures: 0, Errors: 0"
     exit 0
 }
-command -v "$cc" >/dev/null || skip "no $cc (make deps-extra installs it)"
+command -v "$cc" >/dev/null || skip_all "no $cc (make deps-extra installs it)"
 echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
     "$cc" -fsanitize=fuzzer,address,undefined -x c - -o "$scratch/probe" 2>"$scratch/log" ||
-    skip "$cc links no program with -fsanitize=fuzzer: $(tail -n 1 "$scratch/log")"
+    skip_all "$cc links no program with -fsanitize=fuzzer: $(tail -n 1 "$scratch/log")"
 
 # What the make that runs this was told does not hold for another compiler.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES

@@ -40,10 +40,6 @@ clean_up() {
     rm -rf "$scratch"
 }
 
-skip() {
-    echo "skipped: $1"
-}
-
 # ------------------------------------------------------------------------ runs
 
 model=(--layers 2 --channels 32 --seq 16 --batch 1 --chunk 4096 --quiet)

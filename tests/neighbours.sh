@@ -78,10 +78,6 @@ as() { # user
     front=(setpriv --reuid "$1" --regid "$1" --clear-groups)
 }
 
-skip() {
-    echo "skipped: $1"
-}
-
 # ----------------------------------------------------------------------- at once
 
 alone() {

@@ -26,7 +26,7 @@ tool() { # environment or nothing, arguments; standard output and error are kept
         </dev/null
 }
 
-have_ranks() { # what is left out without them
+have_two_ranks() { # what is left out without them
     [ ${#launcher[@]} != 0 ] && nm -D "$zero" | grep -q MPI_Init && return
     echo "skipped: $1 on two ranks, for want of MPI"
     return 1
@@ -253,7 +253,7 @@ info_blind() {
 
 # One process of a node speaks.
 info_ranks() {
-    have_ranks info || return
+    have_two_ranks info || return
     timeout "$limit" "${launcher[@]}" -n 2 "$zero" info >"$scratch/out" 2>&1 </dev/null
     verdict $? "info on two ranks failed"
     [ "$(grep -c '^  libzero ' "$scratch/out")" = 1 ]
@@ -358,7 +358,7 @@ fitting() {
          /^ *[0-3] (none|cpu) / { rows++; wrong += index($0, "✓") != at }
          END { exit !(rows == 8 && !wrong) }' "$scratch/out"
     verdict $? "plan of one parameter, its columns: $(cat "$scratch/out")"
-    have_ranks plan && {
+    have_two_ranks plan && {
         timeout "$limit" "${launcher[@]}" -n 2 "$zero" plan --csv >"$scratch/out" 2>&1 </dev/null
         verdict $? "plan on two ranks failed"
         [ "$(grep -c ^stage, "$scratch/out")" = 1 ]
@@ -402,7 +402,7 @@ $scratch makes one" "plan without a probe"
     tool "$cache" plan "${shape[@]}"
     has "^ *3 nvme .* $(printf %.3g "$seconds") s  ✓\$" "plan with a probe"
     has '^  files: 1\.4 MiB/s read and written at once, by an earlier' "plan with a probe"
-    have_ranks "bench step with a probe" || return
+    have_two_ranks "bench step with a probe" || return
     local together apart
     together=$(predicted "$cache")
     apart=$(predicted "$cache" OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0)
@@ -497,7 +497,7 @@ bench() {
     ulimit -S -f 1024
     failed "File too large\. Raise the limit" bench io --quick
     ulimit -S -f "$largest"
-    have_ranks "bench comm" || return
+    have_two_ranks "bench comm" || return
     timeout "$limit" "${launcher[@]}" -n 2 "$zero" bench comm --quick >"$scratch/out" \
         2>"$scratch/err" </dev/null
     verdict $? "bench comm on two ranks failed: $(cat "$scratch/err")"

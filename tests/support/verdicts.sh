@@ -20,8 +20,12 @@ verdict() { # 0: passed, what is wrong otherwise
     echo "${0##*/}: $2"
 }
 
+skip() { # what, and why
+    echo "skipped: $1"
+}
+
 have_ranks() { # ranks, what is skipped without them
-    [ "$1" = 1 ] || [ "${#launcher[@]}" != 0 ] || { echo "skipped: $2: needs mpirun" && false; }
+    [ "$1" = 1 ] || [ "${#launcher[@]}" != 0 ] || { skip "$2: needs mpirun" && false; }
 }
 
 # Of two ranks each with options of its own: sh -c "$unlike" sh FIRST SECOND PROGRAM. As two
