@@ -267,15 +267,7 @@ cudaError_t __wrap_launch_from_bf16(cudaStream_t stream, int64_t n, const uint16
     return kernels == cudaSuccess ? __real_launch_from_bf16(stream, n, in, out) : kernels;
 }
 
-static char logged[1000];
-
-static void note(void *arg, enum zero_log_level level, const char *line)
-{
-    (void)arg;
-    (void)level;
-    size_t length = strlen(logged);
-    snprintf(logged + length, sizeof(logged) - length, "%s\n", line);
-}
+static char logged[SUITE_LOG];
 
 /* Creation of an engine alone over such GPUs; pinned: part of its host memory that is
  * registered. */
@@ -284,8 +276,11 @@ static void expect_creation(const struct fake_cuda_options *options, int status,
 {
     struct engine_seams seams = {0};
     struct zero_param params[TOY_TENSORS];
-    const struct zero_config config = {
-        .size = sizeof(config), .device = ZERO_CUDA, .log = note, .stage = 3};
+    const struct zero_config config = {.size = sizeof(config),
+                                       .device = ZERO_CUDA,
+                                       .log = suite_log,
+                                       .log_arg = logged,
+                                       .stage = 3};
     struct zero *z;
     toy_describe(params);
     fake_cuda_start(options);

@@ -17,14 +17,10 @@
 #include "src/pool.h"
 #include "tests/support/deny.h"
 #include "tests/support/device_suite.h"
+#include "tests/support/must.h"
 #include "tests/support/suite.h"
 
 #define MIB ((int64_t)1 << 20)
-
-static void must(int status, const struct error *error)
-{
-    ck_assert_msg(status == ZERO_OK, "%s", error->text);
-}
 
 static int event_make(void)
 {

@@ -11,20 +11,13 @@
 
 #include "tests/support/fake_cuda.h"
 #include "tests/support/mpi_suite.h"
+#include "tests/support/suite.h"
 #include "tests/support/toy_cuda.h"
 
 #define STEPS      3
 #define ACCUMULATE 2
 
-static char logged[2000];
-
-static void note(void *arg, enum zero_log_level level, const char *line)
-{
-    (void)arg;
-    (void)level;
-    size_t length = strlen(logged);
-    snprintf(logged + length, sizeof(logged) - length, "%s\n", line);
-}
+static char logged[SUITE_LOG];
 
 static int train(struct zero *z, struct zero_digest *digest)
 {
@@ -56,7 +49,8 @@ static void run(struct zero_config config, struct zero_digest *digest)
     config.accumulate = ACCUMULATE;
     config.chunk = 256;
     config.threads = 1;
-    config.log = note;
+    config.log = suite_log;
+    config.log_arg = logged;
     config.log_level = ZERO_LOG_INFO;
     if (apart) {
         seams = (struct engine_seams){.device = toy_apart->device, .link = toy_apart->link};

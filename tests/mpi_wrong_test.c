@@ -15,6 +15,7 @@
 #include "src/comm/comm.h"
 #include "tests/support/differ.h"
 #include "tests/support/mpi_suite.h"
+#include "tests/support/suite.h"
 
 static const struct zero_param one = {.name = "a", .ndim = 1, .shape = {64}};
 static bool dup_fails, nobody_has_memory, send_fails;
@@ -145,13 +146,7 @@ START_TEST(mpi_fails)
 }
 END_TEST
 
-static char warned[200];
-
-static void note(void *arg, enum zero_log_level level, const char *line)
-{
-    (void)arg, (void)level;
-    snprintf(warned, sizeof(warned), "%s", line);
-}
+static char warned[SUITE_LOG];
 
 /* All ranks end an engine within a step, and make another over the same communicator. */
 static void end_within_step(bool discard)
@@ -159,7 +154,8 @@ static void end_within_step(bool discard)
     struct zero_comm *comm = communicator();
     struct zero *z;
     *warned = 0;
-    ck_assert_int_eq(zero_init(&z, &one, 1, .comm = comm, .log = note), ZERO_OK);
+    ck_assert_int_eq(zero_init(&z, &one, 1, .comm = comm, .log = suite_log, .log_arg = warned),
+                     ZERO_OK);
     ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
     ck_assert(!discard || zero_discard(z) == ZERO_OK);
     zero_destroy(z);

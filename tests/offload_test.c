@@ -26,20 +26,11 @@
 #include "offload/memory.h"
 #include "offload/spill.h"
 #include "tests/support/deny.h"
+#include "tests/support/must.h"
 #include "tests/support/suite.h"
 #include "tests/support/tree.h"
 
 #define MIB ((int64_t)1 << 20)
-
-static void must(int status, const struct error *error)
-{
-    ck_assert_msg(status == ZERO_OK, "%s", error->text);
-}
-
-static void has(const struct error *error, const char *part)
-{
-    ck_assert_msg(strstr(error->text, part) != NULL, "'%s' lacks '%s'", error->text, part);
-}
 
 /* ------------------------------------------------------------------ arena */
 
@@ -108,7 +99,7 @@ START_TEST(arena_thread_fails)
     struct error error = {0};
     struct arena arena;
     ck_assert_int_eq(arena_create(&arena, 194 * MIB, 4, &error), ZERO_ERR_MEMORY);
-    has(&error, "touching it: Cannot allocate memory");
+    has(error.text, "touching it: Cannot allocate memory");
     ck_assert_ptr_null(arena.base);
 }
 END_TEST
@@ -196,8 +187,8 @@ START_TEST(arena_absurd)
         struct error error = {0};
         struct arena arena;
         ck_assert_int_eq(arena_create(&arena, sizes[i], 1, &error), ZERO_ERR_MEMORY);
-        has(&error, texts[i]);
-        has(&error, "available");
+        has(error.text, texts[i]);
+        has(error.text, "available");
         ck_assert_ptr_null(arena.base);
         arena_destroy(&arena);
     }
@@ -222,8 +213,8 @@ START_TEST(arena_refused)
     struct error error = {0};
     struct arena arena;
     ck_assert_int_eq(arena_create(&arena, 3 * MIB, 1, &error), ZERO_ERR_MEMORY);
-    has(&error, "3145728 bytes");
-    has(&error, calls[_i].text);
+    has(error.text, "3145728 bytes");
+    has(error.text, calls[_i].text);
     ck_assert_ptr_null(arena.base);
 }
 END_TEST
@@ -473,16 +464,16 @@ START_TEST(spill_wrong_folder)
     struct error error = {0};
     snprintf(path, sizeof(path), "%s/missing", folder);
     spill_refused(path, MIB, &error);
-    has(&error, path);
-    has(&error, strerror(ENOENT));
+    has(error.text, path);
+    has(error.text, strerror(ENOENT));
 
     FILE *file = fopen(path, "we");
     ck_assert_ptr_nonnull(file);
     fclose(file);
     error = (struct error){0};
     spill_refused(path, MIB, &error);
-    has(&error, path);
-    has(&error, strerror(ENOTDIR));
+    has(error.text, path);
+    has(error.text, strerror(ENOTDIR));
     unlink(path);
 }
 END_TEST
@@ -503,8 +494,8 @@ START_TEST(spill_lists)
     for (int i = 0; i < 6; i++) {
         error = (struct error){0};
         ck_assert_int_eq(spill_paths_split(&paths, wrong[i], &error), ZERO_ERR_ARGUMENT);
-        has(&error, wrong[i]);
-        has(&error, i < 5 ? "an empty name" : "more than 8 folders");
+        has(error.text, wrong[i]);
+        has(error.text, i < 5 ? "an empty name" : "more than 8 folders");
     }
     char longer[400];
     memset(longer, 'x', 399);
@@ -512,7 +503,7 @@ START_TEST(spill_lists)
     longer[2] = ':';
     error = (struct error){0};
     ck_assert_int_eq(spill_paths_split(&paths, longer, &error), ZERO_ERR_ARGUMENT);
-    has(&error, "396 characters");
+    has(error.text, "396 characters");
     longer[3 + 255] = '\0';
     error = (struct error){0};
     must(spill_paths_split(&paths, longer, &error), &error);
@@ -555,8 +546,8 @@ START_TEST(spill_on_two)
 
     if (mount_works) {
         ck_assert_int_eq(spill_create(&spill, &paths, MIB, 128 * MIB, &error), ZERO_ERR_IO);
-        has(&error, tmpfs);
-        has(&error, "33554432 bytes are needed, 16777216 are free");
+        has(error.text, tmpfs);
+        has(error.text, "33554432 bytes are needed, 16777216 are free");
         ck_assert_int_eq(fcntl(fds[0], F_GETFD), -1); /* the first is not left behind */
     }
     /* So little that the second has none of it. */
@@ -569,8 +560,8 @@ START_TEST(spill_on_two)
     ck_assert_int_eq(rmdir(tmpfs), 0);
     error = (struct error){0};
     ck_assert_int_eq(spill_create(&spill, &paths, MIB, SPILL_ALIGN, &error), ZERO_ERR_IO);
-    has(&error, tmpfs);
-    has(&error, strerror(ENOENT));
+    has(error.text, tmpfs);
+    has(error.text, strerror(ENOENT));
 }
 END_TEST
 
@@ -583,8 +574,8 @@ START_TEST(spill_unwritable)
     struct error error = {0};
     spill_refused(folder, MIB, &error);
     ck_assert_int_eq(seteuid(user), 0);
-    has(&error, folder);
-    has(&error, strerror(EACCES));
+    has(error.text, folder);
+    has(error.text, strerror(EACCES));
 }
 END_TEST
 
@@ -594,8 +585,8 @@ START_TEST(spill_file_limit)
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     struct error error = {0};
     spill_refused(folder, 2 * MIB, &error);
-    has(&error, "2097152 bytes");
-    has(&error, "is 1048576");
+    has(error.text, "2097152 bytes");
+    has(error.text, "is 1048576");
     struct spill spill;
     spill_holds(&spill, folder, MIB);
     spill_destroy(&spill);
@@ -611,9 +602,9 @@ START_TEST(spill_on_tmpfs)
     ck_assert_str_eq(spill.type, "tmpfs");
     struct error error = {0};
     spill_refused(folder, 8 * MIB, &error);
-    has(&error, folder);
-    has(&error, "tmpfs");
-    has(&error, "8388608 bytes are needed, 4194304 are free");
+    has(error.text, folder);
+    has(error.text, "tmpfs");
+    has(error.text, "8388608 bytes are needed, 4194304 are free");
     spill_destroy(&spill);
     spill_holds(&spill, folder, 16 * MIB); /* the space came back */
     spill_destroy(&spill);
@@ -631,8 +622,8 @@ START_TEST(spill_beyond_memory)
     ck_assert(deny_call(SYS_fallocate, 0, 0, 0, ENOSPC));
     struct spill spill;
     ck_assert_int_eq(spill_make(&spill, folder, bytes, &error), ZERO_ERR_MEMORY);
-    has(&error, "which is memory (tmpfs)");
-    has(&error, source);
+    has(error.text, "which is memory (tmpfs)");
+    has(error.text, source);
 }
 END_TEST
 
@@ -665,7 +656,7 @@ START_TEST(spill_without_allocation)
     spill_destroy(&spill);
     struct error error = {0};
     spill_refused(folder, (int64_t)1 << 50, &error);
-    has(&error, "1125899906842624 bytes are needed");
+    has(error.text, "1125899906842624 bytes are needed");
 }
 END_TEST
 
@@ -700,8 +691,8 @@ START_TEST(spill_interrupted)
     ck_assert(deny_call(SYS_fallocate, 0, 0, 0, EINTR)); /* for ever */
     struct error error = {0};
     spill_refused(folder, 4 * MIB, &error);
-    has(&error, "allocate a file of 4194304 bytes");
-    has(&error, strerror(EINTR));
+    has(error.text, "allocate a file of 4194304 bytes");
+    has(error.text, strerror(EINTR));
 }
 END_TEST
 

@@ -21,17 +21,13 @@
 #include "offload/preflight.h"
 #include "src/engine.h"
 #include "tests/support/deny.h"
+#include "tests/support/must.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 #include "tests/support/tree.h"
 
 #define MIB ((int64_t)1 << 20)
 #define GB  ((int64_t)1000000000)
-
-static void has(const char *text, const char *part)
-{
-    ck_assert_msg(strstr(text, part) != NULL, "'%s' lacks '%s'", text, part);
-}
 
 /* ------------------------------------------------------------- the judgment */
 

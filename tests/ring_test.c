@@ -24,6 +24,7 @@
 #include "offload/spill.h"
 #include "src/random.h"
 #include "tests/support/deny.h"
+#include "tests/support/must.h"
 #include "tests/support/suite.h"
 
 #define MIB        ((int64_t)1 << 20)
@@ -64,11 +65,6 @@ static uint64_t pick_state;
 static int64_t pick(int64_t below)
 {
     return (int64_t)(random_bits(7, 7, pick_state++) % (uint64_t)below);
-}
-
-static void must(int status, const struct error *error)
-{
-    ck_assert_msg(status == ZERO_OK, "%s", error->text);
 }
 
 /* registered_bytes: the first of the memory. False, with the reason printed,

@@ -10,13 +10,9 @@
 
 #include "kernels/bf16.h"
 #include "src/random.h"
+#include "tests/support/must.h"
 
 #define MIB ((int64_t)1 << 20)
-
-static void must(int status, const struct error *error)
-{
-    ck_assert_msg(!status, "%s", error->text);
-}
 
 static char *alloc(struct device *d, int64_t bytes)
 {

@@ -6,6 +6,8 @@
 #include <check.h>
 #include <stdbool.h>
 
+#include "include/zero.h"
+
 /* Runs and frees the suite, each test in a process of its own (but with CK_FORK=no): limits,
  * refusals and the environment stay there; the program's exit status. */
 int suite_run_all(Suite *suite);
@@ -15,5 +17,9 @@ bool suite_short(void);
 
 /* Whether this build has checksums, for .verify_spill. */
 bool suite_checksums(void);
+
+/* A .log that appends each line to its argument, of SUITE_LOG characters. */
+#define SUITE_LOG 2000
+void suite_log(void *text, enum zero_log_level level, const char *line);
 
 #endif
