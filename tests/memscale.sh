@@ -254,15 +254,15 @@ refused() { # status, ranks, pattern, options
 
 wrong_use() {
     refused 2 2 "There is no option --models\. Did you mean --model\?" --models d4
-    refused 2 1 "--stage is given '4', which it cannot be\. Give some of 0, 1, 2, 3\." --stage 0 4
-    refused 2 1 "--offload is given 'disk', .*\. Give some of none, cpu, nvme\." --offload disk
-    refused 2 1 "--model is given 'd5', .*\. Give some of d4, d6," --model d4 d5
+    refused 2 1 "--stage cannot be '4'\. Give some of 0, 1, 2, 3\." --stage 0 4
+    refused 2 1 "--offload cannot be 'disk', .*\. Give some of none, cpu, nvme\." --offload disk
+    refused 2 1 "--model cannot be 'd5', .*\. Give some of d4, d6," --model d4 d5
     refused 2 1 "--model and --layers contradict each other\." --model d4 --layers 3
     refused 2 1 "--model and --channels contradict each other\." --model d4 --channels 64
     refused 2 1 "--layers and --find-largest contradict" --layers 3 --find-largest
     refused 2 1 "--chunk 100 is not a multiple of 64\. Give 64\." --chunk 100
     refused 2 1 "--csv and --svg are both x\." --csv x --svg x
-    refused 2 1 "--device-memory is given '0'" --device-memory 0
+    refused 2 1 "--device-memory cannot be '0'" --device-memory 0
     refused 1 2 "'$scratch/no/rows' cannot be written: No such file" --csv "$scratch/no/rows"
     refused 1 1 "'/dev/full' could not be written to its end\." --model d4 --stage 0 --svg /dev/full
     refused 1 1 "'$scratch/./x' is the file of --csv, '$scratch/x', too\." --csv "$scratch/x" \

@@ -134,7 +134,7 @@ END_TEST
 
 START_TEST(bad_values)
 {
-    const char *whole = "--whole is given '%s', which it cannot be. Give a whole number from -3 to "
+    const char *whole = "--whole cannot be '%s'. Give a whole number from -3 to "
                         "9.";
     const char *const words[] = {"10", "-4", "x", "4x", "1.5", "1K", "+", "99999999999999999999"};
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
@@ -154,12 +154,12 @@ START_TEST(bad_values)
         ck_assert_int_eq(parse(line), -1);
         ck_assert_ptr_nonnull(strstr(error, size));
     }
-    refused("--real nan", "--real is given 'nan', which it cannot be. Give a part of one.");
-    refused("--real inf", "--real is given 'inf', which it cannot be. Give a part of one.");
-    refused("--real 1.01", "--real is given '1.01', which it cannot be. Give a part of one.");
-    refused("--real 0.5f", "--real is given '0.5f', which it cannot be. Give a part of one.");
-    refused("--colour blue", "--colour is given 'blue', which it cannot be. Give red or green.");
-    refused("--text=", "--text is given '', which it cannot be. Give a value that is not empty.");
+    refused("--real nan", "--real cannot be 'nan'. Give a part of one.");
+    refused("--real inf", "--real cannot be 'inf'. Give a part of one.");
+    refused("--real 1.01", "--real cannot be '1.01'. Give a part of one.");
+    refused("--real 0.5f", "--real cannot be '0.5f'. Give a part of one.");
+    refused("--colour blue", "--colour cannot be 'blue'. Give red or green.");
+    refused("--text=", "--text cannot be ''. Give a value that is not empty.");
     ck_assert_int_eq(parse("--whole 9 --size 9007199254740992 --real 1"), 0); /* the last good */
 }
 END_TEST
@@ -204,15 +204,15 @@ START_TEST(bad_shape)
 {
     refused("--hole 3", "There is no option --hole. Did you mean --whole? See --help for all.");
     refused("--penguins", "There is no option --penguins. See --help for those there are.");
-    refused("word", "'word' stands where an option should. Options begin with --; see --help.");
-    refused("--", "'--' stands where an option should. Options begin with --; see --help.");
-    refused("--flag word", "'word' stands where an option should. Options begin with --; see "
+    refused("word", "'word' is no option. Options begin with --; see --help.");
+    refused("--", "'--' is no option. Options begin with --; see --help.");
+    refused("--flag word", "'word' is no option. Options begin with --; see "
                            "--help.");
     refused("--flag=1", "--flag takes no value, but '--flag=1' gives one. Leave it out.");
-    refused("--whole", "--whole stands without a value. Write --whole N.");
-    refused("--whole --flag", "--whole stands without a value. Write --whole N.");
-    refused("--list --flag", "--list stands without a value. Write --list WORD....");
-    refused("--colour", "--colour stands without a value. Write --colour red.");
+    refused("--whole", "--whole needs a value. Write --whole N.");
+    refused("--whole --flag", "--whole needs a value. Write --whole N.");
+    refused("--list --flag", "--list needs a value. Write --list WORD....");
+    refused("--colour", "--colour needs a value. Write --colour red.");
 }
 END_TEST
 
@@ -516,9 +516,9 @@ START_TEST(trainer_contradictions)
     contradiction("--chunk 1000", "--chunk 1000 is not a multiple of 64. Give 960.");
     contradiction("--steps 5 --warmup 6", "--warmup 6 goes beyond step 5, where --decay ends. "
                                           "Give a shorter --warmup or a longer --decay.");
-    contradiction("--offload-grad nvme", "--offload-grad is given 'nvme', which it cannot be. Give "
+    contradiction("--offload-grad nvme", "--offload-grad cannot be 'nvme'. Give "
                                          "none or cpu.");
-    contradiction("--dtype fp8", "--dtype is given 'fp8', which it cannot be. Give bf16, fp32 or "
+    contradiction("--dtype fp8", "--dtype cannot be 'fp8'. Give bf16, fp32 or "
                                  "fp16.");
     contradiction("--state split --dtype fp16",
                   "--state split keeps half of the master in a bf16 weight, but --dtype is fp16. "
@@ -529,12 +529,11 @@ START_TEST(trainer_contradictions)
     contradiction("--accumulate-in local --stage 2",
                   "--accumulate-in local contradicts --stage 2, where no rank has room for whole "
                   "gradient sums. Give --stage 0 or 1, or leave --accumulate-in out.");
-    contradiction("--loss-scale -1",
-                  "--loss-scale is given '-1', which it cannot be. Give a number "
-                  "of at least 0.");
-    contradiction("--beta2 1", "--beta2 is given '1', which it cannot be. Give a number of at "
+    contradiction("--loss-scale -1", "--loss-scale cannot be '-1'. Give a number "
+                                     "of at least 0.");
+    contradiction("--beta2 1", "--beta2 cannot be '1'. Give a number of at "
                                "least 0 and below 1.");
-    contradiction("--eps 0", "--eps is given '0', which it cannot be. Give 1.2e-38 to 3.4e38.");
+    contradiction("--eps 0", "--eps cannot be '0'. Give 1.2e-38 to 3.4e38.");
     ck_assert_int_eq(train("--stage 2 --offload-param none"), 0);
     ck_assert_int_eq(train("--offload cpu --offload-optimizer nvme --host-bytes 1K"), 0);
     ck_assert_int_eq(train("--help --model d6 --heads 2"), 0);
@@ -559,8 +558,8 @@ START_TEST(trainer_ranges)
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         char line[64], sentence[160];
         snprintf(line, sizeof(line), "--%s %s", rows[i][0], rows[i][1]);
-        snprintf(sentence, sizeof(sentence), "--%s is given '%s', which it cannot be. Give %s.",
-                 rows[i][0], rows[i][1], rows[i][2]);
+        snprintf(sentence, sizeof(sentence), "--%s cannot be '%s'. Give %s.", rows[i][0],
+                 rows[i][1], rows[i][2]);
         contradiction(line, sentence);
     }
 }

@@ -74,7 +74,7 @@ digests() {
     grep -q ': 3 ranks, ' "$log" && [ "$status" = 0:0 ]
     verdict $? "gpt2.sbatch without GPUs: $(cat "$scratch/err" "$log")"
     run jobs/gpt2.sbatch --stage 4
-    [ "$status" = 2:0 ] && [ "$(grep -c '^rank [01]: --stage is given' "$log")" = 2 ]
+    [ "$status" = 2:0 ] && [ "$(grep -c '^rank [01]: --stage cannot be' "$log")" = 2 ]
     verdict $? "gpt2.sbatch of a wrong option: status $status, $(cat "$log")"
 }
 
@@ -194,7 +194,7 @@ service() {
     [ "$status" = 0:0 ] && grep -q ': 3 ranks, ' "$log" && [[ $(tail -n 1 "$log") == digest* ]]
     verdict $? "mps.sbatch: status $status, $(cat "$scratch/err" "$log")"
     PATH=$scratch/bin:$PATH SLURM_TMPDIR=$scratch/nvme run jobs/mps.sbatch gpt2 --stage 4
-    [ "$status" = 2:0 ] && [ "$(grep -c '^rank [0-3]: --stage is given' "$log")" = 4 ]
+    [ "$status" = 2:0 ] && [ "$(grep -c '^rank [0-3]: --stage cannot be' "$log")" = 4 ]
     verdict $? "mps.sbatch of a wrong option: status $status, $(cat "$log")"
     [ "$(sort "$calls" | uniq -c | xargs)" = "2 -d $scratch/nvme 2 quit $scratch/nvme" ]
     verdict $? "mps.sbatch has called the service so: $(cat "$calls")"

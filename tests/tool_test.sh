@@ -53,9 +53,9 @@ wrong_use() {
     refused "No command is given\."
     refused "There is no command 'plann'\." plann
     refused "There is no option --unknown\." info --unknown
-    refused "'now' stands where an option should\." info now
-    refused "--ranks is given '0'" plan --ranks 0
-    refused "--model is given 'd5'" plan --model d5
+    refused "'now' is no option\." info now
+    refused "--ranks cannot be '0'" plan --ranks 0
+    refused "--model cannot be 'd5'" plan --model d5
     refused "--params and --layers contradict each other\." plan --params 1M --layers 3
     refused "--unit-size is for --params" plan --unit-size 64
     refused "--ranks-per-node 3 is more than --ranks 2\." plan --ranks-per-node 3
@@ -65,7 +65,7 @@ wrong_use() {
     refused "Give a larger --unit-size\." plan --params 1G --unit-size 1
     refused "has an empty name in it" plan --nvme-path :
     refused "ZERO_DEVICE_MEMORY is 'much', which is no size\." ZERO_DEVICE_MEMORY=much plan
-    refused "zero bench stands without a name\." bench
+    refused "zero bench needs a name\." bench
     refused "There is no bench 'disk'\." bench disk
     refused "--full and --quick contradict each other\." bench adam --full --quick
     refused "--params is for zero bench step" bench io --params 1M

@@ -69,7 +69,7 @@ static int refuse_value(const struct option *o, const char *value, struct sink s
 {
     char words[256];
     expected(o, words, sizeof(words));
-    return refuse(sink, "--%s is given '%s', which it cannot be. Give %s.", o->name, value, words);
+    return refuse(sink, "--%s cannot be '%s'. Give %s.", o->name, value, words);
 }
 
 /* Edits (insert, drop, replace one letter) that turn a into b. */
@@ -248,7 +248,7 @@ int options_parse(const struct option *table, int count, int argc, char **argv, 
         const char *argument = argv[at++];
         if (!is_option(argument))
             return refuse(sink,
-                          "'%s' stands where an option should. Options begin with --; see "
+                          "'%s' is no option. Options begin with --; see "
                           "--help.",
                           argument);
         const char *equals = strchr(argument, '=');
@@ -262,7 +262,7 @@ int options_parse(const struct option *table, int count, int argc, char **argv, 
                           argument);
         bool needs = o->kind != OPTION_FLAG && !equals;
         if (needs && (at == argc || is_option(argv[at])))
-            return refuse(sink, "--%s stands without a value. Write --%s %s.", o->name, o->name,
+            return refuse(sink, "--%s needs a value. Write --%s %s.", o->name, o->name,
                           o->value ? o->value : o->choices[0].name);
         list_begin(o, !given[index], into);
         given[index] = true;

@@ -144,15 +144,17 @@ struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(
     w->helpers = calloc((size_t)threads, sizeof(*w->helpers));
     w->memory = aligned_alloc(SCRATCH_ALIGN, (size_t)workers_bytes(w) + SCRATCH_ALIGN);
     if (!w->helpers || !w->memory) {
-        snprintf(error, error_size,
-                 "Cannot allocate %lld bytes of scratch memory for %d threads. Use fewer threads.",
-                 (long long)workers_bytes(w), threads);
+        snprintf(
+            error, error_size,
+            "Cannot allocate %lld bytes of scratch memory for %d threads. Give fewer --threads.",
+            (long long)workers_bytes(w), threads);
         goto fail;
     }
     int rc = helpers_start(w);
     if (rc != 0) {
-        snprintf(error, error_size, "Cannot start worker thread %d of %d: %s. Use fewer threads.",
-                 w->started + 2, threads, strerror(rc));
+        snprintf(error, error_size,
+                 "Cannot start worker thread %d of %d: %s. Give fewer --threads.", w->started + 2,
+                 threads, strerror(rc));
         goto fail;
     }
     return w;

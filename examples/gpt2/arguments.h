@@ -54,6 +54,7 @@ double arguments_lr(const struct arguments *a, int64_t step);
 struct argument_value {
     const char *option;
     double value;
+    bool number; /* else a word or a flag */
 };
 int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMENTS_ALIKE]);
 

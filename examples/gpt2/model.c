@@ -135,9 +135,9 @@ static int cpu_memory_create(struct gpt *m, char *error, size_t error_size)
     }
     snprintf(error, error_size,
              "Cannot allocate %lld bytes of activations for %d sequences of %d positions. "
-             "Use a smaller batch%s.",
+             "Give a smaller --batch%s.",
              (long long)m->bytes, m->compute.batch, m->shape.seq,
-             m->recompute ? "" : ", or recompute");
+             m->recompute ? "" : ", or --recompute");
     return -1;
 }
 
@@ -194,7 +194,7 @@ static int room_check(enum zero_dtype dtype, int threads, char *error, size_t er
         return 0;
     snprintf(error, error_size,
              "Matrix products by %d threads need %lld bytes of address space, which were refused. "
-             "Raise the limit (ulimit -v), or use fewer threads.",
+             "Raise the limit (ulimit -v), or give fewer --threads.",
              threads, (long long)bytes);
     return -1;
 }

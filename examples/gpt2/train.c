@@ -102,10 +102,12 @@ static int check_alike(struct run *r)
             return -1;
         if (alike)
             continue;
+        char mine[64] = "";
+        if (values[i].number)
+            snprintf(mine, sizeof(mine), ": it is %.10g on this one", values[i].value);
         snprintf(r->error, sizeof(r->error),
-                 "The ranks were not given the same %s: it is %.10g on this one. Start every rank "
-                 "with the same options.",
-                 values[i].option, values[i].value);
+                 "The ranks were not given the same %s%s. Start every rank with the same options.",
+                 values[i].option, mine);
         return -1;
     }
     snprintf(r->error, sizeof(r->error),

@@ -94,8 +94,7 @@ static int word_value(const char *option, const char *word, const struct option_
             return c->value;
         used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", used ? ", " : "", c->name);
     }
-    return refuse(sink, "--%s is given '%s', which it cannot be. Give some of %s.", option, word,
-                  all);
+    return refuse(sink, "--%s cannot be '%s'. Give some of %s.", option, word, all);
 }
 
 /* Words of argv, or those that stand for none. */

@@ -208,7 +208,7 @@ static int kind_run(const struct kind *kind, int argc, char **argv)
 int bench_command(int argc, char **argv)
 {
     if (argc < 2)
-        return tool_refuse("zero bench stands without a name. Give adam, io, comm, step or fixed.");
+        return tool_refuse("zero bench needs a name. Give adam, io, comm, step or fixed.");
     for (int i = 0; i < KINDS; i++)
         if (strcmp(argv[1], kinds[i].name) == 0)
             return kind_run(&kinds[i], argc - 1, argv + 1);
@@ -218,8 +218,7 @@ int bench_command(int argc, char **argv)
         int status = tool_parse(&options, argc, argv, &b, given, &b.help);
         return status != TOOL_GO_ON
                    ? status
-                   : tool_refuse(
-                         "zero bench stands without a name. Give adam, io, comm, step or fixed.");
+                   : tool_refuse("zero bench needs a name. Give adam, io, comm, step or fixed.");
     }
     return tool_refuse("There is no bench '%s'. Give adam, io, comm, step or fixed.", argv[1]);
 }
