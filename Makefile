@@ -488,7 +488,7 @@ check-valgrind-now:
 check-scale-now: all tests $(BUILD)/tests/big_tensor
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/scale.sh $(BUILD)
 
-# Installing builds only when nothing is built: src/place.sh says why.
+# Installing builds only when nothing is built: src/install.sh says why.
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
@@ -499,7 +499,7 @@ install uninstall: export DESTDIR := $(DESTDIR)
 install: $(if $(wildcard $(BUILD)/zero.pc),,all)
 .PHONY: install uninstall
 install uninstall:
-	@src/place.sh $@ $(BUILD)
+	@src/install.sh $@ $(BUILD)
 
 # Time for all targets together; clang is told what to build by the script.
 SECONDS ?= 600

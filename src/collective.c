@@ -2,10 +2,10 @@
 /*
  * Commands between ranks become collectives, and wait for them with a deadline.
  *
- * Where the host cannot read device memory (plan.h: apart), a collective is done
+ * Where the host cannot read device memory (plan.h: device_apart), a collective is done
  * when the device's own part of it is: the sums, and what is copied there. And
- * where the communicator takes no device memory (staged), a unit's part goes out
- * to a stage in host memory, moves between ranks there, and comes in again:
+ * where the communicator takes no device memory (via_host), a unit's part goes out
+ * to host memory (a relay), moves between ranks there, and comes in again:
  *
  *     gather    own part out, all parts in
  *     reduce    the other ranks' parts out; sums pass the received parts through
@@ -37,14 +37,14 @@ static bool moves_units(const struct command *c)
     return c->kind == COMMAND_GATHER || c->kind == COMMAND_REDUCE || c->kind == COMMAND_GATHER_SUMS;
 }
 
-static int free_stage(const struct zero *z)
+static int free_relay(const struct zero *z)
 {
-    for (int stage = 0; stage < PLAN_STAGES; stage++) {
+    for (int relay = 0; relay < PLAN_RELAYS; relay++) {
         bool taken = false;
         for (int i = 0; i < ZERO_COLLECTIVES; i++)
-            taken |= z->operations[i].busy && z->operations[i].stage == stage;
+            taken |= z->operations[i].busy && z->operations[i].relay == relay;
         if (!taken)
-            return stage;
+            return relay;
     }
     return -1;
 }
@@ -54,7 +54,7 @@ bool collective_ready(struct zero *z, const struct command *c)
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
         if (z->operations[i].busy && z->operations[i].state == OPERATION_OUT)
             return false;
-    return free_operation(z) && (!z->plan.staged || !moves_units(c) || free_stage(z) >= 0);
+    return free_operation(z) && (!z->plan.via_host || !moves_units(c) || free_relay(z) >= 0);
 }
 
 /* -------------------------------------------------------------------- begin */
@@ -116,25 +116,25 @@ static int move(struct zero *z, struct operation *o, struct error *error)
     return error_set(error, status, "%s", z->comm->error);
 }
 
-/* What the other ranks need of this one's part, to the stage. */
+/* What the other ranks need of this one's part, to the relay. */
 static void out(struct zero *z, struct operation *o)
 {
     struct zero_collective *c = &o->collective;
     int64_t bytes = c->header.bytes, before = z->rank * bytes, own = before + bytes;
-    o->stage = free_stage(z);
+    o->relay = free_relay(z);
     o->state = OPERATION_OUT;
     o->data = c->data;
-    char *stage = z->arena.base + z->plan.host.stage[o->stage];
-    c->data = stage;
+    char *relay = z->arena.base + z->plan.host.relay[o->relay];
+    c->data = relay;
     if (c->header.kind == ZERO_COLLECTIVE_GATHER) {
         copy_append(z, DEVICE_TO_HOST_MEMORY, &o->copies[0],
-                    c->own ? (void *)c->own : o->data + before, stage + before, bytes);
+                    c->own ? (void *)c->own : o->data + before, relay + before, bytes);
         c->own = NULL;
         return;
     }
     c->scratch = z->arena.base + z->plan.host.scratch;
-    copy_append(z, DEVICE_TO_HOST_MEMORY, &o->copies[0], o->data, stage, before);
-    copy_append(z, DEVICE_TO_HOST_MEMORY, &o->copies[1], o->data + own, stage + own,
+    copy_append(z, DEVICE_TO_HOST_MEMORY, &o->copies[0], o->data, relay, before);
+    copy_append(z, DEVICE_TO_HOST_MEMORY, &o->copies[1], o->data + own, relay + own,
                 (z->size - 1 - z->rank) * bytes);
 }
 
@@ -144,7 +144,7 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
     struct zero_collective *op = &o->collective;
     assert(o);
     *o = (struct operation){
-        .busy = true, .engine = z, .stage = -1, .copies = {{.done = true}, {.done = true}}};
+        .busy = true, .engine = z, .relay = -1, .copies = {{.done = true}, {.done = true}}};
     c->resource = (int)(o - z->operations);
     if (c->kind == COMMAND_ACCUMULATE) {
         o->state = OPERATION_MOVES;
@@ -152,11 +152,11 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
         return ZERO_OK;
     }
     describe(z, c, o);
-    if (z->plan.staged && moves_units(c)) {
+    if (z->plan.via_host && moves_units(c)) {
         out(z, o);
         return ZERO_OK;
     }
-    if (z->plan.apart && op->own) {
+    if (z->plan.device_apart && op->own) {
         o->copies[0] = (struct device_copy){.to = (char *)op->data + z->rank * op->header.bytes,
                                             .from = op->own,
                                             .bytes = op->header.bytes};
@@ -228,7 +228,7 @@ static void in(struct zero *z, const struct command *c, struct operation *o)
 {
     const struct zero_collective *op = &o->collective;
     o->state = OPERATION_IN;
-    if (z->plan.staged && op->header.kind == ZERO_COLLECTIVE_GATHER && moves_units(c))
+    if (z->plan.via_host && op->header.kind == ZERO_COLLECTIVE_GATHER && moves_units(c))
         copy_append(z, DEVICE_TO_DEVICE_MEMORY, &o->copies[0], o->data, op->data,
                     z->size * op->header.bytes);
     else
@@ -256,7 +256,7 @@ static int test_moves(struct zero *z, struct command *c, struct operation *o, bo
 int collective_test(struct zero *z, struct command *c, bool *done, struct error *error)
 {
     struct operation *o = &z->operations[c->resource];
-    bool device = z->plan.apart && (moves_units(c) || c->kind == COMMAND_ACCUMULATE);
+    bool device = z->plan.device_apart && (moves_units(c) || c->kind == COMMAND_ACCUMULATE);
     *done = false;
     if (o->state == OPERATION_OUT) {
         bool out_there;

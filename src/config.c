@@ -152,7 +152,7 @@ static int take_device(struct settings *s, const struct zero_config *c, struct e
     s->device = c->device;
     s->added = c->reduction == ZERO_REDUCE_NCCL;
     s->stream = c->stream;
-    s->staged = c->device == ZERO_CUDA && !s->added && !(c->comm && c->comm->device_memory);
+    s->via_host = c->device == ZERO_CUDA && !s->added && !(c->comm && c->comm->device_memory);
     return ZERO_OK;
 }
 
@@ -212,7 +212,7 @@ uint64_t settings_hash(const struct settings *s)
                               s->grad,        s->split,        s->local,      s->round_grads,
                               s->accumulate,  scale,           s->host_bytes, s->chunk,
                               s->chunk_slots, s->gather_slots, s->grad_slots, s->verify,
-                              s->device,      s->staged,       s->added};
+                              s->device,      s->via_host,     s->added};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
         hash = random_mix(hash + (uint64_t)fields[i] + 0x9E3779B97F4A7C15u);

@@ -14,7 +14,7 @@ struct settings {
     enum zero_dtype dtype;
     enum zero_device device;
     void *stream;                       /* the program's own, or NULL */
-    bool staged;                        /* collectives take no device memory */
+    bool via_host;                      /* collectives take no device memory */
     enum zero_place state, param, grad; /* never ZERO_AUTO */
     bool split;                         /* the master is the bf16 weight and a remainder */
     bool local;                         /* gradients accumulate on each rank */

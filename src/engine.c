@@ -98,7 +98,7 @@ static int64_t stripe_bytes(const struct zero *z)
     return z->probe.block > RING_BLOCK ? z->probe.block : RING_BLOCK;
 }
 
-static void introduce(struct zero *z, struct hello *me)
+static void introduce(struct zero *z, struct introduction *me)
 {
     if (z->layout.unit) {
         me->model = layout_hash(&z->layout);
@@ -107,7 +107,7 @@ static void introduce(struct zero *z, struct hello *me)
     if (z->layout.unit && !z->device && !z->error.status) {
         const struct preflight_need need = {
             .arena = z->plan.host.total,
-            .device = z->plan.apart ? 0 : z->plan.device.total,
+            .device = z->plan.device_apart ? 0 : z->plan.device.total,
             .program = z->plan.set.program_bytes,
             .files = z->plan.file.total,
         };
@@ -120,9 +120,9 @@ static void introduce(struct zero *z, struct hello *me)
 
 /* The CPUs this rank may use, divided by the node's ranks that may use some of
  * them too. */
-static int share_of_cpus(const struct hello *all, int size, int rank)
+static int share_of_cpus(const struct introduction *all, int size, int rank)
 {
-    const struct hello *me = &all[rank];
+    const struct introduction *me = &all[rank];
     int ranks = 0;
     for (int r = 0; r < size; r++) {
         cpu_set_t both[sizeof(me->cpus) / sizeof(*me->cpus)];
@@ -134,9 +134,9 @@ static int share_of_cpus(const struct hello *all, int size, int rank)
     return threads > 1 ? threads : 1;
 }
 
-static void judge(struct zero *z, struct hello *all)
+static void judge(struct zero *z, struct introduction *all)
 {
-    const struct hello *me = &all[z->rank];
+    const struct introduction *me = &all[z->rank];
     for (int r = 0; r < z->size && !z->error.status; r++)
         if (all[r].error.status)
             error_set(&z->error, all[r].error.status, "Rank %d: %s", r, all[r].error.text);
@@ -187,7 +187,7 @@ int engine_exchange(struct zero *z, enum command_kind kind, const char *what, vo
 
 int engine_agree(struct zero *z, const char *what)
 {
-    struct hello *all = calloc((size_t)z->size, sizeof(*all));
+    struct introduction *all = calloc((size_t)z->size, sizeof(*all));
     if (!all) {
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, ZERO_ERR_MEMORY,
@@ -351,7 +351,7 @@ static int make_tables(struct zero *z)
     z->chunk_param_copies = table(z, chunk_parts, sizeof(*z->chunk_param_copies));
     z->chunk_grad_copies = table(z, chunk_parts, sizeof(*z->chunk_grad_copies));
     z->sum_copies = table(z, 2 * (size_t)p->grad_slots, sizeof(*z->sum_copies));
-    if (p->apart) {
+    if (p->device_apart) {
         z->marks = table(z, QUEUE_MARKS + 1, sizeof(*z->marks));
         z->bounce_copies = table(z, (size_t)l->units + 1, sizeof(*z->bounce_copies));
     }
@@ -407,7 +407,7 @@ static int make_memory(struct zero *z)
     const struct device_options options = {
         .event_fd = queues_event(z->queues), .kernels = z->kernels, .stream = z->plan.set.stream};
     int (*device)(struct device **, const struct device_options *, struct error *) =
-        p->apart ? device_plugin_create : device_cpu_create;
+        p->device_apart ? device_plugin_create : device_cpu_create;
     if (z->seams && z->seams->device)
         device = z->seams->device;
     if (device(&z->device, &options, e))

@@ -100,7 +100,7 @@ struct operation {
     char *sum;
     bool fresh, last;
     bool added; /* a REDUCE, by the communicator */
-    int stage;  /* that it passes through, or -1 */
+    int relay;  /* that it passes through, or -1 */
     char *data; /* then: where in device memory */
     struct device_copy copies[2];
 };
@@ -215,7 +215,7 @@ int engine_agree(struct zero *z, const char *what);
 int engine_plan(struct zero *z);
 
 /* What each rank tells the others at a door. */
-struct hello {
+struct introduction {
     struct error error;
     uint64_t model, settings;
     cpu_set_t cpus[8];            /* affinity mask: kernels may be for more CPUs than one has */
@@ -231,7 +231,7 @@ struct hello {
 void reach_introduce(struct zero *z, struct reach *me);
 /* Whether they go from GPU to GPU. Alike on all ranks; the log hears of it. An error where they
  * cannot go at all. */
-bool reach_choose(struct zero *z, const struct hello *all);
+bool reach_choose(struct zero *z, const struct introduction *all);
 /* COLLECTIVE. Where they do, comm becomes one that moves them so, and the plan is made anew. */
 int reach_connect(struct zero *z);
 

@@ -52,13 +52,13 @@ static void sum_piece(void *arg, int64_t offset, int64_t bytes, const void *cons
     int64_t element = set->local ? 4 : z->plan.element, first = offset / element;
     int ranks = o->added ? 1 : z->size;
     memcpy(z->parts, parts, (size_t)ranks * sizeof(*parts));
-    if (o->stage >= 0) /* its own part has not left the device */
+    if (o->relay >= 0) /* its own part has not left the device */
         z->parts[z->rank] = o->data + z->rank * o->collective.header.bytes + offset;
     struct device_sum sum = {.count = bytes / element,
                              .ranks = ranks,
                              .parts = z->parts,
                              .scratch =
-                                 o->stage < 0 ? NULL : z->device_memory + z->plan.device.scratch,
+                                 o->relay < 0 ? NULL : z->device_memory + z->plan.device.scratch,
                              .own = z->rank,
                              .dtype = set->local ? ZERO_FP32 : set->dtype,
                              .sum = o->sum + first * z->plan.grad,

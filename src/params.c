@@ -101,9 +101,9 @@ int params_copy_chunk(struct zero *z, const struct command *c)
     if (p->compute == ZERO_HOST)
         return copy_by_unit(z, c, copies, fetch ? DEVICE_TO_HOST_MEMORY : DEVICE_TO_DEVICE_MEMORY,
                             slot, params_at_rest, p->element);
-    char *host = p->slot_bounce ? z->arena.base + p->host.chunk_param[c->slot]
-                                : z->arena.base + p->host.params +
-                                      plan_param_index(p, c->chunk * p->chunk) * p->element;
+    char *host = p->slot_via_host ? z->arena.base + p->host.chunk_param[c->slot]
+                                  : z->arena.base + p->host.params +
+                                        plan_param_index(p, c->chunk * p->chunk) * p->element;
     copy_append(z, fetch ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copies, slot, host,
                 c->bytes);
     return 1;

@@ -196,8 +196,8 @@ static void decide(struct plan *p, const struct layout *l)
     const struct settings *s = &p->set;
     p->ranks = l->ranks;
     p->element = dtype_bytes(s->dtype);
-    p->apart = s->device != ZERO_CPU;
-    p->staged = s->staged && l->ranks > 1;
+    p->device_apart = s->device != ZERO_CPU;
+    p->via_host = s->via_host && l->ranks > 1;
     p->compute = s->state == ZERO_DEVICE ? ZERO_DEVICE : ZERO_HOST;
     p->whole_params = s->stage < 3;
     p->whole_state = s->stage == 0;
@@ -208,7 +208,7 @@ static void decide(struct plan *p, const struct layout *l)
     cut(p, l);
     p->slot_grad = s->grad != p->compute;
     p->slot_param = s->param != p->compute && (!p->shared || p->frozen > 0);
-    p->slot_bounce = p->compute == ZERO_DEVICE && s->param == ZERO_NVME;
+    p->slot_via_host = p->compute == ZERO_DEVICE && s->param == ZERO_NVME;
     p->chunk_slots = (int)min64(s->chunk_slots, chunks_slotted(p));
     p->gather_slots = p->whole_params ? 0 : (int)min64(s->gather_slots, l->units);
     p->grad_slots = (int)min64(s->grad_slots, l->units);
@@ -244,11 +244,11 @@ static void place_scratch(struct plan *p)
     int64_t others = p->set.added ? 0 : p->ranks - 1; /* whose parts come here */
     int64_t element = p->set.local ? 4 : p->element;
     int64_t shard = p->grad_elements[0] * element / p->ranks;
-    int64_t most = p->apart && !p->staged ? PIECE_BYTES_GPU : PIECE_BYTES_MAX;
+    int64_t most = p->device_apart && !p->via_host ? PIECE_BYTES_GPU : PIECE_BYTES_MAX;
     int64_t room = others ? SCRATCH_BYTES_MAX / (2 * others) / 256 * 256 : most;
     p->piece_bytes = min64(min64(most, room > 256 ? room : 256), align_up(shard, 256));
-    p->device.scratch = take(&p->device.total, (p->staged ? 1 : 2) * others * p->piece_bytes);
-    if (p->apart)
+    p->device.scratch = take(&p->device.total, (p->via_host ? 1 : 2) * others * p->piece_bytes);
+    if (p->device_apart)
         p->device.room =
             take(&p->device.total, device_sum_room(p->piece_bytes / element, p->set.round_grads));
 }
@@ -309,11 +309,11 @@ static int64_t collective_bytes(const struct plan *p, const struct layout *l)
 static void place_apart(struct plan *p, const struct layout *l)
 {
     int64_t *total = &p->host.total;
-    for (int i = 0; p->staged && i < PLAN_STAGES; i++)
-        p->host.stage[i] = take(total, collective_bytes(p, l));
-    if (p->staged)
+    for (int i = 0; p->via_host && i < PLAN_RELAYS; i++)
+        p->host.relay[i] = take(total, collective_bytes(p, l));
+    if (p->via_host)
         p->host.scratch = take(total, 2 * p->piece_bytes * (p->ranks - 1));
-    if (!p->apart || p->compute == ZERO_HOST)
+    if (!p->device_apart || p->compute == ZERO_HOST)
         return;
     p->host.bounce_record = take(total, p->chunk * (p->master + 8));
     p->host.bounce_param = take(total, p->chunk * p->element);
@@ -359,7 +359,7 @@ static void place_host(struct plan *p, const struct layout *l)
             p->host.record[i] = take(total, plan_record(p, p->resident).bytes);
         if (host && p->slot_grad)
             p->host.chunk_grad[i] = take(total, p->chunk * p->grad);
-        if ((host && p->slot_param) || p->slot_bounce)
+        if ((host && p->slot_param) || p->slot_via_host)
             p->host.chunk_param[i] = take(total, p->chunk * p->element);
     }
     place_staging(p, l);

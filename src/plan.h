@@ -17,7 +17,7 @@
 #include "src/layout.h"
 
 #define PLAN_SLOTS_MAX  64
-#define PLAN_STAGES     2         /* collectives whose parts pass through host memory at once */
+#define PLAN_RELAYS     2         /* collectives whose parts pass through host memory at once */
 #define PLAN_CHUNKS_MAX (1 << 24) /* the engine has tables of some 100 bytes for each */
 
 /* A stretch of a part's shard that lies in one chunk: how parameters on NVMe
@@ -41,8 +41,8 @@ struct plan {
     bool whole_params;            /* stages 0-2 */
     bool whole_state;             /* stage 0: state order is whole order, parameters
                                    need no gather */
-    bool apart;                   /* the host cannot read device memory */
-    bool staged;                  /* units' parts cross the host on their way to other ranks */
+    bool device_apart;            /* the host cannot read device memory */
+    bool via_host;                /* units' parts cross the host on their way to other ranks */
     bool shared;                  /* fp32: the master is the parameter, in one place */
     bool whole_grads;             /* stage 0, or accumulated locally: sums of whole units */
     int64_t master;               /* bytes an element of the master in a state record: 4, 2 (split),
@@ -55,9 +55,9 @@ struct plan {
     int64_t resident; /* chunks [0, resident) rest in memory, [resident, live) in the file */
 
     /* What passes through a chunk slot beside the state record. */
-    bool slot_grad;   /* gradients rest elsewhere than Adam runs */
-    bool slot_param;  /* so do parameters that are not the master */
-    bool slot_bounce; /* new parameters cross the host on their way from device to file */
+    bool slot_grad;     /* gradients rest elsewhere than Adam runs */
+    bool slot_param;    /* so do parameters that are not the master */
+    bool slot_via_host; /* new parameters cross the host on their way from device to file */
 
     int gather_slots, grad_slots, chunk_slots;
     int64_t gather_elements[PLAN_SLOTS_MAX], grad_elements[PLAN_SLOTS_MAX]; /* descending */
@@ -71,8 +71,8 @@ struct plan {
     struct {
         int64_t params, grads, state, checks, total;
         int64_t staging[PLAN_SLOTS_MAX];
-        int64_t stage[PLAN_STAGES], scratch; /* staged: parts, what is received of sums */
-        int64_t bounce_record, bounce_param; /* apart: a chunk that the host walks over */
+        int64_t relay[PLAN_RELAYS], scratch; /* via_host: parts, what is received of sums */
+        int64_t bounce_record, bounce_param; /* device_apart: a chunk that the host walks over */
         int64_t record[PLAN_SLOTS_MAX], chunk_grad[PLAN_SLOTS_MAX], chunk_param[PLAN_SLOTS_MAX];
     } host;
     struct {

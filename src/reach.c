@@ -26,13 +26,13 @@ void reach_introduce(struct zero *z, struct reach *me)
         return;
     me->version = z->link.version;
     memcpy(me->gpu, z->link.gpu, sizeof(me->gpu));
-    direct.staged = false;
+    direct.via_host = false;
     if (!plan_make(&plan, &z->layout, &direct, &unheard))
         me->staging = z->plan.host.total - plan.host.total;
 }
 
 /* Two ranks that have one GPU, or differ in their versions. false: none do. */
-static bool find_two(const struct zero *z, const struct hello *all, bool gpus, int two[2])
+static bool find_two(const struct zero *z, const struct introduction *all, bool gpus, int two[2])
 {
     for (int i = 0; i < z->size; i++)
         for (int j = 0; j < i; j++) {
@@ -46,7 +46,7 @@ static bool find_two(const struct zero *z, const struct hello *all, bool gpus, i
 }
 
 /* The first rank that cannot say which GPU it has, or -1. */
-static int silent(const struct zero *z, const struct hello *all)
+static int silent(const struct zero *z, const struct introduction *all)
 {
     for (int r = 0; r < z->size; r++)
         if (!all[r].reach.answers)
@@ -55,7 +55,7 @@ static int silent(const struct zero *z, const struct hello *all)
 }
 
 /* Why units do not go from GPU to GPU, or NULL; level: whether it could be otherwise. */
-static const char *against(const struct zero *z, const struct hello *all,
+static const char *against(const struct zero *z, const struct introduction *all,
                            enum zero_log_level *level, char text[200])
 {
     int two[2], rank = silent(z, all);
@@ -78,7 +78,7 @@ static const char *against(const struct zero *z, const struct hello *all,
                               : "the CUDA plugin was built without NCCL (libnccl-dev brings it)";
 }
 
-bool reach_choose(struct zero *z, const struct hello *all)
+bool reach_choose(struct zero *z, const struct introduction *all)
 {
     char text[200];
     enum zero_log_level level;
@@ -135,6 +135,6 @@ int reach_connect(struct zero *z)
     }
     z->control = z->comm;
     z->comm = comm;
-    z->plan.set.staged = false;
+    z->plan.set.via_host = false;
     return engine_plan(z);
 }

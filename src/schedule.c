@@ -104,7 +104,7 @@ void schedule_call(struct schedule *s, const char *name, int64_t a, int64_t b)
 
 struct ref schedule_mark(struct schedule *s)
 {
-    if (!s->plan->apart)
+    if (!s->plan->device_apart)
         return (struct ref){0};
     struct command c = command(COMMAND_MARK, -1, -1, (int)(s->marks++ % (QUEUE_MARKS + 1)), 0);
     if (s->mark)
@@ -614,7 +614,7 @@ static void fetch_chunk(struct schedule *s, int64_t c)
         command_wait(&read, slot->update);  /* the slot's last parameters were used, */
         command_wait(&read, slot->publish); /* and are gone */
         from = slot->fetch = append(s, QUEUE_STATE_DISK, &read);
-        if (!p->slot_bounce)
+        if (!p->slot_via_host)
             return;
     }
     struct command copy =

@@ -30,7 +30,7 @@ char *update_record(const struct zero *z, int64_t chunk, int slot)
 /* Whether the device makes the step by itself, behind the host's back. */
 static bool on_device(const struct zero *z, enum walk_kind kind)
 {
-    return kind == WALK_ADAM && z->plan.apart && z->plan.compute == ZERO_DEVICE;
+    return kind == WALK_ADAM && z->plan.device_apart && z->plan.compute == ZERO_DEVICE;
 }
 
 /* Elements of one tensor in the chunk under way, wherever they are. */
@@ -435,7 +435,7 @@ void update_start(struct zero *z, const struct command *c)
     u->started = seconds_now();
     if (plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_STEPPING, c->chunk);
-    u->bounced = z->plan.apart && z->plan.compute == ZERO_DEVICE;
+    u->bounced = z->plan.device_apart && z->plan.compute == ZERO_DEVICE;
     if (!u->bounced) {
         first_walk(z);
         return;

@@ -394,7 +394,7 @@ START_TEST(ways)
     const struct zero_comm_ops none = {0};
     struct zero_comm comm = {.ops = &none};
     struct zero z = {.size = 3, .comm = &comm, .log = keep, .log_level = ZERO_LOG_INFO};
-    static struct hello all[3];
+    static struct introduction all[3];
     const char *says[] = {"1 Units go from GPU to GPU by NCCL 2.28.9.",
                           "0 Units go from rank to rank through host memory: rank 1's GPU has not "
                           "answered.",
@@ -442,8 +442,9 @@ START_TEST(ways_of_nccl_sums)
     ck_assert_msg(strstr(z.error.text, ".comm takes GPU memory but adds nothing up"), "%s",
                   z.error.text);
     z.log_level = ZERO_LOG_INFO;
-    static const struct hello all[2] = {{.reach = {.answers = 1, .version = 22809, .gpu = "a"}},
-                                        {.reach = {.answers = 1, .version = 22809, .gpu = "b"}}};
+    static const struct introduction all[2] = {
+        {.reach = {.answers = 1, .version = 22809, .gpu = "a"}},
+        {.reach = {.answers = 1, .version = 22809, .gpu = "b"}}};
     z.error = (struct error){0};
     ck_assert(reach_choose(&z, all));
     ck_assert_str_eq(logged, "1 Units go from GPU to GPU by NCCL 2.28.9, which adds gradients up "

@@ -176,13 +176,13 @@ refused "a prefix with a blank" "PREFIX is" "${install[@]}" PREFIX="$stage/z"
 refused "a relative prefix" "not a path from the root" "${install[@]}" PREFIX=z
 refused "a prefix with .." "Give the path itself" "${install[@]}" PREFIX="$scratch/z/../y"
 refused "a folder without a build" "Run make first" \
-    env "${usr[@]}" src/place.sh install "$scratch"
+    env "${usr[@]}" src/install.sh install "$scratch"
 mkdir -p "$scratch/old/obj/src"
 echo "Version: $version" >"$scratch/old/zero.pc"
 echo "a.o: include/zero.h" >"$scratch/old/obj/src/a.d"
 touch -d 2001-01-01 "$scratch/old/libzero.so.$version"
 refused "a build older than its sources" "include/zero.h is newer" \
-    env "${usr[@]}" src/place.sh install "$scratch/old"
+    env "${usr[@]}" src/install.sh install "$scratch/old"
 [ "$(stat -f -c %T /sys)" != sysfs ] || # where nobody may write, root neither
     refused "a folder that cannot be made" "mkdir: .*\(Operation\|Permission\|Read-only\)" \
         "${install[@]}" PREFIX=/sys/zero
@@ -190,7 +190,7 @@ echo "cuda.o: src/device/cuda.c" >"$scratch/old/obj/src/cuda.d"
 rm "$scratch/old/obj/src/a.d"
 touch -d 2001-01-01 "$scratch/old/libzero_cuda.so"
 refused "a plugin older than its sources" "src/device/cuda.c is newer than .*/libzero_cuda.so" \
-    env "${usr[@]}" src/place.sh install "$scratch/old"
+    env "${usr[@]}" src/install.sh install "$scratch/old"
 mkdir -p "$prefix/bin" "$prefix/include"
 echo "another's" >"$prefix/include/zero.h"
 refused "another's file" "not from an earlier" "${install[@]}" PREFIX="$prefix"

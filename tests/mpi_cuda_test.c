@@ -60,7 +60,7 @@ static void run(struct zero_config config, struct zero_digest *digest)
     if (!status)
         status = train(z, digest);
     bool good = all_agree(status == ZERO_OK, zero_last_error(z));
-    bool staged = z->plan.staged == (apart && world_size() > 1);
+    bool staged = z->plan.via_host == (apart && world_size() > 1);
     zero_destroy(z);
     if (apart)
         toy_apart->end();

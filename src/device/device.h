@@ -7,7 +7,7 @@
  * On the CPU device both memories are the process's own, but the accounts are
  * kept apart: ZERO_DEVICE_MEMORY=bytes caps the device's, and copies run on
  * threads, so that a missing dependency shows without a GPU. Arithmetic is done
- * by the thread that asks for it. On another device (plan.h: apart) the host
+ * by the thread that asks for it. On another device (plan.h: device_apart) the host
  * reads no device memory, and calls of the table only ask for work (but alloc, pin,
  * norm and read, and copies of memory that is not registered): it is done when a
  * copy, or a mark behind it in its stream, is done. Streams are not ordered among
@@ -98,9 +98,9 @@ struct device {
     const struct device_ops *ops;
     const char *name;     /* "cpu", or the GPU's */
     int64_t pinned_bytes; /* registered */
-    void *room;           /* apart: device memory of device_sum_room bytes, given by the engine */
-    void *stream;         /* that the program computes on; NULL on the CPU */
-    void *sums;           /* the stream of DEVICE_SUMS; NULL on the CPU */
+    void *room;   /* device_apart: device memory of device_sum_room bytes, given by the engine */
+    void *stream; /* that the program computes on; NULL on the CPU */
+    void *sums;   /* the stream of DEVICE_SUMS; NULL on the CPU */
 };
 
 /* Bytes of device memory that sums of so many elements a piece need beside their arrays:

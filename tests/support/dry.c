@@ -311,9 +311,9 @@ static void leave_to_stream(struct dry *d, struct dry_task *t)
     int i = 0;
     while (d->tail[QUEUE_MARK] - d->head[QUEUE_MARK] > USES / 2 && act(d))
         ;
-    while (d->plan.apart && d->uses[i].task.count)
+    while (d->plan.device_apart && d->uses[i].task.count)
         i++;
-    if (d->plan.apart) {
+    if (d->plan.device_apart) {
         struct dry_task room = d->uses[i].task;
         d->uses[i] = (struct dry_use){*t, d->tail[QUEUE_MARK] + 1};
         *t = room;

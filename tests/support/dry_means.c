@@ -266,7 +266,7 @@ static void reduce(struct dry *d, const struct command *c, const struct dry_note
     put(d, sums, p->grad, WHAT_SUM, element + own, live->shard, n->micro);
     if (p->ranks > 1 && !d->acting)
         touch(d, on_device(p->device.scratch),
-              (p->staged ? 1 : 2) * (p->ranks - 1) * p->piece_bytes, true);
+              (p->via_host ? 1 : 2) * (p->ranks - 1) * p->piece_bytes, true);
 }
 
 static void gather_sums(struct dry *d, const struct command *c, const struct dry_note *n)
@@ -363,7 +363,7 @@ static void exchange_unit(struct dry *d, const struct command *c, int unit, int6
 static void exchange(struct dry *d, const struct command *c)
 {
     const struct plan *p = &d->plan;
-    if (!p->slot_bounce) {
+    if (!p->slot_via_host) {
         each_unit(d, c, exchange_unit);
         return;
     }

@@ -118,7 +118,7 @@ static void compute(struct zero *z, struct toy_task t)
     t.dtype = z->plan.set.dtype;
     t.elements = elements(t.tensor);
     t.scale = (float)zero_loss_scale(z);
-    if (z->plan.apart)
+    if (z->plan.device_apart)
         toy_apart->compute(z, &t);
     else
         toy_compute(&t);
@@ -188,7 +188,7 @@ int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss)
 
 void toy_wait(struct zero *z)
 {
-    if (z->plan.apart)
+    if (z->plan.device_apart)
         toy_apart->wait(z);
 }
 

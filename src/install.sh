@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Puts what is built in BUILD where programs look for it, and takes it away:
-#     PREFIX=... DESTDIR=... LIBDIR=... INCLUDEDIR=... src/place.sh install|uninstall BUILD
+#     PREFIX=... DESTDIR=... LIBDIR=... INCLUDEDIR=... src/install.sh install|uninstall BUILD
 # by make install and make uninstall. It compiles nothing, so that root, with
 # another PATH, installs what the user has built. PREFIX/share/doc/libzero/installed
 # lists what it placed and the folders it made: that, and no more, is removed.
