@@ -151,7 +151,7 @@ ends_well() { # name, expected status, SIGNAL
     job=
     (exit "$status") & job=$!
     [ -e "$scratch/trace.json" ] || echo "a run without a trace" >>"$scratch/err"
-    ends "$1" "$2" "rank 0: $3 stopped all ranks after step [0-9]+ of 1000000\. The [^~]*~" "" \
+    ends "$1" "$2" "rank 0: $3 stopped all ranks after step [0-9]+ of 1000000\. Nothing [^~]*~" "" \
         "$(steps_told)"
 }
 

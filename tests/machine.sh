@@ -559,7 +559,7 @@ probe_in_memory() {
     in_group memory memory.limit_in_bytes memory.max 200M "$name" || return
     attach -t tmpfs tmpfs
     ZERO_PROBE=1 XDG_CACHE_HOME=/none run 1 3
-    went_on "$name" 1 3 "is memory \(tmpfs\), not a disk"
+    went_on "$name" 1 3 "is memory \(tmpfs\)(, not a disk|: [0-9]+ bytes are available)"
     leave_group
     detach
 }

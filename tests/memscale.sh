@@ -255,8 +255,8 @@ refused() { # status, ranks, pattern, options
 wrong_use() {
     refused 2 2 "There is no option --models\. Did you mean --model\?" --models d4
     refused 2 1 "--stage cannot be '4'\. Give some of 0, 1, 2, 3\." --stage 0 4
-    refused 2 1 "--offload cannot be 'disk', .*\. Give some of none, cpu, nvme\." --offload disk
-    refused 2 1 "--model cannot be 'd5', .*\. Give some of d4, d6," --model d4 d5
+    refused 2 1 "--offload cannot be 'disk'\. Give some of none, cpu, nvme\." --offload disk
+    refused 2 1 "--model cannot be 'd5'\. Give some of d4, d6," --model d4 d5
     refused 2 1 "--model and --layers contradict each other\." --model d4 --layers 3
     refused 2 1 "--model and --channels contradict each other\." --model d4 --channels 64
     refused 2 1 "--layers and --find-largest contradict" --layers 3 --find-largest

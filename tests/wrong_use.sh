@@ -24,8 +24,8 @@ truncate -s 1T "$scratch/huge" # more text than memory
 cases() {
     cat <<'LIST'
 2|3||--unknown 3|There is no option --unknown\.
-2|1||--stage 4|--stage cannot be '4', .* 0 to 3\.
-2|1||--dtype fp8|--dtype cannot be 'fp8', .* bf16, fp32 or fp16\.
+2|1||--stage 4|--stage cannot be '4'\. .* 0 to 3\.
+2|1||--dtype fp8|--dtype cannot be 'fp8'\. .* bf16, fp32 or fp16\.
 1|1||--data @/nothing|'@/nothing' cannot be read: No such file
 1|1||--seq 60000|one sequence of 60000 tokens needs 60002\.
 1|1||--seq 1000 --eval-every 1|--eval-every 1 needs 1002 for one sequence\.
@@ -34,7 +34,7 @@ cases() {
 1|1||--offload nvme --nvme-path LICENSE|Cannot create a file in LICENSE: Not a dir
 1|2||--offload nvme --nvme-path @/nothing|Cannot create a file in @/nothing: No such file
 1|1|ZERO_DEVICE_MEMORY=1000||bytes of device memory are needed, 1000 of 1000 are free
-2|2||--eps 1e-60|--eps cannot be '1e-60', .* Give 1\.2e-38 to 3\.4e38\.
+2|2||--eps 1e-60|--eps cannot be '1e-60'\. Give 1\.2e-38 to 3\.4e38\.
 1|1||--lr 3e38|zero_set_adam to lr 3e[+]38, .*within fp32\.
 2|2||--loss-scale 1e300|--loss-scale is 1e[+]300, and can be 2\^-64
 1|2||--layers 1024 --channels 65536|into 50332498 chunks\. Use a larger one .--chunk
@@ -155,7 +155,7 @@ run_all_taken() {
 run_long_paths() {
     local deep
     deep=$scratch/$(printf './%.0s' {1..500})nothing
-    run_case 2 1 "" "--stage $deep" "--stage cannot be '/.*\.\.\..*/nothing', .* 0 to 3\.$"
+    run_case 2 1 "" "--stage $deep" "--stage cannot be '/.*\.\.\..*/nothing'\. .* 0 to 3\.$"
     run_case 1 1 "" "--data $deep" "'/.*nothing' cannot be read: No such file .* that exist\.$"
     run_case 1 1 "" "--log $deep/a" "nothing/a' cannot be written: No such file .* may write\.$"
     run_case 1 2 "" "--trace $deep/a" "nothing/a' cannot be written: No such file .* write to\.$"
@@ -305,7 +305,7 @@ run_all() {
     run_unlike "--stage 1" "--stage 2" "has another configuration than rank [01]\."
     run_unlike "--steps 3" "--steps 4" "not given the same --steps: it is [34] on this one"
     run_unlike "--lr 1e-3" "--lr 1e-4" "not given the same --lr: it is 0.0*1 on this one"
-    run_unlike "" "--quiet" "not given the same --quiet\. Start every rank"
+    run_unlike "" "--log $scratch/unlike" "not given the same --log\. Start every rank"
     run_unlike "" "--data README.md" "not given the same text; this one read [12] files?"
     run_all_taken
     model=("${model[@]:0:11}") # the folder of files as the environment says
