@@ -295,7 +295,7 @@ static int find_paths(struct zero *z)
     struct error why = {0};
     probe_paths(&z->probe, &z->paths, z->plan.file.total, when, &why);
     if (why.status && when == PROBE_NOW)
-        engine_log(z, ZERO_LOG_WARNING, "ZERO_PROBE=1, but nothing could be measured: %.400s",
+        engine_log(z, ZERO_LOG_WARNING, "ZERO_PROBE=1, but the defaults are used: %.400s",
                    why.text);
     return ZERO_OK;
 }

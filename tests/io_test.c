@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "src/clock.h"
 #include "src/thread.h"
 #include "tests/support/latch.h"
 #include "tests/support/ranks.h"
@@ -43,13 +44,6 @@ struct setting {
     const struct engine_seams *seams; /* may be NULL */
 };
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* A rank's spans: the engine's thread writes, the caller reads what was done
  * before it waited. */
 struct trace {
@@ -61,7 +55,7 @@ struct trace {
 static void keep(void *arg, const struct zero_span *span)
 {
     struct trace *t = arg;
-    double seen = now();
+    double seen = seconds_now();
     t->late += span->end > seen || span->end < seen - 10;
     if (t->count < SPANS)
         t->span[t->count] = *span;
@@ -399,7 +393,7 @@ static void expect_lanes(struct zero *z, const struct setting *s, const struct t
                          const struct zero_stats *stats, double began)
 {
     int row = s->row;
-    double seconds = now() - began;
+    double seconds = seconds_now() - began;
     EXPECT((stats->sent_bytes > 0) == (s->ranks > 1), "%lld bytes sent",
            (long long)stats->sent_bytes);
     for (int lane = 0; lane < ZERO_LANES; lane++) {
@@ -480,7 +474,7 @@ static void trace_body(int rank, struct zero_comm *comm, void *arg)
     struct zero_stats stats;
     struct zero *z;
     int row = s->row;
-    double began = now();
+    double began = seconds_now();
     (void)rank;
     EXPECT(!create(&z, comm, s, t), "create");
     t->created = t->count;

@@ -560,6 +560,9 @@ probe_in_memory() {
     attach -t tmpfs tmpfs
     ZERO_PROBE=1 XDG_CACHE_HOME=/none run 1 3
     went_on "$name" 1 3 "is memory \(tmpfs\)(, not a disk|: [0-9]+ bytes are available)"
+    grep -q 'is memory (tmpfs), not a disk' "$scratch/err" &&
+        grep -q 'warning: ZERO_PROBE=1, but the defaults are used: A file of ' "$scratch/err"
+    verdict $? "$name: one of two warnings is missing: $(cat "$scratch/err")"
     leave_group
     detach
 }

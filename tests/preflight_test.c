@@ -517,7 +517,7 @@ START_TEST(engine_takes_the_probe)
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &least), 0);
     setenv("ZERO_PROBE", "1", 1);
     expect_ring(RING_BLOCK, RING_DEPTH, false);
-    has(logged, "ZERO_PROBE=1, but nothing could be measured: ");
+    has(logged, "ZERO_PROBE=1, but the defaults are used: ");
     has(logged, "ulimit -f");
     setenv("ZERO_PROBE", "yes", 1);
     struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};

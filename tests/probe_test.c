@@ -18,11 +18,11 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "include/zero.h"
 #include "offload/probe.h"
+#include "src/clock.h"
 #include "tests/support/suite.h"
 #include "tests/support/tree.h"
 
@@ -271,20 +271,13 @@ END_TEST
 
 /* ----------------------------------------------------------- the measurement */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 START_TEST(measures)
 {
     struct probe p = {0};
     struct error error = {0};
-    double begin = now();
+    double begin = seconds_now();
     ck_assert_msg(probe_run(&p, home, 0.3, &error) == ZERO_OK, "%s", error.text);
-    ck_assert_msg(now() - begin < 20, "%g s", now() - begin);
+    ck_assert_msg(seconds_now() - begin < 20, "%g s", seconds_now() - begin);
     ck_assert(p.block >= 64 << 10 && p.block <= RING_BLOCK_MAX);
     ck_assert(p.depth >= 1 && p.depth <= RING_DEPTH_MAX);
     ck_assert_msg(p.read > 1e6 && p.read < 1e12 && p.write > 1e6 && p.write < 1e12 &&
@@ -443,9 +436,9 @@ START_TEST(ranks_measure_once)
     if (child == 0) {
         close(lock); /* a copy would hold it */
         refused = pipe_ends[1];
-        double begin = now();
+        double begin = seconds_now();
         probe_paths(&p, &paths, PROBE_FILE, _i == 0 ? PROBE_CACHED : PROBE_NOW, &why);
-        _exit(p.block == sound.block && now() - begin < 20 ? 0 : 1);
+        _exit(p.block == sound.block && seconds_now() - begin < 20 ? 0 : 1);
     }
     char here;
     close(pipe_ends[1]);

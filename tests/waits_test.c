@@ -433,15 +433,9 @@ END_TEST
 
 /* Rank 0's last gather was made ahead: nobody waits for it but zero_destroy, and in vain. */
 struct ahead {
-    char logged[2][1024];
+    char logged[2][SUITE_LOG];
     double seconds;
 };
-
-static void keep(void *arg, enum zero_log_level level, const char *line)
-{
-    (void)level;
-    snprintf(arg, sizeof(((struct ahead *)0)->logged[0]), "%s", line);
-}
 
 static void destroys_early(int rank, struct zero_comm *comm, void *arg)
 {
@@ -451,7 +445,7 @@ static void destroys_early(int rank, struct zero_comm *comm, void *arg)
                                         {.name = "c", .unit = 2, .ndim = 1, .shape = {ELEMENTS}}};
     struct zero *z;
     ck_assert_int_eq(zero_init(&z, params, 3, .stage = 3, .comm = comm, .threads = 1,
-                               .deadline_seconds = 1, .log = keep, .log_arg = t->logged[rank]),
+                               .deadline_seconds = 1, .log = suite_log, .log_arg = t->logged[rank]),
                      ZERO_OK);
     ck_assert_int_eq(zero_phase(z, ZERO_EVAL), ZERO_OK);
     for (int u = 0; u < 2 - rank; u++) {

@@ -10,6 +10,8 @@ export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh
 limit=60 # seconds for a case: a hang is longer
+mounted=
+trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/files" "$scratch/empty" "$scratch/read/deep"
 mkfifo "$scratch/pipe"
 ln -s loop "$scratch/loop"
@@ -210,6 +212,17 @@ run_kept_files() {
     verdict $? "old.json.part is left of a run that was refused"
 }
 
+run_full_disk() {
+    if ! mount -t tmpfs -o size=64k tmpfs "$scratch/empty" 2>/dev/null; then
+        skip "a full disk: a tmpfs cannot be mounted (root can)"
+        return
+    fi
+    mounted=$scratch/empty
+    run_case 1 2 "" "--offload nvme --nvme-path @/empty" \
+        "The 2 ranks on node .* need [0-9]* bytes in @/empty .tmpfs., 65536 bytes are free"
+    umount "$mounted" && mounted=
+}
+
 sampled() { # name
     grep -q '^sample of ' "$scratch/out"
     verdict $? "$1: no sample: $(tail -n 3 "$scratch/out")"
@@ -321,6 +334,7 @@ run_all() {
     run_without_output
     run_unread
     run_unread_ranks
+    run_full_disk
 }
 
 # What stands in for gpt2 where a case asks for status 1 and "what, and why".

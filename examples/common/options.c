@@ -247,10 +247,7 @@ int options_parse(const struct option *table, int count, int argc, char **argv, 
     for (int at = 1; at < argc;) {
         const char *argument = argv[at++];
         if (!is_option(argument))
-            return refuse(sink,
-                          "'%s' is no option. Options begin with --; see "
-                          "--help.",
-                          argument);
+            return refuse(sink, "'%s' is no option. Options begin with --; see --help.", argument);
         const char *equals = strchr(argument, '=');
         size_t length = equals ? (size_t)(equals - argument) - 2 : strlen(argument) - 2;
         int index = find(table, count, argument + 2, length);

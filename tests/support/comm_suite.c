@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "src/clock.h"
+
 #define PIECE      512
 #define GUARD      64
 #define GUARD_BYTE 0xA5
@@ -27,13 +29,6 @@ static void wrong(struct comm_world *w, const char *format, ...)
     va_start(args, format);
     vsnprintf(w->text, sizeof(w->text), format, args);
     va_end(args);
-}
-
-static time_t seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec;
 }
 
 static uint64_t mix(uint64_t x)
@@ -302,11 +297,11 @@ static void nap(int round)
 /* Tests until it is done or fails; the status. */
 static int op_finish(struct op *op)
 {
-    time_t until = seconds() + PATIENCE;
+    double until = seconds_now() + PATIENCE;
     int status = ZERO_OK;
     for (int round = 0; !op->done && !status; round++) {
         status = op_test(op);
-        if (!op->done && !status && seconds() > until) {
+        if (!op->done && !status && seconds_now() > until) {
             wrong(op->w, "message %llu does not end", (unsigned long long)op->c.header.sequence);
             return ZERO_ERR_DEADLINE;
         }
@@ -394,7 +389,7 @@ static void run_several(struct comm_world *w)
     struct op ops[ZERO_COLLECTIVES] = {0};
     uint64_t shared = w->seed, dice = mix(w->seed + 77) + (uint64_t)w->comm->rank * 1000;
     int started = 0, ended = 0;
-    time_t until = seconds() + PATIENCE;
+    double until = seconds_now() + PATIENCE;
     while (ended < w->operations && !w->text[0]) {
         struct op *place = NULL;
         for (int i = 0; i < ZERO_COLLECTIVES && started < w->operations; i++)
@@ -413,7 +408,7 @@ static void run_several(struct comm_world *w)
             ended += test_any(ops, &dice) != NULL;
         }
         delay(&dice);
-        if (seconds() > until)
+        if (seconds_now() > until)
             wrong(w, "%d of %d operations ended", ended, w->operations);
     }
     if (w->text[0])
@@ -626,7 +621,7 @@ static void run_listen(struct comm_world *w)
 {
     int (*listen)(struct zero_comm *, uint64_t) = w->comm->ops->listen;
     int odd = w->comm->size - 1, status = ZERO_OK;
-    time_t until = seconds() + PATIENCE;
+    double until = seconds_now() + PATIENCE;
     struct op op;
     op_make(&op, w, 1, ZERO_COLLECTIVE_SUM, 1024, PIECE, 0);
     op_run(&op);
@@ -635,7 +630,7 @@ static void run_listen(struct comm_world *w)
     w->barrier(w->barrier_arg);
     if (w->comm->rank == odd)
         w->comm->ops->abort(w->comm, 7);
-    for (int i = 0; listen && w->comm->rank != odd && !status && seconds() < until; i++) {
+    for (int i = 0; listen && w->comm->rank != odd && !status && seconds_now() < until; i++) {
         status = listen(w->comm, 7);
         nap(i);
     }
@@ -654,13 +649,13 @@ static void run_listen(struct comm_world *w)
 static void run_missing(struct comm_world *w)
 {
     int late = w->comm->size - 1;
-    time_t until = seconds() + PATIENCE;
+    double until = seconds_now() + PATIENCE;
     struct op op;
     op_make(&op, w, 1, ZERO_COLLECTIVE_GATHER, 5000, PIECE, 0);
     if (w->comm->rank != late) {
         if (op_start(&op))
             wrong(w, "start: %s", w->comm->error);
-        while (w->comm->ops->missing(w->comm, &op.c) != late && seconds() < until) {
+        while (w->comm->ops->missing(w->comm, &op.c) != late && seconds_now() < until) {
             if (op_test(&op) || op.done)
                 wrong(w, "a gather ended without rank %d", late);
             nap(4);
