@@ -188,7 +188,7 @@ hangs() { # ranks, rank, moment, deadline
     local overdue="rank [0-9]: Rank $2 ${one}[^~]*~"
     local heard="rank [0-9]: (after SIGTERM: )?Rank [0-9] gave up before message [^~]*~"
     hit="$2 $(moments | sed -n "s/^$3|//p") $(kill -l STOP)"
-    start "$1" "--steps 6 --deadline $4 --ring auto"
+    start "$1" "--steps 6 --deadline $4"
     local said="(${heard}|${overdue})*${overdue}(${heard}|${overdue})*"
     ! drops_sentences || said="(${heard}|${overdue/: /: (after SIGTERM: )?})+"
     ends "rank $2 of $1 hangs, $3" 1 "$said"
