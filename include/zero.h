@@ -454,7 +454,9 @@ ZERO_API int zero_vote(struct zero *z, int bit);
  * still for the oldest message that another rank has not answered: not while
  * the program computes, and not while this process is stopped. Where the wait is
  * too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
- * rank and what it did not arrive at.
+ * ranks that did not arrive, and at what. Where they are several, all but one may
+ * wait as well: for a tenth of the deadline more, 1 second at least, such a rank can
+ * give up first and say whom it waited for.
  * A disk may move nothing for as long, but 10 seconds at least.
  * One atomic store: a signal handler and any thread may call it, at any time
  * between zero_create's return and zero_destroy. It returns ZERO_OK, or
@@ -739,8 +741,9 @@ struct zero_comm_ops {
     int (*start)(struct zero_comm *comm, struct zero_collective *c);
     /* Makes progress; never blocks for long. *done is set when c is complete. */
     int (*test)(struct zero_comm *comm, struct zero_collective *c, bool *done);
-    /* A rank that c still waits for, or -1: for the message at the deadline. */
-    int (*missing)(struct zero_comm *comm, const struct zero_collective *c);
+    /* The lowest rank, of those from rank from on, that c is known to still wait for, or -1: for
+     * the message at the deadline. */
+    int (*missing)(struct zero_comm *comm, const struct zero_collective *c, int from);
     /* Tells the other ranks that this one starts no collective from sequence on, and
      * gives up what is under way: no collective's memory is touched afterwards. */
     void (*abort)(struct zero_comm *comm, uint64_t sequence);

@@ -174,18 +174,36 @@ static double clock_seconds(const struct zero *z)
     return z->seams && z->seams->seconds ? z->seams->seconds() : seconds_now();
 }
 
+static int missing(const struct zero *z, const struct operation *o, int from)
+{
+    return z->comm->ops->missing(z->comm, &o->collective, from);
+}
+
+/* Of several ranks that are missing, all but one may wait, too: for that one, which did not come
+ * to an earlier collective. They are given time to say so. */
+static int grace(const struct zero *z, const struct operation *o)
+{
+    int first = missing(z, o, 0);
+    return first >= 0 && missing(z, o, first + 1) < 0 ? 0 : engine_grace(z);
+}
+
 static int overdue(const struct zero *z, const struct command *c, const struct operation *o,
                    struct error *error)
 {
-    int missing = z->comm->ops->missing(z->comm, &o->collective);
-    char unit[32] = "", who[32] = "The other ranks";
+    char unit[32] = "", who[128] = "";
+    int ranks[ERROR_RANKS], count = 0;
+    for (int r = -1; (r = missing(z, o, r + 1)) >= 0;)
+        if (count++ < ERROR_RANKS)
+            ranks[count - 1] = r;
+    error_ranks(who, sizeof(who), ranks, count);
     if (c->unit >= 0)
         snprintf(unit, sizeof(unit), " of unit %d", c->unit);
-    if (missing >= 0)
-        snprintf(who, sizeof(who), "Rank %d", missing);
     return error_set(error, ZERO_ERR_DEADLINE,
-                     "%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
+                     "%s%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
                      "stopped it, or %s.",
+                     count == 0   ? "The other ranks"
+                     : count == 1 ? "Rank "
+                                  : "Ranks ",
                      who, c->name, unit, engine_deadline(z), z->rank, engine_deadline_advice(z));
 }
 
@@ -200,7 +218,7 @@ void patience_look(struct patience *p, double now, double most, bool counts)
 /* Whether the caller has waited too long for c. Ranks start collectives in one
  * order, so the oldest is what another rank comes to next: younger ones are not
  * overdue before it. */
-static bool too_long(struct zero *z, const struct command *c)
+static bool too_long(struct zero *z, const struct command *c, const struct operation *o)
 {
     double now = clock_seconds(z);
     if (z->oldest == 0) {
@@ -210,7 +228,8 @@ static bool too_long(struct zero *z, const struct command *c)
     if (z->oldest != c->sequence)
         return false;
     patience_look(&z->with_ranks, now, LOOK_SECONDS, queues_waited_for(z->queues));
-    return z->with_ranks.seconds > engine_deadline(z);
+    double over = z->with_ranks.seconds - engine_deadline(z);
+    return over > 0 && over > grace(z, o);
 }
 
 /* ----------------------------------------------------------------- progress */
@@ -245,7 +264,7 @@ static int test_moves(struct zero *z, struct command *c, struct operation *o, bo
     if (status)
         return error_set(error, status, "%s", z->comm->error);
     if (!*done)
-        return too_long(z, c) ? overdue(z, c, o, error) : ZERO_OK;
+        return too_long(z, c, o) ? overdue(z, c, o, error) : ZERO_OK;
     if (z->oldest == c->sequence)
         z->oldest = 0;
     bool sends = c->kind != COMMAND_BROADCAST || c->part == z->rank;

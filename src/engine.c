@@ -531,7 +531,7 @@ void zero_destroy(struct zero *z)
         engine_log(z, ZERO_LOG_WARNING,
                    "zero_destroy within a step: the other ranks take that for a failure. Where all "
                    "ranks end here, call zero_discard before.");
-    queues_stop(z->queues, z->created, engine_deadline(z));
+    queues_stop(z->queues, z->created, engine_deadline(z) + engine_grace(z));
     tell_retries(z);
     tell_end(z);
     for (int i = 0; i < ZERO_COLLECTIVES; i++)

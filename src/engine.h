@@ -249,6 +249,13 @@ static inline int engine_deadline(const struct zero *z)
     return seconds ? seconds : z->plan.set.deadline_seconds;
 }
 
+/* How much longer where it cannot tell which rank is to blame, in seconds. */
+static inline int engine_grace(const struct zero *z)
+{
+    int deadline = engine_deadline(z);
+    return deadline < 10 ? 1 : deadline / 10;
+}
+
 /* What to do where that was too short. */
 static inline const char *engine_deadline_advice(const struct zero *z)
 {

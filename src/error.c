@@ -30,6 +30,19 @@ int error_comm(struct zero_comm *comm, int status, const char *format, ...)
     return status;
 }
 
+void error_ranks(char *out, size_t size, const int *ranks, int count)
+{
+    int named = count > ERROR_RANKS ? ERROR_RANKS : count;
+    size_t length = 0;
+    out[0] = '\0';
+    for (int i = 0; i < named && length < size; i++) {
+        const char *mark = i == 0 ? "" : i == count - 1 ? " and " : ", ";
+        length += (size_t)snprintf(out + length, size - length, "%s%d", mark, ranks[i]);
+    }
+    if (count > named && length < size)
+        snprintf(out + length, size - length, " and %d more", count - named);
+}
+
 const char *zero_status_name(int status)
 {
     switch (status) {

@@ -13,6 +13,11 @@ struct error {
     char text[496];
 };
 
+/* Writes "2", "2 and 5" or "2, 5, 6, 7, 8, 9, 10, 11 and 190 more": so many ranks, of which ranks
+ * holds the first ERROR_RANKS. */
+#define ERROR_RANKS 8
+void error_ranks(char *out, size_t size, const int *ranks, int count);
+
 /* What to do when an allocation fails. */
 #define ERROR_FREE_MEMORY " Free some, or raise the limit on memory (ulimit -v)."
 

@@ -185,12 +185,13 @@ dies() { # ranks, rank, moment, SIGNAL, status
 # Who waited names it, the others hear of that; so does it, when it is ended.
 hangs() { # ranks, rank, moment, deadline
     local one="did not arrive at the [a-z_ -]+( of unit [0-9])? within $4 s .rank [0-9] waited."
-    local overdue="rank [0-9]: Rank $2 ${one}[^~]*~"
-    local heard="rank [0-9]: (after SIGTERM: )?Rank [0-9] gave up before message [^~]*~"
+    local who="rank [0-9]: (after SIGTERM: )?" # mpirun may be quicker than a rank speaks
+    local overdue="${who}Rank $2 ${one}[^~]*~"
+    local heard="${who}Rank [0-9] gave up before message [^~]*~"
     hit="$2 $(moments | sed -n "s/^$3|//p") $(kill -l STOP)"
     start "$1" "--steps 6 --deadline $4"
     local said="(${heard}|${overdue})*${overdue}(${heard}|${overdue})*"
-    ! drops_sentences || said="(${heard}|${overdue/: /: (after SIGTERM: )?})+"
+    ! drops_sentences || said="(${heard}|${overdue})+"
     ends "rank $2 of $1 hangs, $3" 1 "$said"
     hit=''
 }

@@ -432,7 +432,7 @@ static void wait_in_vain(struct trial *run, struct zero_comm *comm, void *stream
     bool done = false, hears = run->hear && rank > 0;
     run->status[rank] = finish(comm, &c, seconds_now() + (hears ? PATIENCE : 0.3), &done);
     snprintf(run->text[rank], sizeof(run->text[0]), "%s", comm->error);
-    run->missing[rank] = comm->ops->missing(comm, &c);
+    run->missing[rank] = comm->ops->missing(comm, &c, 0);
     if (!run->hear)
         pthread_barrier_wait(&run->all);
     comm->ops->abort(comm, 2);

@@ -24,7 +24,7 @@
 #define UNITS    4
 #define ELEMENTS 320
 #define RANKS    3
-#define BAD      1 /* the rank that something happens to */
+#define BAD      1 /* the rank that something happens to, where it is one */
 
 /* Before which call. */
 enum moment { CREATE, FORWARD, BACKWARD, STEP, MEAN, DIGEST, MOMENTS };
@@ -52,8 +52,9 @@ struct rank {
 struct trial {
     struct zero_config config;
     enum moment moment;
-    void (*happens)(struct rank *r); /* to BAD, at the moment */
-    pthread_mutex_t lock;            /* of what follows */
+    void (*happens[RANKS])(struct rank *r); /* at the moment; NULL: nothing */
+    const struct engine_seams *seams;       /* of rank 0 */
+    pthread_mutex_t lock;                   /* of what follows */
     pthread_cond_t changed;
     int ended;  /* ranks with a status */
     int called; /* a test's own count */
@@ -64,8 +65,8 @@ struct trial {
 
 static void come_to(struct rank *r, enum moment moment)
 {
-    if (r->rank == BAD && r->trial->moment == moment && r->trial->happens)
-        r->trial->happens(r);
+    if (r->trial->moment == moment && r->trial->happens[r->rank])
+        r->trial->happens[r->rank](r);
 }
 
 static int forward(struct rank *r)
@@ -131,7 +132,7 @@ static int create(struct rank *r, struct zero_comm *comm)
     config.gather_slots = 1; /* nothing is gathered ahead */
     config.grad_slots = UNITS;
     come_to(r, CREATE);
-    return zero_create(&r->z, params, UNITS, &config);
+    return engine_create(&r->z, params, UNITS, &config, r->rank == 0 ? r->trial->seams : NULL);
 }
 
 static void end(struct rank *r, int status)
@@ -239,12 +240,30 @@ static void hang(struct rank *r)
 /* It comes back when the others have given up, and hears of it. */
 START_TEST(a_rank_that_hangs_is_named)
 {
-    struct trial t = {
-        .config = {.stage = 3, .deadline_seconds = 2}, .moment = (enum moment)_i, .happens = hang};
+    struct trial t = {.config = {.stage = 3, .deadline_seconds = 2},
+                      .moment = (enum moment)_i,
+                      .happens[BAD] = hang};
     run(&t);
     expect_overdue(&t, "within 2 s");
     ck_assert_msg(matches(t.rank[BAD].text, "^Rank [02] gave up before message"), "rank %d: %s",
                   BAD, t.rank[BAD].text);
+}
+END_TEST
+
+static void hang_for_one(struct rank *r)
+{
+    wait_for(r->trial, &r->trial->ended, 1);
+}
+
+START_TEST(all_ranks_that_hang_are_named)
+{
+    struct trial t = {.config = {.stage = 3, .deadline_seconds = 1},
+                      .moment = FORWARD,
+                      .happens = {[1] = hang_for_one, [2] = hang_for_one}};
+    run(&t);
+    ck_assert_msg(matches(t.rank[0].text, "^Ranks 1 and 2 did not arrive at the gather of unit 2 "
+                                          "within 1 s \\(rank 0 waited\\)\\. Look for"),
+                  "%s", t.rank[0].text);
 }
 END_TEST
 
@@ -263,13 +282,48 @@ START_TEST(an_engine_that_is_destroyed_ends_the_others)
     bool open = moments[_i].open;
     struct trial t = {.config = {.stage = 3, .deadline_seconds = open ? 300 : 1},
                       .moment = (enum moment)_i,
-                      .happens = destroy};
+                      .happens[BAD] = destroy};
     run(&t);
     if (!open)
         expect_overdue(&t, "within 1 s");
     for (int r = 0; r < RANKS && open; r++)
         ck_assert_msg(r == BAD || matches(t.rank[r].text, "^Rank [0-2] gave up before message"),
                       "rank %d: %s", r, t.rank[r].text);
+}
+END_TEST
+
+/* Rank 0 waits for a deadline of 100 s and half of what it may wait longer. */
+static struct zero *_Atomic waiting;
+static atomic_bool waited;
+
+static double clock_of_rank_0(void)
+{
+    static double now;
+    struct zero *z = waiting;
+    if (z && z->with_ranks.seconds < 105)
+        now += .05;
+    else if (z)
+        atomic_store(&waited, true);
+    return now;
+}
+
+static void destroy_when_overdue(struct rank *r)
+{
+    while (!(waiting = r->trial->rank[0].z) || !atomic_load(&waited))
+        usleep(1000);
+    destroy(r);
+}
+
+/* Rank 1 hangs, and of the two others that it is named by one speaks late. */
+START_TEST(a_rank_that_waits_as_well_may_say_so)
+{
+    const struct engine_seams seams = {.seconds = clock_of_rank_0};
+    struct trial t = {.config = {.stage = 3, .deadline_seconds = 100},
+                      .moment = BACKWARD,
+                      .happens = {[1] = hang, [2] = destroy_when_overdue},
+                      .seams = &seams};
+    run(&t);
+    ck_assert_msg(matches(t.rank[0].text, "^Rank 2 gave up before message"), "%s", t.rank[0].text);
 }
 END_TEST
 
@@ -300,7 +354,7 @@ START_TEST(a_wait_under_way_is_shortened)
 {
     struct trial t = {.config = {.stage = 3},
                       .moment = _i < 2 ? FORWARD : STEP,
-                      .happens = _i % 2 ? shorten_by_signal : shorten};
+                      .happens[BAD] = _i % 2 ? shorten_by_signal : shorten};
     run(&t);
     expect_overdue(&t, "within 1 s");
     ck_assert_msg(matches(t.rank[0].text, "or give zero_set_deadline more\\.$"), "%s",
@@ -379,7 +433,7 @@ static void busy_rank(int rank, struct zero_comm *comm, void *arg)
 START_TEST(who_computes_does_not_wait)
 {
     struct trial t = {
-        .config = {.stage = 2, .deadline_seconds = 1}, .moment = STEP, .happens = stay_away};
+        .config = {.stage = 2, .deadline_seconds = 1}, .moment = STEP, .happens[BAD] = stay_away};
     pthread_mutex_init(&t.lock, NULL);
     pthread_cond_init(&t.changed, NULL);
     ranks_run(RANKS, busy_rank, &t);
@@ -625,7 +679,9 @@ int main(void)
     TCase *c = tcase_create("for other ranks");
     tcase_set_timeout(c, 30);
     tcase_add_loop_test(c, a_rank_that_hangs_is_named, 0, MOMENTS);
+    tcase_add_test(c, all_ranks_that_hang_are_named);
     tcase_add_loop_test(c, an_engine_that_is_destroyed_ends_the_others, FORWARD, MOMENTS);
+    tcase_add_test(c, a_rank_that_waits_as_well_may_say_so);
     tcase_add_loop_test(c, a_wait_under_way_is_shortened, 0, 4);
     tcase_add_test(c, a_deadline_is_a_second_or_more);
     tcase_add_test(c, who_computes_does_not_wait);

@@ -50,7 +50,7 @@ static int carry_out(struct state *s, struct zero_collective *c, const char *nam
         status = comm->ops->test(comm, c, &done);
         if (!status && !done && clock_now() - start > SECONDS_MAX)
             return error_set(&s->error, ZERO_ERR_DEADLINE, "rank %d did not arrive at the %s.",
-                             comm->ops->missing(comm, c), name);
+                             comm->ops->missing(comm, c, 0), name);
         if (!done)
             sched_yield();
     }

@@ -194,28 +194,14 @@ static void door_look(struct door *d, double until)
 
 /* ------------------------------------------------------ rank 0: its door */
 
-/* "2", "2 and 5", "2, 5, 6 and 190 more": the ranks without a seat. */
-static void absent_print(const struct door *d, char *out, size_t size)
-{
-    enum { NAMED = 8 };
-    int absent = d->job->size - 1 - d->seated, named = 0;
-    int names = absent > NAMED ? NAMED : absent;
-    size_t length = 0;
-    for (int r = 1; r < d->job->size && named < names; r++) {
-        if (d->seats[r].guest)
-            continue;
-        bool last = ++named == names && absent == names;
-        const char *mark = named == 1 ? "" : last ? " and " : ", ";
-        length += (size_t)snprintf(out + length, size - length, "%s%d", mark, r);
-    }
-    if (absent > names)
-        snprintf(out + length, size - length, " and %d more", absent - names);
-}
-
 static void door_overdue(struct door *d, int seconds)
 {
     char absent[128], others[64] = "";
-    absent_print(d, absent, sizeof(absent));
+    int ranks[ERROR_RANKS], count = 0;
+    for (int r = 1; r < d->job->size; r++)
+        if (!d->seats[r].guest && count++ < ERROR_RANKS)
+            ranks[count - 1] = r;
+    error_ranks(absent, sizeof(absent), ranks, count);
     if (d->turned_away)
         snprintf(others, sizeof(others), " (%d other connections were turned away)",
                  d->turned_away);

@@ -238,11 +238,11 @@ static int mpi_test(struct zero_comm *comm, struct zero_collective *c, bool *don
     return status;
 }
 
-static int mpi_missing(struct zero_comm *comm, const struct zero_collective *c)
+static int mpi_missing(struct zero_comm *comm, const struct zero_collective *c, int from)
 {
     const struct mpi *m = (const struct mpi *)comm;
     const struct set *s = c->state;
-    return s && s->c == c ? set_missing(m, s) : -1;
+    return s && s->c == c ? set_missing(m, s, from) : -1;
 }
 
 static int mpi_listen(struct zero_comm *comm, uint64_t sequence)

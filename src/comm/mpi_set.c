@@ -287,30 +287,30 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     return ZERO_OK;
 }
 
-/* The lowest rank at the other end of a request under way in some lanes, or -1. */
-static int awaited(const struct mpi *m, const struct set *s, const enum lane *lanes, int n)
+/* The lowest rank, of those from a rank on, at the other end of a request under way in some lanes,
+ * or -1. */
+static int awaited(const struct mpi *m, const struct set *s, const enum lane *lanes, int from)
 {
     int rank = -1;
-    for (int l = 0; l < n; l++)
+    for (int l = 0; l < 3; l++)
         for (int i = 0; i < m->peers; i++) {
             int peer = mpi_other_end(m, lanes[l], i);
-            if (*request(m, s, lanes[l], i) != MPI_REQUEST_NULL && (rank < 0 || peer < rank))
+            if (*request(m, s, lanes[l], i) != MPI_REQUEST_NULL && peer >= from &&
+                (rank < 0 || peer < rank))
                 rank = peer;
         }
     return rank;
 }
 
 /* Who has not sent, or else not taken, something. */
-int set_missing(const struct mpi *m, const struct set *s)
+int set_missing(const struct mpi *m, const struct set *s, int from)
 {
     static const enum lane in[] = {LANE_HEADER_IN, LANE_IN_0, LANE_IN_1};
     static const enum lane out[] = {LANE_HEADER_OUT, LANE_OUT_0, LANE_OUT_1};
-    int missing = awaited(m, s, in, 3);
-    if (missing < 0)
-        missing = awaited(m, s, out, 3);
+    int missing = awaited(m, s, awaited(m, s, in, 0) < 0 ? out : in, from);
     if (missing < 0 && m->peers == 1) /* an all-reduce does not tell whom it waits for */
         missing = mpi_other_end(m, LANE_HEADER_IN, 0);
-    return missing;
+    return missing >= from ? missing : -1;
 }
 
 /* --------------------------------------------------------------------- end */

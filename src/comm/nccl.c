@@ -438,13 +438,13 @@ static int nccl_test(struct zero_comm *comm, struct zero_collective *c, bool *do
 }
 
 /* Whom NCCL waits for it does not tell. */
-static int nccl_missing(struct zero_comm *comm, const struct zero_collective *c)
+static int nccl_missing(struct zero_comm *comm, const struct zero_collective *c, int from)
 {
     const struct nccl *n = (const struct nccl *)comm;
     const struct set *s = c->state;
     if (s && s->state == SET_CONTROL)
-        return n->control->ops->missing(n->control, &s->over);
-    return comm->size == 2 ? 1 - comm->rank : -1;
+        return n->control->ops->missing(n->control, &s->over, from);
+    return comm->size == 2 && from <= 1 - comm->rank ? 1 - comm->rank : -1;
 }
 
 /* ---------------------------------------------------------- abort, destroy */

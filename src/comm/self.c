@@ -45,10 +45,11 @@ static int self_test(struct zero_comm *comm, struct zero_collective *c, bool *do
     return ZERO_OK;
 }
 
-static int self_missing(struct zero_comm *comm, const struct zero_collective *c)
+static int self_missing(struct zero_comm *comm, const struct zero_collective *c, int from)
 {
     (void)comm;
     (void)c;
+    (void)from;
     return -1;
 }
 

@@ -97,11 +97,11 @@ static int tcp_test(struct zero_comm *comm, struct zero_collective *c, bool *don
     return t->status;
 }
 
-static int tcp_missing(struct zero_comm *comm, const struct zero_collective *c)
+static int tcp_missing(struct zero_comm *comm, const struct zero_collective *c, int from)
 {
     struct op *op = c->state;
     bool waits = op && op->c == c && op->state != OP_DONE;
-    return waits ? op_missing((struct tcp *)comm, op) : -1;
+    return waits ? op_missing((struct tcp *)comm, op, from) : -1;
 }
 
 static int tcp_listen(struct zero_comm *comm, uint64_t sequence)

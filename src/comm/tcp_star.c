@@ -365,10 +365,10 @@ static void op_progress(struct tcp *t, struct op *op)
         results_send(t, op);
 }
 
-/* The lowest rank that an op of rank 0 waits for, or -1. */
-static int op_awaited(const struct tcp *t, const struct op *op)
+/* The lowest rank, of those from a rank on, that an op of rank 0 waits for, or -1. */
+static int op_awaited(const struct tcp *t, const struct op *op, int from)
 {
-    for (int i = 0; i < t->count; i++) {
+    for (int i = from > 1 ? from - 1 : 0; i < t->count; i++) {
         bool data = op->state == OP_MOVING && comes_from(t, op->c, 1 + i);
         if (op->state < OP_GIVING ? op->came[1 + i] < (data ? 2 : op->state == OP_CALLED)
                                   : t->links[i].count > 0)
@@ -399,17 +399,18 @@ static void waits_look(struct tcp *t)
     if (!is_root(t) || !op || seconds_now() < op->since + WAITS_SECONDS)
         return;
     op->since = seconds_now();
-    waits_tell(t, op, op_awaited(t, op));
+    waits_tell(t, op, op_awaited(t, op, 0));
 }
 
-int op_missing(struct tcp *t, struct op *op)
+int op_missing(struct tcp *t, struct op *op, int from)
 {
-    if (!is_root(t))
-        return t->waits.order == op->order && t->waits.rank != t->comm.rank ? t->waits.rank : 0;
-    int rank = op_awaited(t, op);
-    waits_tell(t, op, rank);
-    star_flush(t);
-    return rank;
+    if (is_root(t)) {
+        waits_tell(t, op, op_awaited(t, op, 0));
+        star_flush(t);
+        return op_awaited(t, op, from);
+    }
+    int told = t->waits.order == op->order && t->waits.rank != t->comm.rank ? t->waits.rank : 0;
+    return told >= from ? told : -1;
 }
 
 void star_flush(struct tcp *t)

@@ -69,8 +69,9 @@ void op_call(struct tcp *t, struct op *op);
 /* Hears, moves and sends what can be heard, moved and sent. */
 void star_progress(struct tcp *t);
 
-/* A rank that an op waits for, or -1. Rank 0 also tells the others, who ask no one. */
-int op_missing(struct tcp *t, struct op *op);
+/* The lowest rank, of those from a rank on, that an op waits for, or -1. Rank 0 also tells the
+ * others of the first, who ask no one. */
+int op_missing(struct tcp *t, struct op *op, int from);
 
 /* ZERO_OK, or the sentence of a rank that gave up, or is gone, before that message. */
 int star_failed(struct tcp *t, uint64_t sequence);

@@ -67,7 +67,7 @@ static void run(struct zero_comm *comm)
                 status = comm->ops->test(comm, &c[i], &done[i]);
     REQUIRE(status == ZERO_OK || comm->error[0]);
     for (int i = 0; i < CALLS && !comm->error[0]; i++)
-        REQUIRE(done[i] == (comm->ops->missing(comm, &c[i]) == -1));
+        REQUIRE(done[i] == (comm->ops->missing(comm, &c[i], 0) == -1));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -655,14 +655,18 @@ static void run_missing(struct comm_world *w)
     if (w->comm->rank != late) {
         if (op_start(&op))
             wrong(w, "start: %s", w->comm->error);
-        while (w->comm->ops->missing(w->comm, &op.c) != late && seconds_now() < until) {
+        while (w->comm->ops->missing(w->comm, &op.c, 0) != late && seconds_now() < until) {
             if (op_test(&op) || op.done)
                 wrong(w, "a gather ended without rank %d", late);
             nap(4);
         }
-        int missing = w->comm->ops->missing(w->comm, &op.c);
+        int missing = w->comm->ops->missing(w->comm, &op.c, 0);
         if (missing != late)
             wrong(w, "rank %d is said to be missing, not %d", missing, late);
+        if (w->comm->ops->missing(w->comm, &op.c, late) != late)
+            wrong(w, "rank %d is not missing among those from it on", late);
+        if (w->comm->ops->missing(w->comm, &op.c, late + 1) != -1)
+            wrong(w, "behind rank %d another is said to be missing", late);
     }
     w->barrier(w->barrier_arg);
     if (w->comm->rank == late && op_start(&op))

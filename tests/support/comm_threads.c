@@ -274,21 +274,24 @@ static int threads_test(struct zero_comm *comm, struct zero_collective *c, bool 
     return *done ? ZERO_OK : me->status;
 }
 
-static int threads_missing(struct zero_comm *comm, const struct zero_collective *c)
+static int threads_missing(struct zero_comm *comm, const struct zero_collective *c, int from)
 {
     struct rank *me = (struct rank *)comm;
     const struct entry *e = c->state;
     int absent = -1, slow = -1;
+    bool any = false;
     pthread_mutex_lock(&me->all->lock);
     for (int r = comm->size - 1; r >= 0 && e; r--) {
         const struct entry *theirs = entry_find(&me->all->rank[r], e->order);
-        if (!theirs && !e->worked)
+        bool away = !theirs && !e->worked;
+        any |= away;
+        if (away && r >= from)
             absent = r;
-        else if (theirs && !theirs->worked && r != comm->rank)
+        else if (theirs && !theirs->worked && r != comm->rank && r >= from)
             slow = r;
     }
     pthread_mutex_unlock(&me->all->lock);
-    return absent >= 0 ? absent : slow;
+    return any ? absent : slow;
 }
 
 static int threads_listen(struct zero_comm *comm, uint64_t sequence)

@@ -84,10 +84,10 @@ static int fault_test(struct zero_comm *comm, struct zero_collective *collective
     return ZERO_OK;
 }
 
-static int fault_missing(struct zero_comm *comm, const struct zero_collective *collective)
+static int fault_missing(struct zero_comm *comm, const struct zero_collective *collective, int from)
 {
     struct fault_comm *c = (struct fault_comm *)comm;
-    return c->stopped ? -1 : c->inner->ops->missing(c->inner, collective);
+    return c->stopped ? -1 : c->inner->ops->missing(c->inner, collective, from);
 }
 
 /* A rank that has stopped tells nobody: before nobody is there any more. */

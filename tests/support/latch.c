@@ -290,10 +290,10 @@ static int comm_test(struct zero_comm *comm, struct zero_collective *collective,
     return ZERO_OK;
 }
 
-static int comm_missing(struct zero_comm *comm, const struct zero_collective *collective)
+static int comm_missing(struct zero_comm *comm, const struct zero_collective *collective, int from)
 {
     struct latch_comm *c = (struct latch_comm *)comm;
-    return c->inner->ops->missing(c->inner, collective);
+    return c->inner->ops->missing(c->inner, collective, from);
 }
 
 static void comm_abort(struct zero_comm *comm, uint64_t sequence)
