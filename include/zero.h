@@ -256,8 +256,11 @@ struct zero_config {
                               in host memory; where its place is another, anything but 0 is
                               ZERO_ERR_ARGUMENT. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64, up to
-                              2^30. Default ZERO_CHUNK */
-    int chunk_slots;       /* chunks under way at once, 2 to 64. Default 4 */
+                              2^30. Default ZERO_CHUNK_NVME where it is in files, else ZERO_CHUNK */
+    int chunk_slots;       /* chunks in memory at once, 2 to 64. Of files so many are read while
+                              gradients are still reduced; the others then pass through four of
+                              the slots (of more than 32 an eighth), whose memory stays in a CPU's
+                              cache. Default 32 where optimizer state is in files, else 4 */
     int gather_slots;      /* stage 3: units whose parameters are whole at once, 1 to 64.
                               Default 3 */
     int grad_slots;        /* units whose gradients are whole at once, 1 to 64. Default 3 */
@@ -305,7 +308,8 @@ struct zero_config {
     enum zero_log_level log_level; /* default ZERO_LOG_WARNING */
 };
 
-#define ZERO_CHUNK ((int64_t)1 << 20)
+#define ZERO_CHUNK      ((int64_t)1 << 20)
+#define ZERO_CHUNK_NVME ((int64_t)1 << 17)
 
 /* -------------------------------------------------------- create, destroy */
 

@@ -184,7 +184,8 @@ static int missing(const struct zero *z, const struct operation *o, int from)
 static int grace(const struct zero *z, const struct operation *o)
 {
     int first = missing(z, o, 0);
-    return first >= 0 && missing(z, o, first + 1) < 0 ? 0 : engine_grace(z);
+    bool one = z->size == 2 || (first >= 0 && missing(z, o, first + 1) < 0);
+    return one ? 0 : engine_grace(z);
 }
 
 static int overdue(const struct zero *z, const struct command *c, const struct operation *o,

@@ -165,6 +165,18 @@ static int take_program(struct settings *s, const struct zero_config *c, struct 
                      (long long)c->program_bytes);
 }
 
+/* By default as many bytes of either size. */
+static int take_chunks(struct settings *s, const struct zero_config *c, struct error *error)
+{
+    bool files = s->state == ZERO_NVME;
+    s->chunk = c->chunk ? c->chunk : files ? ZERO_CHUNK_NVME : ZERO_CHUNK;
+    if (s->chunk < 64 || s->chunk % 64 || s->chunk > (int64_t)1 << 30)
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         ".chunk is %lld elements. Use a multiple of 64 up to 2^30.",
+                         (long long)c->chunk);
+    return take_int(c->chunk_slots, files ? 32 : 4, 2, 64, ".chunk_slots", &s->chunk_slots, error);
+}
+
 int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
 {
     *s = (struct settings){.deadline_seconds = DEADLINE_SECONDS}; /* also where all else fails */
@@ -187,14 +199,8 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
     s->dtype = c->dtype;
     s->ring = c->ring;
     s->verify = c->verify_spill;
-    s->chunk = c->chunk ? c->chunk : ZERO_CHUNK;
-    if (s->chunk < 64 || s->chunk % 64 || s->chunk > (int64_t)1 << 30)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".chunk is %lld elements. Use a multiple of 64 up to 2^30.",
-                         (long long)c->chunk);
     if (take_program(s, c, error) || take_device(s, c, error) || take_formats(s, c, error) ||
-        take_places(s, c, error) || take_path(s, c->nvme_path, error) ||
-        take_int(c->chunk_slots, 4, 2, 64, ".chunk_slots", &s->chunk_slots, error) ||
+        take_places(s, c, error) || take_path(s, c->nvme_path, error) || take_chunks(s, c, error) ||
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
         take_int(c->threads, 0, 1, 1024, ".threads", &s->threads, error) ||

@@ -13,6 +13,7 @@
 #define PIECE_BYTES_MAX   ((int64_t)1 << 20)
 #define PIECE_BYTES_GPU   ((int64_t)32 << 20)
 #define SCRATCH_BYTES_MAX ((int64_t)64 << 20)
+#define WINDOW_MIN        4 /* one chunk is read, one updated, one written, and one changes hands */
 
 static int64_t min64(int64_t a, int64_t b)
 {
@@ -210,6 +211,9 @@ static void decide(struct plan *p, const struct layout *l)
     p->slot_param = s->param != p->compute && (!p->shared || p->frozen > 0);
     p->slot_via_host = p->compute == ZERO_DEVICE && s->param == ZERO_NVME;
     p->chunk_slots = (int)min64(s->chunk_slots, chunks_slotted(p));
+    p->chunk_window = p->chunk_slots;
+    if (s->state == ZERO_NVME && p->chunk_slots > WINDOW_MIN)
+        p->chunk_window = p->chunk_slots > 8 * WINDOW_MIN ? p->chunk_slots / 8 : WINDOW_MIN;
     p->gather_slots = p->whole_params ? 0 : (int)min64(s->gather_slots, l->units);
     p->grad_slots = (int)min64(s->grad_slots, l->units);
 }

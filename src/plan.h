@@ -60,6 +60,7 @@ struct plan {
     bool slot_via_host; /* new parameters cross the host on their way from device to file */
 
     int gather_slots, grad_slots, chunk_slots;
+    int chunk_window; /* the chunk slots that are used over and over, once each has been used */
     int64_t gather_elements[PLAN_SLOTS_MAX], grad_elements[PLAN_SLOTS_MAX]; /* descending */
     int64_t piece_bytes; /* of the ordered reduction */
 

@@ -571,12 +571,23 @@ struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t 
 
 /* Chunks in the file pass through a slot; so do those in memory when gradients or
  * parameters must. Each takes the same slot in every walk: a chunk is read behind
- * its last write. -1: none. */
+ * its last write. The first in the file, which are read early, have slots of their own; the
+ * others take turns in a window of them. -1: none. */
 static int slot_of(const struct plan *p, int64_t c)
 {
+    int64_t in_file = c - p->resident;
     if (!plan_chunk_slotted(p, c))
         return -1;
-    return (int)((c < p->resident ? c : c - p->resident) % p->chunk_slots);
+    if (in_file < 0)
+        return (int)(c % p->chunk_slots);
+    return (int)(in_file < p->chunk_slots ? in_file : (in_file - p->chunk_slots) % p->chunk_window);
+}
+
+/* Chunks [c, that) have slots of their own each. */
+static int64_t slots_end(const struct plan *p, int64_t c)
+{
+    int64_t first = p->resident + p->chunk_slots;
+    return c < first ? first : c + p->chunk_window;
 }
 
 static void read_chunk(struct schedule *s, int64_t c)
@@ -595,7 +606,7 @@ static void read_chunk(struct schedule *s, int64_t c)
 static void read_early(struct schedule *s)
 {
     const struct plan *p = s->plan;
-    for (; s->early < p->live && s->early < p->resident + p->chunk_slots; s->early++)
+    for (; s->early < p->live && s->early < slots_end(p, p->resident); s->early++)
         read_chunk(s, s->early);
 }
 
@@ -718,9 +729,9 @@ static void bring(struct schedule *s, enum walk_kind kind, int64_t first, int64_
 }
 
 /*
- * Chunks pass in batches as large as there are slots: all of a batch is written
+ * Chunks pass in batches as large as the window of slots: all of a batch is written
  * before the next is read, so that as many transfers are under way as there are
- * slots although the queue starts them in order. The first records that rest in
+ * slots in it although the queue starts them in order. The first records that rest in
  * the file are read before the chunks that rest in memory are updated, so a batch
  * holds chunks of one kind.
  */
@@ -733,12 +744,12 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
                      .summed = queues_tail(s->queues, QUEUE_TO_HOST)};
     int64_t c = first, read = kind == WALK_ADAM ? s->early : first;
     int64_t batch = first > p->resident ? first : p->resident;
-    for (; kind != WALK_FILL && read < batch + p->chunk_slots && read < last; read++)
+    for (; kind != WALK_FILL && read < slots_end(p, batch) && read < last; read++)
         if (read >= batch && plan_chunk_in_file(p, read))
             read_chunk(s, read);
     s->early = p->resident;
     while (c < last) {
-        int64_t end = p->chunk_slots && c + p->chunk_slots < last ? c + p->chunk_slots : last;
+        int64_t end = p->chunk_slots && c + p->chunk_window < last ? c + p->chunk_window : last;
         if (c < p->resident && end > p->resident)
             end = p->resident;
         bring(s, kind, c, end, &read);

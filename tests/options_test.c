@@ -382,7 +382,7 @@ START_TEST(trainer_defaults)
     ck_assert_int_eq(a->shape.vocab, 256);
     ck_assert_int_eq(a->decay, a->steps);
     ck_assert_int_eq(a->warmup, a->steps / 10);
-    ck_assert_int_eq(a->chunk, ZERO_CHUNK);
+    ck_assert_int_eq(a->chunk, 0);
     ck_assert_str_eq(arguments_model(a), "d4");
     ck_assert(a->nvme_path == NULL && a->log == NULL && !a->quiet && !a->help);
 }

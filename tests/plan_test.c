@@ -277,6 +277,26 @@ START_TEST(chunks_have_a_bound)
 }
 END_TEST
 
+/* As many bytes in files' slots as in others, in smaller chunks. */
+START_TEST(chunks_have_a_size)
+{
+    const struct zero_param param = {.name = "x", .ndim = 1, .shape = {1 << 24}};
+    struct zero_config config = {.size = sizeof(config),
+                                 .dtype = ZERO_BF16,
+                                 .offload = ZERO_NVME,
+                                 .offload_optimizer = _i ? ZERO_NVME : ZERO_HOST};
+    struct zero_plan usual, given;
+    ck_assert_int_eq(zero_plan_make(&param, 1, &config, 1, 1, &usual, NULL, 0), ZERO_OK);
+    config.chunk = _i ? 1 << 17 : 1 << 20;
+    config.chunk_slots = _i ? 32 : 4;
+    ck_assert_int_eq(zero_plan_make(&param, 1, &config, 1, 1, &given, NULL, 0), ZERO_OK);
+    ck_assert(memcmp(&usual, &given, sizeof(usual)) == 0);
+    config.chunk_slots--;
+    ck_assert_int_eq(zero_plan_make(&param, 1, &config, 1, 1, &given, NULL, 0), ZERO_OK);
+    ck_assert_int_lt(given.host.slots, usual.host.slots);
+}
+END_TEST
+
 /* Twice the ranks take twice the host memory to reach each other, of however many. */
 START_TEST(ranks_have_no_bound_of_their_own)
 {
@@ -297,6 +317,7 @@ int main(void)
     tcase_add_test(tests, plans_are_what_the_hand_says);
     tcase_add_test(tests, cases_cover_every_switch);
     tcase_add_test(tests, chunks_have_a_bound);
+    tcase_add_loop_test(tests, chunks_have_a_size, 0, 2);
     tcase_add_test(tests, ranks_have_no_bound_of_their_own);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);

@@ -351,7 +351,7 @@ fitting() {
     has '^1,cpu,.*device of a rank: .* needed' "plan on a small device"
     tool plan --params 1G --unit-size 1M --device-memory 1M --ranks 1
     has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB there$' "plan"
-    tool plan --params 16384G --unit-size 1G --csv
+    tool plan --params 2048G --unit-size 1G --csv
     has '^3,nvme,.*,0,"memory: ' "plan of a model beyond any memory"
     tool plan --params 1
     awk '/ fits here$/ { at = index($0, "fits here") }

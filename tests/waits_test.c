@@ -615,7 +615,7 @@ END_TEST
 
 /* ---------------------------------------------------------------- a full queue */
 
-#define MANY_CHUNKS 20000 /* more than a queue holds */
+#define MANY_CHUNKS 100000 /* more than a queue holds */
 
 static bool copies_late(void *arg, const struct latch_op *op)
 {

@@ -14,12 +14,12 @@
 #include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
 
-enum { ENGINES_MAX = 16, RINGS = 2 };
+enum { ENGINES_MAX = 16, RINGS = 2, RECORD = 12 << 17 };
 
-/* Requests of 4 MiB, 12 at once: 48 MiB under way, as four chunks of 12 MiB are. */
+/* As a step by default: records of a chunk, as many at once as the window of slots has. */
 static const struct io_engine rings[RINGS] = {
-    {"uring", io_ring_uring_pass, 4 << 20, 12},
-    {"posix", io_ring_posix_pass, 4 << 20, 12},
+    {"uring", io_ring_uring_pass, RECORD, 4},
+    {"posix", io_ring_posix_pass, RECORD, 4},
 };
 
 struct series {
@@ -60,9 +60,9 @@ static int check_ring(struct io_file *file, const struct io_engine *e, int64_t f
 /* Over as much of the file as there is memory. */
 static int check(struct io_file *file)
 {
-    int64_t whole = file->bytes, from = 0;
+    int64_t whole = file->bytes, from = 0, most = file->memory_bytes / (2 * RECORD) * 2 * RECORD;
     int status = 0;
-    file->bytes = whole < file->memory_bytes ? whole : file->memory_bytes;
+    file->bytes = whole < most ? whole : most;
     for (int i = 0; i < RINGS && !status; i++)
         if (there(&rings[i])) {
             status = check_ring(file, &rings[i], from);

@@ -47,7 +47,7 @@ static const char offload[] =
     "zero_config.\n"
     "\n"
     "Adam runs on the CPU for what is offloaded. State in files is read, updated\n"
-    "and written back in chunks of a million elements, several at once, so the disk\n"
+    "and written back in chunks of 128 Ki elements, several at once, so the disk\n"
     "works all the time. A step moves 12 bytes a parameter each way, in all ranks\n"
     "together: on a disk that reads and writes 4 GB/s together, a billion\n"
     "parameters take six seconds a step. Larger batches or more micro-steps\n"
