@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/random.h"
 #include "src/scaler.h"
 
 const char *place_name(enum zero_place place)
@@ -210,17 +209,75 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
     return ZERO_OK;
 }
 
-uint64_t settings_hash(const struct settings *s)
+#define PLACES                                                                                     \
+    {                                                                                              \
+        [ZERO_DEVICE] = "device", [ZERO_HOST] = "host", [ZERO_NVME] = "nvme"                       \
+    }
+
+/* What a field is called, and its values where they are no whole numbers. */
+static const struct {
+    const char *name, *words[4];
+    bool real;
+} shared[SETTINGS_SHARED] = {
+    {.name = ".stage"},
+    {.name = ".dtype", .words = {[ZERO_FP32] = "fp32", [ZERO_BF16] = "bf16", [ZERO_FP16] = "fp16"}},
+    {.name = ".device", .words = {[ZERO_CPU] = "cpu", [ZERO_CUDA] = "cuda"}},
+    {.name = "the place of optimizer state", .words = PLACES},
+    {.name = "the place of parameters", .words = PLACES},
+    {.name = "the place of gradients", .words = PLACES},
+    {.name = ".state", .words = {"fp32", "split"}},
+    {.name = ".grad_dtype", .words = {"fp32", "bf16"}},
+    {.name = ".accumulate_in", .words = {"shard", "local"}},
+    {.name = ".reduction", .words = {"ordered", "nccl"}},
+    {.name = ".accumulate"},
+    {.name = ".loss_scale", .real = true},
+    {.name = ".host_bytes"},
+    {.name = ".verify_spill", .words = {"false", "true"}},
+    {.name = ".chunk"},
+    {.name = ".chunk_slots"},
+    {.name = ".gather_slots"},
+    {.name = ".grad_slots"},
+    {.name = ".comm->device_memory", .words = {"true", "false"}},
+};
+
+void settings_share(const struct settings *s, int64_t values[SETTINGS_SHARED])
 {
     int64_t scale;
     memcpy(&scale, &s->loss_scale, sizeof(scale));
-    const int64_t fields[] = {s->stage,       s->dtype,        s->state,      s->param,
-                              s->grad,        s->split,        s->local,      s->round_grads,
-                              s->accumulate,  scale,           s->host_bytes, s->chunk,
-                              s->chunk_slots, s->gather_slots, s->grad_slots, s->verify,
-                              s->device,      s->via_host,     s->added};
-    uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
-        hash = random_mix(hash + (uint64_t)fields[i] + 0x9E3779B97F4A7C15u);
-    return hash;
+    const int64_t all[SETTINGS_SHARED] = {
+        s->stage,       s->dtype,        s->device,      s->state,   s->param,
+        s->grad,        s->split,        s->round_grads, s->local,   s->added,
+        s->accumulate,  scale,           s->host_bytes,  s->verify,  s->chunk,
+        s->chunk_slots, s->gather_slots, s->grad_slots,  s->via_host};
+    memcpy(values, all, sizeof(all));
+}
+
+static void value_print(int field, int64_t value, char out[32])
+{
+    const char *word = value >= 0 && value < 4 ? shared[field].words[value] : NULL;
+    double real;
+    memcpy(&real, &value, sizeof(real));
+    if (word)
+        snprintf(out, 32, "%s", word);
+    else if (shared[field].real)
+        snprintf(out, 32, "%g", real);
+    else
+        snprintf(out, 32, "%lld", (long long)value);
+}
+
+int settings_compare(const int64_t *mine, int me, const int64_t *theirs, int other,
+                     struct error *error)
+{
+    char here[32], there[32];
+    int field = 0;
+    while (field < SETTINGS_SHARED && mine[field] == theirs[field])
+        field++;
+    if (field == SETTINGS_SHARED)
+        return ZERO_OK;
+    value_print(field, mine[field], here);
+    value_print(field, theirs[field], there);
+    return error_set(error, ZERO_ERR_MISMATCH,
+                     "Ranks differ in %s: rank %d has %s, rank %d has %s. Make it equal on all "
+                     "ranks.",
+                     shared[field].name, other, there, me, here);
 }

@@ -34,8 +34,12 @@ struct settings {
 
 int settings_resolve(struct settings *s, const struct zero_config *config, struct error *error);
 
-/* Mixes everything that the ranks must agree on into one number. */
-uint64_t settings_hash(const struct settings *s);
+/* What the ranks must agree on, as numbers; and ZERO_OK, or the first in which two of them
+ * differ. */
+#define SETTINGS_SHARED 19
+void settings_share(const struct settings *s, int64_t values[SETTINGS_SHARED]);
+int settings_compare(const int64_t *mine, int me, const int64_t *theirs, int other,
+                     struct error *error);
 
 static inline int64_t dtype_bytes(enum zero_dtype dtype)
 {

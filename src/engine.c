@@ -102,7 +102,7 @@ static void introduce(struct zero *z, struct introduction *me)
 {
     if (z->layout.unit) {
         me->model = layout_hash(&z->layout);
-        me->settings = settings_hash(&z->plan.set);
+        settings_share(&z->plan.set, me->settings);
     }
     if (z->layout.unit && !z->device && !z->error.status) {
         const struct preflight_need need = {
@@ -146,13 +146,8 @@ static void judge(struct zero *z, struct introduction *all)
                       "Rank %d describes another model than rank %d. Make names, shapes, units, "
                       "groups, flags and fills equal on all ranks.",
                       r, z->rank);
-        else if (all[r].settings != me->settings)
-            error_set(
-                &z->error, ZERO_ERR_MISMATCH,
-                "Rank %d has another configuration than rank %d. Make stage, dtype, device, "
-                "places, .state, .grad_dtype, .accumulate_in, .reduction, .accumulate, "
-                ".loss_scale, .host_bytes, .verify_spill, .chunk and slots equal on all ranks.",
-                r, z->rank);
+        else
+            settings_compare(me->settings, z->rank, all[r].settings, r, &z->error);
     }
     if (!z->error.status && me->reach.asked)
         z->linked = reach_choose(z, all);

@@ -217,7 +217,8 @@ int engine_plan(struct zero *z);
 /* What each rank tells the others at a door. */
 struct introduction {
     struct error error;
-    uint64_t model, settings;
+    uint64_t model;
+    int64_t settings[SETTINGS_SHARED];
     cpu_set_t cpus[8];            /* affinity mask: kernels may be for more CPUs than one has */
     struct preflight_facts facts; /* these two at the first door */
     struct reach {

@@ -501,7 +501,7 @@ static void create_twice(int rank, struct zero_comm *comm, void *arg)
     c.threads = 1;
     int status = zero_create(&z, params, TOY_TENSORS, &c);
     EXPECT(r->how == 2 ? status == ZERO_ERR_ARGUMENT : status == ZERO_ERR_MISMATCH);
-    EXPECT(strstr(zero_last_error(z), r->how == 0   ? "another configuration"
+    EXPECT(strstr(zero_last_error(z), r->how == 0   ? "Ranks differ in .chunk: rank "
                                       : r->how == 1 ? "another model"
                                                     : ".stage is 7"));
     zero_destroy(z);

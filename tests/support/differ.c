@@ -186,40 +186,42 @@ static void grad_slots(struct model *m)
     m->config.grad_slots = 2;
 }
 
+/* Of a configuration says names the field, and two ranks have these values. */
 static const struct creation {
     const char *says;
     void (*differ)(struct model *m);
+    const char *odd, *usual;
 } creations[] = {
-    {"another model", fewer},
-    {"another model", shape},
-    {"another model", dimensions},
-    {"another model", larger},
-    {"another model", order},
-    {"another model", name},
-    {"another model", unit},
-    {"another model", group},
-    {"another model", decay},
-    {"another model", frozen},
-    {"another model", no_fill},
-    {"another model", fill},
-    {"another model", deviation},
-    {"another configuration", dtype},
-    {"another configuration", stage},
-    {"another configuration", device},
-    {"another configuration", place},
-    {"another configuration", place_of_params},
-    {"another configuration", chunk},
-    {"another configuration", place_of_grads},
-    {"another configuration", chunk_slots},
-    {"another configuration", host_bytes},
-    {"another configuration", gather_slots},
-    {"another configuration", grad_slots},
-    {"another configuration", state},
-    {"another configuration", grad_dtype},
-    {"another configuration", micro_steps},
-    {"another configuration", loss_scale},
+    {"another model", fewer, NULL, NULL},
+    {"another model", shape, NULL, NULL},
+    {"another model", dimensions, NULL, NULL},
+    {"another model", larger, NULL, NULL},
+    {"another model", order, NULL, NULL},
+    {"another model", name, NULL, NULL},
+    {"another model", unit, NULL, NULL},
+    {"another model", group, NULL, NULL},
+    {"another model", decay, NULL, NULL},
+    {"another model", frozen, NULL, NULL},
+    {"another model", no_fill, NULL, NULL},
+    {"another model", fill, NULL, NULL},
+    {"another model", deviation, NULL, NULL},
+    {".dtype", dtype, "fp32", "bf16"},
+    {".stage", stage, "2", "3"},
+    {".device", device, "cuda", "cpu"},
+    {"the place of optimizer state", place, "host", "nvme"},
+    {"the place of parameters", place_of_params, "device", "nvme"},
+    {".chunk", chunk, "64", "128"},
+    {"the place of gradients", place_of_grads, "device", "host"},
+    {".chunk_slots", chunk_slots, "5", "32"},
+    {".host_bytes", host_bytes, "1048576", "0"},
+    {".gather_slots", gather_slots, "2", "3"},
+    {".grad_slots", grad_slots, "2", "3"},
+    {".state", state, "split", "fp32"},
+    {".grad_dtype", grad_dtype, "bf16", "fp32"},
+    {".accumulate", micro_steps, "2", "1"},
+    {".loss_scale", loss_scale, "2", "1"},
 #ifdef HAVE_XXHASH
-    {"another configuration", verify_spill},
+    {".verify_spill", verify_spill, "true", "false"},
 #endif
 };
 const int differ_creations = sizeof(creations) / sizeof(*creations);
@@ -242,10 +244,15 @@ const char *differ_create(struct zero_comm *comm, int i, bool odd, bool *named)
     if (odd)
         c->differ(&m);
     int status = zero_create(&z, m.params, m.count, &m.config);
-    *named = strstr(zero_last_error(z), c->says);
+    char says[96], mine[48] = "";
+    snprintf(says, sizeof(says), "%s%s", c->odd ? "Ranks differ in " : "", c->says);
+    if (c->odd)
+        snprintf(mine, sizeof(mine), ", rank %d has %s. Make it equal", comm->rank,
+                 odd ? c->odd : c->usual);
+    *named = strstr(zero_last_error(z), says) && strstr(zero_last_error(z), mine);
     if (status != ZERO_ERR_MISMATCH || !*named)
         bad = wrong("creation %d: %s: '%s', not '%s'", i, zero_status_name(status),
-                    zero_last_error(z), c->says);
+                    zero_last_error(z), says);
     zero_destroy(z);
     return bad;
 }
