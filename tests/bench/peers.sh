@@ -26,10 +26,11 @@ install_python() {
     touch "$peers/complete"
 }
 
-install_fio() {
-    command -v fio >/dev/null && return
+# fio, and what DeepSpeed compiles its file operations with.
+install_packages() {
+    command -v fio >/dev/null && [ -e /usr/include/libaio.h ] && return
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        echo "There is no fio. Install it and libaio-dev (apt-get install fio libaio-dev)." >&2
+        echo "There is no fio, or no libaio.h. Install them: apt-get install fio libaio-dev" >&2
         exit 1
     fi
     echo "Installing fio and libaio-dev with apt-get: a few MB."
@@ -54,9 +55,10 @@ adam() {
 for what in "$@"; do
     case $what in
     adam) install_python && adam ;;
-    io) install_fio && tests/bench/io.sh "$build" ;;
-    train) install_python && tests/bench/train.sh "$build" "$python" d6 d12 ;;
+    io) install_packages && tests/bench/io.sh "$build" ;;
+    train) install_packages && install_python && tests/bench/train.sh "$build" "$python" d6 d12 ;;
     update)
+        install_packages
         install_python
         MODES=zero3update tests/bench/train.sh "$build" "$python" 12x768 20x2048
         ;;
