@@ -257,10 +257,11 @@ struct zero_config {
                               ZERO_ERR_ARGUMENT. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64, up to
                               2^30. Default ZERO_CHUNK_NVME where it is in files, else ZERO_CHUNK */
-    int chunk_slots;       /* chunks in memory at once, 2 to 64. Of files so many are read while
-                              gradients are still reduced; the others then pass through four of
-                              the slots (of more than 32 an eighth), whose memory stays in a CPU's
-                              cache. Default 32 where optimizer state is in files, else 4 */
+    int chunk_slots;       /* chunks that pass through memory at once, 2 to 64. Of files so many
+                              are read while gradients are still reduced; the others then pass
+                              through four of the slots for each folder (or an eighth, if more),
+                              whose memory stays in a CPU's cache. Default: as many as hold 2^22
+                              elements of files, 4 to 32, else 4 */
     int gather_slots;      /* stage 3: units whose parameters are whole at once, 1 to 64.
                               Default 3 */
     int grad_slots;        /* units whose gradients are whole at once, 1 to 64. Default 3 */
@@ -342,7 +343,7 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
                 &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
 
 /* Local. Waits for what was asked for before, also for other ranks' part in it (no longer than
- * the deadline; the log warns of what failed), frees everything, removes the files. Transfers
+ * zero_set_deadline says; the log warns of what failed), frees everything, removes the files. Transfers
  * that a disk has not answered are waited for: they use the memory. Within a step the other
  * ranks take it for a failure of this one (a warning says so): where all ranks end
  * there, zero_discard goes before. NULL is fine. */
@@ -458,14 +459,14 @@ ZERO_API int zero_vote(struct zero *z, int bit);
  * still for the oldest message that another rank has not answered: not while
  * the program computes, and not while this process is stopped. Where the wait is
  * too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
- * ranks that did not arrive, and at what. Where they are several, all but one may
- * wait as well: for a tenth of the deadline more, 1 second at least, such a rank can
- * give up first and say whom it waited for.
- * A disk may move nothing for as long, but 10 seconds at least.
+ * ranks that are known not to have arrived, and at what. Where they are several, all
+ * but one may wait as well: for a tenth of the deadline more, 1 second at least, such
+ * a rank can give up first and say whom it waited for.
+ * A disk may move nothing for as long as the deadline, but 10 seconds at least.
  * One atomic store: a signal handler and any thread may call it, at any time
  * between zero_create's return and zero_destroy. It returns ZERO_OK, or
- * ZERO_ERR_ARGUMENT where z is NULL or seconds < 1, and leaves zero_last_error
- * as it is.
+ * ZERO_ERR_ARGUMENT where z is NULL or seconds < 1 or > 2^30, and leaves
+ * zero_last_error as it is.
  */
 ZERO_API int zero_set_deadline(struct zero *z, int seconds);
 
@@ -745,7 +746,7 @@ struct zero_comm_ops {
     int (*start)(struct zero_comm *comm, struct zero_collective *c);
     /* Makes progress; never blocks for long. *done is set when c is complete. */
     int (*test)(struct zero_comm *comm, struct zero_collective *c, bool *done);
-    /* The lowest rank, of those from rank from on, that c is known to still wait for, or -1: for
+    /* The lowest rank that c is known to still wait for, and that is not below from, or -1: for
      * the message at the deadline. */
     int (*missing)(struct zero_comm *comm, const struct zero_collective *c, int from);
     /* Tells the other ranks that this one starts no collective from sequence on, and

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Shares become a fixed order of files, by smooth weighted round robin: every
  * short run of stripes is spread over the files nearly as the whole period is,
- * so one chunk keeps all of them busy. */
+ * so the chunks under way together keep all of them busy. */
 #include "offload/stripes.h"
 
 #include <assert.h>

@@ -174,9 +174,11 @@ static double clock_seconds(const struct zero *z)
     return z->seams && z->seams->seconds ? z->seams->seconds() : seconds_now();
 }
 
+/* The next rank that o waits for, or -1. A program's communicator may answer what it will. */
 static int missing(const struct zero *z, const struct operation *o, int from)
 {
-    return z->comm->ops->missing(z->comm, &o->collective, from);
+    int rank = z->comm->ops->missing(z->comm, &o->collective, from);
+    return rank >= from && rank < z->size ? rank : -1;
 }
 
 /* Of several ranks that are missing, all but one may wait, too: for that one, which did not come

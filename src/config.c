@@ -164,7 +164,8 @@ static int take_program(struct settings *s, const struct zero_config *c, struct 
                      (long long)c->program_bytes);
 }
 
-/* By default as many bytes of either size. */
+/* By default slots for as many elements, whatever a chunk has; where some can be read early, up
+ * to 32. */
 static int take_chunks(struct settings *s, const struct zero_config *c, struct error *error)
 {
     bool files = s->state == ZERO_NVME;
@@ -173,7 +174,9 @@ static int take_chunks(struct settings *s, const struct zero_config *c, struct e
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".chunk is %lld elements. Use a multiple of 64 up to 2^30.",
                          (long long)c->chunk);
-    return take_int(c->chunk_slots, files ? 32 : 4, 2, 64, ".chunk_slots", &s->chunk_slots, error);
+    int64_t slots = files ? 4 * ZERO_CHUNK / s->chunk : 4;
+    slots = slots < 4 ? 4 : slots > 32 ? 32 : slots;
+    return take_int(c->chunk_slots, (int)slots, 2, 64, ".chunk_slots", &s->chunk_slots, error);
 }
 
 int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
@@ -203,8 +206,8 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
         take_int(c->threads, 0, 1, 1024, ".threads", &s->threads, error) ||
-        take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, 1 << 30, ".deadline_seconds",
-                 &s->deadline_seconds, error))
+        take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, DEADLINE_SECONDS_MAX,
+                 ".deadline_seconds", &s->deadline_seconds, error))
         return error->status;
     return ZERO_OK;
 }

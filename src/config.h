@@ -7,7 +7,8 @@
 #include "include/zero.h"
 #include "src/error.h"
 
-#define DEADLINE_SECONDS 300 /* unless the configuration says otherwise */
+#define DEADLINE_SECONDS     300 /* unless the configuration says otherwise */
+#define DEADLINE_SECONDS_MAX (1 << 30)
 
 struct settings {
     int stage;

@@ -13,9 +13,10 @@ struct error {
     char text[496];
 };
 
-/* Writes "2", "2 and 5" or "2, 5, 6, 7, 8, 9, 10, 11 and 190 more": so many ranks, of which ranks
- * holds the first ERROR_RANKS. */
-#define ERROR_RANKS 8
+#define ERROR_RANKS 8 /* that a sentence names */
+
+/* Writes "2", "2 and 5" or "2, 5, 6, 7, 8, 9, 10, 11 and 190 more" into out, of size bytes: count
+ * ranks, the first of which are in ranks. */
 void error_ranks(char *out, size_t size, const int *ranks, int count);
 
 /* What to do when an allocation fails. */

@@ -13,7 +13,7 @@
 #define PIECE_BYTES_MAX   ((int64_t)1 << 20)
 #define PIECE_BYTES_GPU   ((int64_t)32 << 20)
 #define SCRATCH_BYTES_MAX ((int64_t)64 << 20)
-#define WINDOW_MIN        4 /* one chunk is read, one updated, one written, and one changes hands */
+#define WINDOW            4 /* one chunk is read, one updated, one written, and one changes hands */
 
 static int64_t min64(int64_t a, int64_t b)
 {
@@ -192,6 +192,16 @@ static int64_t chunks_slotted(const struct plan *p)
     return near > far ? near : far;
 }
 
+/* Of slots for files those that are used over and over: some for each folder, or an eighth. */
+static int window(const struct settings *s, int slots)
+{
+    int most = WINDOW;
+    for (const char *c = s->nvme_path; *c; c++)
+        most += *c == ':' ? WINDOW : 0;
+    most = most < slots / 8 ? slots / 8 : most;
+    return most < slots ? most : slots;
+}
+
 static void decide(struct plan *p, const struct layout *l)
 {
     const struct settings *s = &p->set;
@@ -211,9 +221,7 @@ static void decide(struct plan *p, const struct layout *l)
     p->slot_param = s->param != p->compute && (!p->shared || p->frozen > 0);
     p->slot_via_host = p->compute == ZERO_DEVICE && s->param == ZERO_NVME;
     p->chunk_slots = (int)min64(s->chunk_slots, chunks_slotted(p));
-    p->chunk_window = p->chunk_slots;
-    if (s->state == ZERO_NVME && p->chunk_slots > WINDOW_MIN)
-        p->chunk_window = p->chunk_slots > 8 * WINDOW_MIN ? p->chunk_slots / 8 : WINDOW_MIN;
+    p->chunk_window = s->state == ZERO_NVME ? window(s, p->chunk_slots) : p->chunk_slots;
     p->gather_slots = p->whole_params ? 0 : (int)min64(s->gather_slots, l->units);
     p->grad_slots = (int)min64(s->grad_slots, l->units);
 }

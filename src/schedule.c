@@ -580,13 +580,16 @@ static int slot_of(const struct plan *p, int64_t c)
         return -1;
     if (in_file < 0)
         return (int)(c % p->chunk_slots);
-    return (int)(in_file < p->chunk_slots ? in_file : (in_file - p->chunk_slots) % p->chunk_window);
+    if (in_file < p->chunk_slots)
+        return (int)in_file;
+    return (int)((in_file - p->chunk_slots) % p->chunk_window);
 }
 
-/* Chunks [c, that) have slots of their own each. */
+/* Chunks [c, that) in the file have slots of their own each. */
 static int64_t slots_end(const struct plan *p, int64_t c)
 {
     int64_t first = p->resident + p->chunk_slots;
+    assert(c >= p->resident && p->chunk_window <= p->chunk_slots);
     return c < first ? first : c + p->chunk_window;
 }
 

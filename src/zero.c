@@ -407,7 +407,7 @@ int zero_vote(struct zero *z, int bit)
 /* Of another thread's engine, or in a signal handler: nothing else is touched. */
 int zero_set_deadline(struct zero *z, int seconds)
 {
-    if (!z || seconds < 1)
+    if (!z || seconds < 1 || seconds > DEADLINE_SECONDS_MAX)
         return ZERO_ERR_ARGUMENT;
     __atomic_store_n(&z->deadline, seconds, __ATOMIC_RELAXED);
     return ZERO_OK;

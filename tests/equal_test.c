@@ -65,6 +65,7 @@ START_TEST(full_product)
             struct zero_config c = {.stage = stage,
                                     .dtype = dtype ? ZERO_BF16 : ZERO_FP32,
                                     .chunk = chunks[chunk],
+                                    .chunk_slots = 5,
                                     .threads = 1};
             places += equal_each_place(c, run_all_ranks);
         }

@@ -77,7 +77,7 @@ static struct zero_digest run(int stage, int64_t limit)
 
 START_TEST(limits_change_no_bit)
 {
-    static_assert(ZERO_CHUNK * 4 > RING_BLOCK, "a chunk's arrays are cut by the ring");
+    static_assert(ZERO_CHUNK_NVME * 12 > RING_BLOCK, "a chunk's record is cut by the ring");
     const int stages[] = {0, 1, 3};
     struct zero_digest expected = run(stages[_i], 0);
     const int64_t limits[] = {1 << 20, 300001};

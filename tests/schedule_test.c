@@ -453,10 +453,10 @@ START_TEST(no_place_stops)
 END_TEST
 
 /* As many transfers are under way as there are slots, wherever the records rest: in backward
- * reads into all of them, then through a window of four, or an eighth. */
+ * reads into all of them, then through a window of four for each folder, or an eighth. */
 START_TEST(all_slots_are_used)
 {
-    const int slots[] = {4, 4, 3, 12, 40}, window[] = {4, 4, 3, 4, 5};
+    const int slots[] = {4, 4, 3, 12, 40, 12}, window[] = {4, 4, 3, 4, 5, 8};
     struct model m;
     struct dry d;
     struct zero_config c = {.size = sizeof(c),
@@ -465,6 +465,7 @@ START_TEST(all_slots_are_used)
                             .state = ZERO_STATE_SPLIT,
                             .offload = ZERO_NVME,
                             .offload_optimizer = _i ? ZERO_NVME : ZERO_HOST,
+                            .nvme_path = _i == 5 ? "/a:/b" : NULL,
                             .chunk = 64,
                             .chunk_slots = slots[_i]};
     equal_units(&m, 3, 1280);
@@ -717,7 +718,7 @@ int main(void)
     tcase_add_loop_test(c, same_text_in_all_places, 0, FORMATS);
     tcase_add_loop_test(c, same_text_on_1024_ranks, 0, 4);
     tcase_add_loop_test(c, no_place_stops, 0, FORMATS);
-    tcase_add_loop_test(c, all_slots_are_used, 0, 5);
+    tcase_add_loop_test(c, all_slots_are_used, 0, 6);
     tcase_add_loop_test(c, bytes_are_the_plans, 0, 2 * FORMATS);
     tcase_add_test(c, regular_orders_never_miss);
     tcase_add_test(c, irregular_orders_miss);

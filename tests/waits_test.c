@@ -372,6 +372,7 @@ START_TEST(a_deadline_is_a_second_or_more)
     char *sentence = strdup(zero_last_error(z));
     ck_assert_int_eq(zero_set_deadline(z, 0), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(zero_set_deadline(z, -5), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_set_deadline(z, (1 << 30) + 1), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(engine_deadline(z), 300);
     ck_assert_int_eq(zero_set_deadline(z, 7), ZERO_OK);
     ck_assert_int_eq(engine_deadline(z), 7);

@@ -90,7 +90,7 @@ static const struct option table[] = {
     {"chunk", SIZE(chunk, 64, 0x1p30), .value = "ELEMENTS", .shown = "128K in files, else 1M",
      .help = "elements of optimizer state moved at once, a multiple of 64"},
     {"slots", WHOLE(slots, 2, 64), .value = "K", .shown = "32 in files, else 4",
-     .help = "chunks in memory at once"},
+     .help = "chunks that pass through memory at once"},
     {"ring", CHOICE(ring, rings), .initial = "auto",
      .help = "engine for files: io_uring, or pread and pwrite; auto: io_uring where it works"},
     {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),

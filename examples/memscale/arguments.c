@@ -63,7 +63,7 @@ static const struct option table[] = {
     {"chunk", SIZE(chunk, 64, 0x1p30), .value = "ELEMENTS", .shown = "128K in files, else 1M",
      .help = "elements of optimizer state moved at once, a multiple of 64"},
     {"slots", WHOLE(slots, 2, 64), .value = "K", .shown = "32 in files, else 4",
-     .help = "chunks in memory at once"},
+     .help = "chunks that pass through memory at once"},
     {"steps", WHOLE(steps, 1, 1000000), .value = "S", .initial = "3",
      .help = "that are timed, after a first one that is not"},
     {"threads", WHOLE(threads, 1, 1024), .value = "K",

@@ -13,8 +13,9 @@
 #include "examples/zero/bench.h"
 #include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
+#include "include/zero.h"
 
-enum { ENGINES_MAX = 16, RINGS = 2, RECORD = 12 << 17 };
+enum { ENGINES_MAX = 16, RINGS = 2, RECORD = 12 * ZERO_CHUNK_NVME };
 
 /* As a step by default: records of a chunk, as many at once as the window of slots has. */
 static const struct io_engine rings[RINGS] = {

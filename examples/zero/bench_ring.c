@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The library's rings (offload/ring.h) at the work the pipeline gives them:
- * requests of the size of a chunk's record, as many under way as chunk slots. */
+ * requests of the size of a chunk's record, as many under way as the window has. */
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>

@@ -287,8 +287,7 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     return ZERO_OK;
 }
 
-/* The lowest rank, of those from a rank on, at the other end of a request under way in some lanes,
- * or -1. */
+/* The lowest rank, not below from, at the other end of a request under way in some lanes, or -1. */
 static int awaited(const struct mpi *m, const struct set *s, const enum lane *lanes, int from)
 {
     int rank = -1;

@@ -99,7 +99,7 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c);
  * all sets before it have been asked first. m->status in return. */
 int set_progress(struct mpi *m, struct set *s);
 
-/* The lowest rank that the set waits to hear from, or -1. */
+/* The lowest rank, not below from, that the set waits to hear from, or -1. */
 int set_missing(const struct mpi *m, const struct set *s, int from);
 
 /* Takes back the receives that have not begun; then ends the set, at the time

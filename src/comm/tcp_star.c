@@ -365,7 +365,7 @@ static void op_progress(struct tcp *t, struct op *op)
         results_send(t, op);
 }
 
-/* The lowest rank, of those from a rank on, that an op of rank 0 waits for, or -1. */
+/* The lowest rank, not below from, that an op of rank 0 waits for, or -1. */
 static int op_awaited(const struct tcp *t, const struct op *op, int from)
 {
     for (int i = from > 1 ? from - 1 : 0; i < t->count; i++) {

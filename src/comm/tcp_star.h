@@ -69,8 +69,8 @@ void op_call(struct tcp *t, struct op *op);
 /* Hears, moves and sends what can be heard, moved and sent. */
 void star_progress(struct tcp *t);
 
-/* The lowest rank, of those from a rank on, that an op waits for, or -1. Rank 0 also tells the
- * others of the first, who ask no one. */
+/* The lowest rank, not below from, that an op waits for, or -1. Rank 0 also tells the others, who
+ * ask no one, of the first. */
 int op_missing(struct tcp *t, struct op *op, int from);
 
 /* ZERO_OK, or the sentence of a rank that gave up, or is gone, before that message. */

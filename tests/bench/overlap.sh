@@ -13,14 +13,14 @@
 # the rest of the update runs behind the next forward. Prints that (limit), what a step took
 # (ours), and the share. The digests of all runs must agree. THROTTLE=300 lets the drive read
 # and write so many MB/s each (as root, with cgroup v1's blkio): with --batch it finds the point
-# where compute and I/O take equally long. SLOTS=8 and ROUNDS=3 may be set; TRACE=FILE keeps
+# where compute and I/O take equally long. SLOTS=64 and ROUNDS=3 may be set; TRACE=FILE keeps
 # the last run's trace.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:?"give the build folder: tests/bench/overlap.sh BUILD [GPT2 OPTIONS]"}
 shift
-slots=${SLOTS:-8} rounds=${ROUNDS:-3} folder=${TMPDIR:-/var/tmp}
+slots=${SLOTS:-64} rounds=${ROUNDS:-3} folder=${TMPDIR:-/var/tmp}
 options=(--stage 3 --model d12 --seq 256 --batch 1 --steps 8 --sample 0 --slots "$slots" "$@")
 . tests/bench/rows.sh
 

@@ -83,7 +83,7 @@ struct zero_config random_config(uint64_t *random)
     c.chunk = chunks[1 + below(random, 4)];
     if (below(random, 8) == 0)
         c.chunk = chunks[0];
-    c.chunk_slots = 2 + below(random, 4);
+    c.chunk_slots = 2 + below(random, 8);
     c.gather_slots = 1 + below(random, 6);
     c.grad_slots = 1 + below(random, 4);
     return c;

@@ -129,7 +129,7 @@ struct toy equal_draw(uint64_t *r, const struct equal_meaning *m)
     c->host_bytes = c->offload_optimizer == ZERO_NVME ? shares[share] : 0;
     c->threads = 1 + equal_pick(r, 2);
     c->ring = equal_pick(r, 2) ? ZERO_RING_AUTO : ZERO_RING_POSIX;
-    c->chunk_slots = 2 + equal_pick(r, 3);
+    c->chunk_slots = 2 + equal_pick(r, 6);
     c->gather_slots = 2 + equal_pick(r, 3);
     c->grad_slots = 2 + equal_pick(r, 2);
     t.discard = equal_pick(r, 2) ? 1 + equal_pick(r, 3) : 0;
