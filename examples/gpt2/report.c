@@ -321,7 +321,7 @@ static int report_io(struct run *r, const struct zero_stats *s)
             return -1;
     if (zero_rank(r->z) == 0)
         printf("rank 0 waited %.2f s for the engine in %.2f s of steps; %lld acquires, %lld of "
-               "them without a gather, %lld gathers in vain\n",
+               "them without a gather, %lld units gathered ahead and not used\n",
                r->waited, r->seconds, (long long)s->acquires, (long long)s->served,
                (long long)s->missed);
     if (zero_rank(r->z) == 0)
