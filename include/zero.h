@@ -343,10 +343,10 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
                 &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
 
 /* Local. Waits for what was asked for before, also for other ranks' part in it (no longer than
- * zero_set_deadline says; the log warns of what failed), frees everything, removes the files. Transfers
- * that a disk has not answered are waited for: they use the memory. Within a step the other
- * ranks take it for a failure of this one (a warning says so): where all ranks end
- * there, zero_discard goes before. NULL is fine. */
+ * zero_set_deadline says; the log warns of what failed), frees everything, removes the files.
+ * Transfers that a disk has not answered are waited for: they use the memory. Within a step the
+ * other ranks take it for a failure of this one (a warning says so): where all ranks end there,
+ * zero_discard goes before. NULL is fine. */
 ZERO_API void zero_destroy(struct zero *z);
 
 /* The sentence for the last call of this engine, where that failed: what

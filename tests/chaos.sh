@@ -64,7 +64,7 @@ no-such-folder|refused|Cannot create a file in
 drive-is-memory|well|
 drive-without-direct|well|
 no-space|refused|bytes are free
-unlike-ranks|refused|has another configuration|not given the same
+unlike-ranks|refused|Ranks differ in|not given the same
 page-spoiled|refused well|is not what was written there
 file-cut|refused well|is not what was written there|the file ends there
 drive-fails|refused well|is not what was written there|Input/output error

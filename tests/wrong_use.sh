@@ -315,7 +315,8 @@ run_all() {
     text=(--data "$scratch/empty")
     run_case 1 2 "" "" "No text was found in 0 files"
     text=(--data LICENSE)
-    run_unlike "--stage 1" "--stage 2" "has another configuration than rank [01]\."
+    run_unlike "--stage 1" "--stage 2" \
+        "Ranks differ in \.stage: rank [01] has [12], rank [01] has [12]\."
     run_unlike "--steps 3" "--steps 4" "not given the same --steps: it is [34] on this one"
     run_unlike "--lr 1e-3" "--lr 1e-4" "not given the same --lr: it is 0.0*1 on this one"
     run_unlike "" "--log $scratch/unlike" "not given the same --log\. Start every rank"

@@ -13,11 +13,10 @@
 #include "examples/zero/bench.h"
 #include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
-#include "include/zero.h"
 
-enum { ENGINES_MAX = 16, RINGS = 2, RECORD = 12 * ZERO_CHUNK_NVME };
+enum { ENGINES_MAX = 16, RINGS = 2, RECORD = 12 << 17 };
 
-/* As a step by default: records of a chunk, as many at once as the window of slots has. */
+/* As a step by default: records of ZERO_CHUNK_NVME elements, and four of the slots. */
 static const struct io_engine rings[RINGS] = {
     {"uring", io_ring_uring_pass, RECORD, 4},
     {"posix", io_ring_posix_pass, RECORD, 4},
