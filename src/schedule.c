@@ -752,7 +752,7 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
             read_chunk(s, read);
     s->early = p->resident;
     while (c < last) {
-        int64_t end = p->chunk_slots && c + p->chunk_window < last ? c + p->chunk_window : last;
+        int64_t end = p->chunk_window && c + p->chunk_window < last ? c + p->chunk_window : last;
         if (c < p->resident && end > p->resident)
             end = p->resident;
         bring(s, kind, c, end, &read);
