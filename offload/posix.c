@@ -40,14 +40,20 @@ static int64_t block_move(const struct ring_block *block)
     return moved < 0 ? -errno : moved;
 }
 
-/* Under lock: what to move now, in queue order. NULL: nothing. */
-static struct ring_block *block_take(struct posix *posix)
+/* Under lock: what was submitted, in queue order. NULL: nothing. */
+static struct ring_block *todo_take(struct posix *posix)
 {
     struct ring_block *block = posix->todo;
-    if (block == NULL)
-        return ring_core_next(&posix->core);
-    posix->todo = block->next;
+    if (block != NULL)
+        posix->todo = block->next;
     return block;
+}
+
+/* The same for a thread that is at work, which also takes what was queued since. */
+static struct ring_block *block_take(struct posix *posix)
+{
+    struct ring_block *block = todo_take(posix);
+    return block != NULL ? block : ring_core_next(&posix->core);
 }
 
 static void *mover_run(void *arg)
@@ -56,7 +62,7 @@ static void *mover_run(void *arg)
     struct ring_block *block = NULL;
     pthread_mutex_lock(&posix->lock);
     for (;;) {
-        while (!posix->stop && block == NULL && (block = block_take(posix)) == NULL)
+        while (!posix->stop && block == NULL && (block = todo_take(posix)) == NULL)
             pthread_cond_wait(&posix->wake, &posix->lock);
         if (posix->stop)
             break;
@@ -65,7 +71,7 @@ static void *mover_run(void *arg)
         pthread_mutex_lock(&posix->lock);
         if (ring_core_complete(&posix->core, block, result))
             continue; /* what is left of it */
-        block = NULL;
+        block = block_take(posix);
         if (posix->core.done.first != NULL)
             event_write(posix->event_fd);
     }
