@@ -59,6 +59,15 @@ static inline __m512i vector_lanes(__m512i lower, __m512i upper, short first)
                                      upper);
 }
 
+/* The same of upper halves alone. */
+static inline VECTOR vector_uppers(__m512i upper, short first)
+{
+    const __m512i both = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7,
+                                          0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
+    __m512i from = _mm512_add_epi16(both, _mm512_set1_epi16(first));
+    return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, from, upper));
+}
+
 static inline bool vector_no_nans2(VECTOR a, VECTOR b)
 {
     return __builtin_expect(_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) == 0, 1);
@@ -88,9 +97,9 @@ static inline VECTOR bf16_widen(const uint16_t *in)
 
 static inline void bf16_widen2(const uint16_t *in, VECTOR out[2])
 {
-    __m512i zero = _mm512_setzero_si512(), upper = _mm512_loadu_si512(in);
-    out[0] = _mm512_castsi512_ps(vector_lanes(zero, upper, 0));
-    out[1] = _mm512_castsi512_ps(vector_lanes(zero, upper, 16));
+    __m512i upper = _mm512_loadu_si512(in);
+    out[0] = vector_uppers(upper, 0);
+    out[1] = vector_uppers(upper, 16);
 }
 
 static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)
@@ -102,15 +111,13 @@ static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, 
     _mm512_storeu_si512(remainder, lower);
 }
 
-/* A remainder and 0x8000 is not negative, and is taken from a lane with it. */
+/* A negative remainder takes one from the upper half. */
 static inline void split_load2(const uint16_t *weight, const int16_t *remainder, VECTOR out[2])
 {
-    const __m512i half = _mm512_set1_epi32(0x8000);
-    __m512i upper = _mm512_loadu_si512(weight);
-    __m512i lower =
-        _mm512_add_epi16(_mm512_loadu_si512(remainder), _mm512_set1_epi16((short)0x8000));
-    out[0] = _mm512_castsi512_ps(_mm512_sub_epi32(vector_lanes(lower, upper, 0), half));
-    out[1] = _mm512_castsi512_ps(_mm512_sub_epi32(vector_lanes(lower, upper, 16), half));
+    __m512i lower = _mm512_loadu_si512(remainder), sign = _mm512_srai_epi16(lower, 15);
+    __m512i upper = _mm512_add_epi16(_mm512_loadu_si512(weight), sign);
+    out[0] = _mm512_castsi512_ps(vector_lanes(lower, upper, 0));
+    out[1] = _mm512_castsi512_ps(vector_lanes(lower, upper, 16));
 }
 
 /* Unlike the CPU's bf16 conversion these keep denormals. */

@@ -230,29 +230,35 @@ INLINE void moments_ahead2(const float *m, const float *v)
     }
 }
 
-/* A step of n elements. Masters are made 16 bits wide an iteration later: what waits for a
+#define LATER 3 /* iterations */
+
+/* A step of n elements. Masters are made 16 bits wide some iterations later: what waits for a
  * root and a division would keep the next ones from being begun. Inlined for each l2, kind of
  * gradients and of masters, so that the loop asks for none. */
 INLINE void adam_loop(int64_t n, const struct adam *constants, bool l2, struct grads grads,
                       struct masters masters, float *m, float *v)
 {
     const struct constants k = constants_load(constants);
-    VECTOR g[2], p[2], last[2] = {vector_set(0), vector_set(0)};
+    VECTOR g[2], p[2], last[2 * LATER] = {vector_set(0)};
+    const int64_t step = 2 * LANES, behind = LATER * step;
     int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    for (; i + step <= n; i += step) {
         moments_ahead2(m + i, v + i);
         grads_load2(&grads, i, g);
         masters_load2(&masters, i, p);
         for (int j = 0; j < 2; j++)
             p[j] = adam_vector(&k, l2, g[j], p[j], m + i + j * LANES, v + i + j * LANES);
         masters_store2(&masters, i, p);
-        if (i > 0)
-            masters_narrow2(&masters, i - 2 * LANES, last);
-        last[0] = p[0];
-        last[1] = p[1];
+        if (i >= behind)
+            masters_narrow2(&masters, i - behind, last);
+        for (int j = 0; j < 2 * LATER - 2; j++)
+            last[j] = last[j + 2];
+        last[2 * LATER - 2] = p[0];
+        last[2 * LATER - 1] = p[1];
     }
-    if (i > 0)
-        masters_narrow2(&masters, i - 2 * LANES, last);
+    for (int j = 0; j < LATER; j++)
+        if (i + j * step >= behind)
+            masters_narrow2(&masters, i + j * step - behind, last + 2 * j);
     for (; i < n; i++)
         masters_element(&masters, i, constants, l2, &grads, m, v);
 }

@@ -7,6 +7,8 @@ In one process, on the same arrays, in turn; results are compared first. Prints
 NAME_peer and NAME_ours, medians with their ranges, and NAME_ratio = ours / peer.
 adam: the update alone, fp32. whole: what happens to a bf16 gradient in a step:
 widened, its norm taken, scaled and clipped, the update, the new bf16 weights.
+one_pass: of that ours, where reduce took the norm; PyTorch's scale, update and
+copy of a widened one; of DeepSpeed, which takes the norm behind its reduction, all.
 """
 import ctypes
 import math
@@ -23,6 +25,7 @@ import torch  # noqa: E402
 
 torch.set_num_threads(THREADS)
 LR, BETA1, BETA2, EPS, DECAY, CLIP = 1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0
+WHAT = ("adam", "whole", "one_pass")
 PIECE = 2**21  # elements of a tensor whose norm DeepSpeed takes at once
 
 
@@ -46,6 +49,10 @@ def huge(count, dtype=torch.float32):
     return tensor.zero_()
 
 
+def clip_factor(norm):
+    return CLIP / (norm + 1e-6) if norm > CLIP else 1.0
+
+
 def address(tensor):
     return ctypes.c_void_p(tensor.data_ptr() if tensor is not None else None)
 
@@ -63,6 +70,7 @@ class State:
         self.g.normal_(generator=random).mul_(1e-3)
         self.g16.copy_(self.g)
         self.g.copy_(self.g16)
+        self.factor = clip_factor(float(self.g.double().norm()))
 
 
 class Ours:
@@ -87,9 +95,12 @@ class Ours:
         s.step += 1
         square = self.library.peers_sum(self.workers, ctypes.c_int64(s.count), address(s.g16),
                                         address(s.g), address(s.squares))
-        norm = math.sqrt(square)
-        factor = CLIP / (norm + 1e-6) if norm > CLIP else 1.0
-        self.update(constants(s.step, factor), s.g, None, s.p16)
+        self.update(constants(s.step, clip_factor(math.sqrt(square))), s.g, None, s.p16)
+
+    def one_pass(self):
+        s = self.state
+        s.step += 1
+        self.update(constants(s.step, s.factor), None, s.g16, s.p16)
 
 
 class Torch:
@@ -110,6 +121,12 @@ class Torch:
         s = self.state
         s.g.copy_(s.g16)
         torch.nn.utils.clip_grad_norm_([self.param], CLIP)
+        self.adam()
+        s.p16.copy_(s.p)
+
+    def one_pass(self):
+        s = self.state
+        s.g.mul_(s.factor)
         self.adam()
         s.p16.copy_(s.p)
 
@@ -137,10 +154,11 @@ class DeepSpeed:
             square += float(piece.to(torch.double).norm(2)) ** 2
         for to, piece in zip(s.g.split(PIECE), s.g16.split(PIECE)):
             to.copy_(piece.to(torch.float32))
-        norm = math.sqrt(square)
-        s.g.mul_(CLIP / (norm + 1e-6) if norm > CLIP else 1.0)
+        s.g.mul_(clip_factor(math.sqrt(square)))
         self.adam()
         s.p16.copy_(s.p)
+
+    one_pass = whole
 
 
 def after_one_step(make, what, count):
@@ -151,7 +169,7 @@ def after_one_step(make, what, count):
 
 def check(path, peers):
     count = 2**20
-    for what in ("adam", "whole"):
+    for what in WHAT:
         ours = after_one_step(lambda s: Ours(path, s), what, count)
         for name, make in peers.items():
             peer = after_one_step(make, what, count)
@@ -180,7 +198,7 @@ def measure(path, makers, size):
     sides = {"ours": Ours(path, state)}
     sides.update((name, make(state)) for name, make in makers.items())
     rounds = 15 if size <= 16 else 7
-    for what in ("adam", "whole"):
+    for what in WHAT:
         taken = {name: [] for name in sides}
         for r in range(rounds + 1):
             for name, side in sides.items():
