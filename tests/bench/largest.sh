@@ -6,8 +6,8 @@
 # blocks of 2048 channels: 50.4 million parameters a layer. LAYERS is by default what the free
 # disk holds less 2 GB (12 bytes a parameter) and memory allows (2.7 bytes a parameter).
 # Prints parameters, the seconds of the second step against those that its bytes take at the
-# rate of reads and writes together and its matrix products at their best rate, and the peak of
-# all ranks' memory in bytes a parameter.
+# rate of reads and writes together (the mean of before and after) and its matrix products at
+# their best rate, and the peak of all ranks' memory in bytes a parameter.
 # It takes a quarter of an hour or more, and nearly all of the disk while it runs.
 set -u
 export LC_ALL=C
@@ -29,9 +29,10 @@ options=(--layers "$layers" --channels 2048 --heads 32 --seq 256 --batch 1 --sta
 
 echo "# $layers layers of 2048 channels; $((disk / 1000000000)) GB of disk, \
 $((memory / 1000000000)) GB of memory"
-rate=$(TMPDIR=$folder disk_rate "$build" 2G) # of files that no cache below holds
+before=$(TMPDIR=$folder disk_rate "$build" 2G) # of files that no cache below holds
 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" | tee "$scratch/out"
 [ "${PIPESTATUS[0]}" = 0 ] || exit 1
+after=$(TMPDIR=$folder disk_rate "$build" 2G)
 
 awk '/^model .* parameters/ {
     for (i = 2; i <= NF; i++) if ($i ~ /^(million|billion)$/)
@@ -45,10 +46,11 @@ END {
 # what all ranks read and wrote, gathers included, and rank 0's products at the rate of its
 # probe, one after the other.
 { column read_bytes "$scratch/log" && column written_bytes "$scratch/log"; } |
-    awk -v rate="$rate" -v out="$scratch/out" -v notes="$scratch/notes" '
+    awk -v before="$before" -v after="$after" -v out="$scratch/out" -v notes="$scratch/notes" '
     function gflops(x, unit) { return unit ~ /^T/ ? 1e3 * x : x }
     NR % 2 == 0 { bytes += $1 }
     END {
+        rate = (before + after) / 2
         while ((getline line <out) > 0) {
             split(line, f)
             if (line ~ /gathers read from files/)
