@@ -102,6 +102,7 @@ static void introduce(struct zero *z, struct introduction *me)
 {
     if (z->layout.unit) {
         me->model = layout_hash(&z->layout);
+        me->tensors = z->layout.count;
         settings_share(&z->plan.set, me->settings);
     }
     if (z->layout.unit && !z->device && !z->error.status) {
@@ -134,21 +135,71 @@ static int share_of_cpus(const struct introduction *all, int size, int rank)
     return threads > 1 ? threads : 1;
 }
 
+/* A part for each rank; without memory this rank does not come to the next exchange. */
+static void *parts_alloc(struct zero *z, size_t bytes)
+{
+    void *parts = calloc((size_t)z->size, bytes);
+    if (!parts) {
+        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
+        error_set(&z->error, ZERO_ERR_MEMORY, "No memory to hear %d ranks." ERROR_FREE_MEMORY,
+                  z->size);
+    }
+    return parts;
+}
+
+/* The first tensor that rank other describes otherwise than rank 0. A rank's hashes end with
+ * zeros where another has more tensors. */
+static int odd_tensor(struct zero *z, const struct introduction *all, int other)
+{
+    int most = 1, odd = 0;
+    for (int r = 0; r < z->size; r++)
+        most = all[r].tensors > most ? all[r].tensors : most;
+    uint64_t *hash = parts_alloc(z, (size_t)most * sizeof(*hash));
+    if (!hash)
+        return 0;
+    uint64_t *mine = hash + (int64_t)z->rank * most, *theirs = hash + (int64_t)other * most;
+    for (int i = 0; i < z->layout.count; i++)
+        mine[i] = layout_tensor_hash(&z->layout.tensors[i]);
+    if (!engine_exchange(z, COMMAND_EXCHANGE, "tensors", hash, most * (int64_t)sizeof(*hash)))
+        while (odd < most - 1 && hash[odd] == theirs[odd])
+            odd++;
+    free(hash);
+    return odd;
+}
+
+/* COLLECTIVE. Says which tensor of rank other it is. */
+static void model_differs(struct zero *z, const struct introduction *all, int other)
+{
+    struct words {
+        char text[136];
+    } *words = NULL;
+    int odd = odd_tensor(z, all, other);
+    if (z->error.status || !(words = parts_alloc(z, sizeof(*words))))
+        return;
+    char *mine = words[z->rank].text;
+    snprintf(mine, sizeof(words->text), "missing");
+    if (odd < z->layout.count)
+        layout_tensor_text(&z->layout.tensors[odd], mine, sizeof(words->text));
+    if (!engine_exchange(z, COMMAND_EXCHANGE, "tensor", words, sizeof(*words)))
+        error_set(&z->error, ZERO_ERR_MISMATCH,
+                  "Rank %d describes another model than rank 0: params[%d] is '%s' there and '%s' "
+                  "on rank 0. Make names, shapes, units, groups, flags and fills equal on all "
+                  "ranks.",
+                  other, odd, words[other].text, words[0].text);
+    free(words);
+}
+
 static void judge(struct zero *z, struct introduction *all)
 {
     const struct introduction *me = &all[z->rank];
     for (int r = 0; r < z->size && !z->error.status; r++)
         if (all[r].error.status)
             error_set(&z->error, all[r].error.status, "Rank %d: %s", r, all[r].error.text);
-    for (int r = 0; r < z->size && !z->error.status; r++) {
-        if (all[r].model != me->model)
-            error_set(&z->error, ZERO_ERR_MISMATCH,
-                      "Rank %d describes another model than rank %d. Make names, shapes, units, "
-                      "groups, flags and fills equal on all ranks.",
-                      r, z->rank);
-        else
-            settings_compare(me->settings, z->rank, all[r].settings, r, &z->error);
-    }
+    for (int r = 0; r < z->size && !z->error.status; r++)
+        if (all[r].model != all->model)
+            model_differs(z, all, r);
+    for (int r = 0; r < z->size && !z->error.status; r++)
+        settings_compare(me->settings, z->rank, all[r].settings, r, &z->error);
     if (!z->error.status && me->reach.asked)
         z->linked = reach_choose(z, all);
     for (int r = 0; r < z->size && z->linked; r++)
@@ -182,12 +233,9 @@ int engine_exchange(struct zero *z, enum command_kind kind, const char *what, vo
 
 int engine_agree(struct zero *z, const char *what)
 {
-    struct introduction *all = calloc((size_t)z->size, sizeof(*all));
-    if (!all) {
-        z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-        return error_set(&z->error, ZERO_ERR_MEMORY,
-                         "No memory to hear %d ranks." ERROR_FREE_MEMORY, z->size);
-    }
+    struct introduction *all = parts_alloc(z, sizeof(*all));
+    if (!all)
+        return z->error.status;
     introduce(z, &all[z->rank]);
     if (!engine_exchange(z, COMMAND_EXCHANGE, what, all, sizeof(*all)))
         judge(z, all);

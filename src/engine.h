@@ -218,6 +218,7 @@ int engine_plan(struct zero *z);
 struct introduction {
     struct error error;
     uint64_t model;
+    int tensors;
     int64_t settings[SETTINGS_SHARED];
     cpu_set_t cpus[8];            /* affinity mask: kernels may be for more CPUs than one has */
     struct preflight_facts facts; /* these two at the first door */

@@ -3,6 +3,7 @@
 #include "src/layout.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static int take_shape(const struct zero_param *p, int i, struct tensor *t, struc
                          "ndim.",
                          i, p->name, (long long)p->shape[0]);
     t->elements = 1;
-    t->shape = (uint64_t)p->ndim;
+    t->ndim = p->ndim;
     for (int d = 0; d < p->ndim; d++) {
         int64_t n = p->shape[d];
         if (n < 0 || (n > 0 && t->elements > ELEMENTS_MAX / n))
@@ -31,7 +32,7 @@ static int take_shape(const struct zero_param *p, int i, struct tensor *t, struc
                              "and at most 2^48 elements in a tensor.",
                              i, p->name, d, (long long)n);
         t->elements *= n;
-        t->shape = random_mix(t->shape ^ (uint64_t)n);
+        t->shape[d] = n;
     }
     return ZERO_OK;
 }
@@ -215,20 +216,50 @@ static uint64_t fill_hash(const struct tensor *t)
     return hash;
 }
 
+uint64_t layout_tensor_hash(const struct tensor *t)
+{
+    uint64_t hash = random_mix((uint64_t)t->ndim);
+    for (int d = 0; d < t->ndim; d++)
+        hash = random_mix(hash ^ (uint64_t)t->shape[d]);
+    for (const char *c = t->name; *c; c++)
+        hash = random_mix(hash ^ (unsigned char)*c); /* char has a sign on some CPUs */
+    hash = random_mix(hash ^ 0xFFFF);                /* the name's end */
+    hash = random_mix(hash ^ (uint64_t)t->unit);
+    hash = random_mix(hash ^ (uint64_t)(t->group * 4 + t->frozen * 2 + t->decay));
+    return random_mix(hash ^ fill_hash(t));
+}
+
 uint64_t layout_hash(const struct layout *l)
 {
     uint64_t hash = random_mix((uint64_t)l->count);
-    for (int i = 0; i < l->count; i++) {
-        const struct tensor *t = &l->tensors[i];
-        for (const char *c = t->name; *c; c++)
-            hash = random_mix(hash ^ (unsigned char)*c); /* char has a sign on some CPUs */
-        hash = random_mix(hash ^ 0xFFFF);                /* the name's end */
-        hash = random_mix(hash ^ (uint64_t)t->unit);
-        hash = random_mix(hash ^ t->shape);
-        hash = random_mix(hash ^ (uint64_t)(t->group * 4 + t->frozen * 2 + t->decay));
-        hash = random_mix(hash ^ fill_hash(t));
-    }
+    for (int i = 0; i < l->count; i++)
+        hash = random_mix(hash ^ layout_tensor_hash(&l->tensors[i]));
     return hash;
+}
+
+static void fill_text(const struct tensor *t, char *text, size_t size)
+{
+    const struct zero_normal *normal = t->fill_arg;
+    if (t->fill == zero_fill_normal && normal)
+        snprintf(text, size, "normal, seed %llu, stream %llu, std %g",
+                 (unsigned long long)normal->seed, (unsigned long long)normal->stream,
+                 (double)normal->std);
+    else if (t->fill == zero_fill_constant && t->fill_arg)
+        snprintf(text, size, "constant %g", (double)*(const float *)t->fill_arg);
+    else
+        snprintf(text, size, "%s", t->fill ? "its own" : "none");
+}
+
+void layout_tensor_text(const struct tensor *t, char *text, size_t size)
+{
+    char shape[64] = "", fill[64];
+    for (int d = 0; d < t->ndim; d++) {
+        size_t at = strlen(shape);
+        snprintf(shape + at, sizeof(shape) - at, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
+    }
+    fill_text(t, fill, sizeof(fill));
+    snprintf(text, size, "%.40s (%s), unit %d, group %d%s%s, fill %s", t->name, shape, t->unit,
+             t->group, t->decay ? "" : ", no decay", t->frozen ? ", frozen" : "", fill);
 }
 
 static int compare_runs(const void *a, const void *b)

@@ -27,7 +27,8 @@ struct tensor {
     char *name;
     int unit;
     int64_t elements;
-    uint64_t shape; /* a mix of its dimensions */
+    int ndim;
+    int64_t shape[ZERO_MAX_DIMS];
     int64_t offset; /* in its unit */
     int64_t global; /* index of its first element in declaration order, without padding */
     uint8_t group;
@@ -73,8 +74,12 @@ int layout_create(struct layout *l, const struct zero_param *params, int count, 
                   struct error *error);
 void layout_destroy(struct layout *l);
 
-/* Mixes names, shapes, units, groups, flags and ready-made fills into one number. */
+/* Mixes names, shapes, units, groups, flags and ready-made fills into one number; and those
+ * of one tensor. */
 uint64_t layout_hash(const struct layout *l);
+uint64_t layout_tensor_hash(const struct tensor *t);
+/* As it was described, for a sentence. */
+void layout_tensor_text(const struct tensor *t, char *text, size_t size);
 
 /* What rank holds of a tensor in state order (whole: all of it); frozen parts begin at
  * frozen. False: nothing. */

@@ -502,7 +502,7 @@ static void create_twice(int rank, struct zero_comm *comm, void *arg)
     int status = zero_create(&z, params, TOY_TENSORS, &c);
     EXPECT(r->how == 2 ? status == ZERO_ERR_ARGUMENT : status == ZERO_ERR_MISMATCH);
     EXPECT(strstr(zero_last_error(z), r->how == 0   ? "Ranks differ in .chunk: rank "
-                                      : r->how == 1 ? "another model"
+                                      : r->how == 1 ? "params[0] is 'embed (40, 37)"
                                                     : ".stage is 7"));
     zero_destroy(z);
     EXPECT(!create(&z, comm, r->config));
