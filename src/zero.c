@@ -246,6 +246,10 @@ int zero_step(struct zero *z, struct zero_step_info *info)
     if (engine_enter(z))
         return engine_status(z);
     const struct schedule *s = &z->schedule;
+    if (!schedule_step_complete(s) && s->phase != ZERO_TRAIN)
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_step in ZERO_EVAL, which has no gradients. Call zero_phase(z, "
+                         "ZERO_TRAIN) first.");
     if (!schedule_step_complete(s))
         return error_set(&z->error, ZERO_ERR_STATE,
                          "zero_step in micro-step %d of %d with %d of %d units reduced. Reduce "
@@ -373,9 +377,9 @@ int zero_set_progress(struct zero *z, const struct zero_progress *p)
         !(p->loss_scale >= SCALER_LEAST && p->loss_scale <= SCALER_MOST) || p->since_skip < 0 ||
         p->since_skip > most || p->forgiven < 0 || p->forgiven >= SCALER_HYSTERESIS)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "zero_set_progress to %lld steps, loss scale %g, %lld steps since one was "
-                         "skipped, %lld forgiven. Pass what zero_progress gave, at most with other "
-                         "steps.",
+                         "zero_set_progress to %lld steps (0 to 2^53), loss scale %g (2^-64 to "
+                         "2^64), %lld steps since one was skipped (0 to 2^53), %lld forgiven (0 or "
+                         "1). Pass what zero_progress gave, at most with other steps.",
                          (long long)p->steps, p->loss_scale, (long long)p->since_skip,
                          (long long)p->forgiven);
     schedule_call(&z->schedule, "zero_set_progress", p->steps, double_bits(p->loss_scale));

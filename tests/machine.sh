@@ -558,7 +558,7 @@ probe_in_memory() {
     can_mount "$name" || return
     in_group memory memory.limit_in_bytes memory.max 200M "$name" || return
     attach -t tmpfs tmpfs
-    ZERO_PROBE=1 XDG_CACHE_HOME=/none run 1 3
+    ZERO_PROBE=1 XDG_CACHE_HOME=/dev/null run 1 3
     went_on "$name" 1 3 "is memory \(tmpfs\)(, not a disk|: [0-9]+ bytes are available)"
     grep -q 'is memory (tmpfs), not a disk' "$scratch/err" &&
         grep -q 'warning: ZERO_PROBE=1, but the defaults are used: A file of ' "$scratch/err"

@@ -247,7 +247,7 @@ static void wrong_in_evaluation(struct zero *z, struct verdict *v)
     wrong_always(z, v);
     NULLED(zero_grad_data(z, 0), "ZERO_EVAL");
     REFUSED(zero_reduce(z, 0), ZERO_ERR_STATE, "ZERO_EVAL");
-    REFUSED(zero_step(z, NULL), ZERO_ERR_STATE, "with 0 of 3 units reduced");
+    REFUSED(zero_step(z, NULL), ZERO_ERR_STATE, "zero_step in ZERO_EVAL");
 }
 
 /* ------------------------------------------------------------------ the run */

@@ -70,7 +70,8 @@ void tracing_step(struct run *r, double begun)
 static bool fail(struct run *r, const char *what)
 {
     refuse((struct sink){r->error, sizeof(r->error)},
-           "'%s' %s: %s. Give --trace a file of its own in a folder that every rank can write to.",
+           "'%s' %s: %s. Give --trace a file of its own in a folder with room that every rank can "
+           "write to.",
            r->a->trace, what, errno ? file_reason() : "no memory");
     return false;
 }
