@@ -148,10 +148,10 @@ static void *parts_alloc(struct zero *z, size_t bytes)
 }
 
 /* The first tensor that rank other describes otherwise than rank 0. A rank's hashes end with
- * zeros where another has more tensors. */
+ * zeros where another has more tensors. All go to all ranks: 8 bytes a tensor, once. */
 static int odd_tensor(struct zero *z, const struct introduction *all, int other)
 {
-    int most = 1, odd = 0;
+    int most = 0, odd = 0;
     for (int r = 0; r < z->size; r++)
         most = all[r].tensors > most ? all[r].tensors : most;
     uint64_t *hash = parts_alloc(z, (size_t)most * sizeof(*hash));
@@ -170,22 +170,19 @@ static int odd_tensor(struct zero *z, const struct introduction *all, int other)
 /* COLLECTIVE. Says which tensor of rank other it is. */
 static void model_differs(struct zero *z, const struct introduction *all, int other)
 {
-    struct words {
-        char text[136];
-    } *words = NULL;
+    char(*words)[160] = NULL;
     int odd = odd_tensor(z, all, other);
     if (z->error.status || !(words = parts_alloc(z, sizeof(*words))))
         return;
-    char *mine = words[z->rank].text;
-    snprintf(mine, sizeof(words->text), "missing");
+    snprintf(words[z->rank], sizeof(*words), "missing");
     if (odd < z->layout.count)
-        layout_tensor_text(&z->layout.tensors[odd], mine, sizeof(words->text));
+        layout_tensor_text(&z->layout.tensors[odd], words[z->rank], sizeof(*words));
     if (!engine_exchange(z, COMMAND_EXCHANGE, "tensor", words, sizeof(*words)))
         error_set(&z->error, ZERO_ERR_MISMATCH,
                   "Rank %d describes another model than rank 0: params[%d] is '%s' there and '%s' "
                   "on rank 0. Make names, shapes, units, groups, flags and fills equal on all "
                   "ranks.",
-                  other, odd, words[other].text, words[0].text);
+                  other, odd, words[other], words[0]);
     free(words);
 }
 

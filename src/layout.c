@@ -11,6 +11,7 @@
 
 #define ELEMENTS_MAX ((int64_t)1 << 48)
 #define LAYOUT_NAME  200 /* a sentence has room for it */
+#define NAME_END     40  /* of a name where two are beside each other */
 
 static int take_shape(const struct zero_param *p, int i, struct tensor *t, struct error *error)
 {
@@ -241,25 +242,30 @@ static void fill_text(const struct tensor *t, char *text, size_t size)
 {
     const struct zero_normal *normal = t->fill_arg;
     if (t->fill == zero_fill_normal && normal)
-        snprintf(text, size, "normal, seed %llu, stream %llu, std %g",
+        snprintf(text, size, "normal, seed %llu, stream %llu, mean %.9g, std %.9g",
                  (unsigned long long)normal->seed, (unsigned long long)normal->stream,
-                 (double)normal->std);
+                 (double)normal->mean, (double)normal->std);
     else if (t->fill == zero_fill_constant && t->fill_arg)
-        snprintf(text, size, "constant %g", (double)*(const float *)t->fill_arg);
+        snprintf(text, size, "constant %.9g", (double)*(const float *)t->fill_arg);
     else
         snprintf(text, size, "%s", t->fill ? "its own" : "none");
 }
 
+/* Of a long name the end, where names differ; of a shape what there is room for. */
 void layout_tensor_text(const struct tensor *t, char *text, size_t size)
 {
-    char shape[64] = "", fill[64];
-    for (int d = 0; d < t->ndim; d++) {
-        size_t at = strlen(shape);
-        snprintf(shape + at, sizeof(shape) - at, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
-    }
+    char shape[64] = "", fill[128];
+    size_t length = strlen(t->name), at = 0;
+    for (int d = 0; d < t->ndim && at < sizeof(shape); d++)
+        at += (size_t)snprintf(shape + at, sizeof(shape) - at, "%s%lld", d ? ", " : "",
+                               (long long)t->shape[d]);
+    if (at >= sizeof(shape))
+        memcpy(shape + sizeof(shape) - 4, "...", 4);
     fill_text(t, fill, sizeof(fill));
-    snprintf(text, size, "%.40s (%s), unit %d, group %d%s%s, fill %s", t->name, shape, t->unit,
-             t->group, t->decay ? "" : ", no decay", t->frozen ? ", frozen" : "", fill);
+    snprintf(text, size, "%s%s (%s), unit %d, group %d%s%s, fill %s",
+             length > NAME_END ? "..." : "", t->name + (length > NAME_END ? length - NAME_END : 0),
+             shape, t->unit, t->group, t->decay ? "" : ", no decay", t->frozen ? ", frozen" : "",
+             fill);
 }
 
 static int compare_runs(const void *a, const void *b)

@@ -74,9 +74,9 @@ int layout_create(struct layout *l, const struct zero_param *params, int count, 
                   struct error *error);
 void layout_destroy(struct layout *l);
 
-/* Mixes names, shapes, units, groups, flags and ready-made fills into one number; and those
- * of one tensor. */
+/* Mixes names, shapes, units, groups, flags and ready-made fills into one number. */
 uint64_t layout_hash(const struct layout *l);
+/* The same of one tensor. */
 uint64_t layout_tensor_hash(const struct tensor *t);
 /* As it was described, for a sentence. */
 void layout_tensor_text(const struct tensor *t, char *text, size_t size);

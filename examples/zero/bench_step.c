@@ -199,8 +199,9 @@ static int64_t file_bytes(const struct bench *b, int ranks, int files, const cha
     int64_t state = b->params / ranks * 12 / files, least = b->quick ? PIECE : LEAST;
     struct disk disk;
     disk_look(&disk, folder);
-    if (state > disk.free / (2 * ranks))
-        state = disk.free / (2 * ranks);
+    int64_t room = disk.free / (2 * ranks * files); /* folders may be on one disk */
+    if (state > room)
+        state = room;
     return state > least ? state / PIECE * PIECE : least;
 }
 

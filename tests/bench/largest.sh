@@ -33,6 +33,7 @@ before=$(TMPDIR=$folder disk_rate "$build" 2G) # of files that no cache below ho
 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" | tee "$scratch/out"
 [ "${PIPESTATUS[0]}" = 0 ] || exit 1
 after=$(TMPDIR=$folder disk_rate "$build" 2G)
+[ -n "$before" ] && [ -n "$after" ] || exit 1 # it has said why
 
 awk '/^model .* parameters/ {
     for (i = 2; i <= NF; i++) if ($i ~ /^(million|billion)$/)

@@ -96,6 +96,14 @@ static void fill(struct model *m)
     m->params[2].fill_arg = &other;
 }
 
+static void mean(struct model *m)
+{
+    static struct zero_normal other;
+    other = *(struct zero_normal *)m->params[2].fill_arg;
+    other.mean = 0.25f;
+    m->params[2].fill_arg = &other;
+}
+
 static void deviation(struct model *m)
 {
     static struct zero_normal other;
@@ -195,7 +203,7 @@ static const struct creation {
     const char *odd, *usual;
 } creations[] = {
     {MODEL, fewer, "'missing'",
-     "late (130), unit 0, group 0, fill normal, seed 7, stream 7, std 0.5"},
+     "late (130), unit 0, group 0, fill normal, seed 7, stream 7, mean 0, std 0.5"},
     {MODEL, shape, "embed (40, 37)", "embed (37, 40)"},
     {MODEL, dimensions, "embed.bias (77, 1)", "embed.bias (77)"},
     {MODEL, larger, "block.bias (65)", "block.bias (64)"},
@@ -207,6 +215,7 @@ static const struct creation {
     {MODEL, frozen, "group 0, frozen, fill", "group 0, fill"},
     {MODEL, no_fill, "fill none", "fill normal"},
     {MODEL, fill, "seed 8", "seed 7"},
+    {MODEL, mean, "mean 0.25", "mean 0,"},
     {MODEL, deviation, "std 1", "std 0.5"},
     {".dtype", dtype, "fp32", "bf16"},
     {".stage", stage, "2", "3"},
