@@ -256,9 +256,9 @@ INLINE void adam_loop(int64_t n, const struct adam *constants, bool l2, struct g
         last[2 * LATER - 2] = p[0];
         last[2 * LATER - 1] = p[1];
     }
-    for (int j = 0; j < LATER; j++)
-        if (i + j * step >= behind)
-            masters_narrow2(&masters, i + j * step - behind, last + 2 * j);
+    for (int64_t j = 0, at = i - behind; j < LATER; j++, at += step)
+        if (at >= 0)
+            masters_narrow2(&masters, at, last + 2 * j);
     for (; i < n; i++)
         masters_element(&masters, i, constants, l2, &grads, m, v);
 }

@@ -88,28 +88,28 @@ static void no_fill(struct model *m)
     m->params[2].fill = NULL;
 }
 
+/* Gives the third tensor a fill of its own, for a change. */
+static struct zero_normal *own_fill(struct model *m)
+{
+    static struct zero_normal own;
+    own = *(struct zero_normal *)m->params[2].fill_arg;
+    m->params[2].fill_arg = &own;
+    return &own;
+}
+
 static void fill(struct model *m)
 {
-    static struct zero_normal other;
-    other = *(struct zero_normal *)m->params[2].fill_arg;
-    other.seed++;
-    m->params[2].fill_arg = &other;
+    own_fill(m)->seed++;
 }
 
 static void mean(struct model *m)
 {
-    static struct zero_normal other;
-    other = *(struct zero_normal *)m->params[2].fill_arg;
-    other.mean = 0.25f;
-    m->params[2].fill_arg = &other;
+    own_fill(m)->mean = 0.25f;
 }
 
 static void deviation(struct model *m)
 {
-    static struct zero_normal other;
-    other = *(struct zero_normal *)m->params[2].fill_arg;
-    other.std *= 2;
-    m->params[2].fill_arg = &other;
+    own_fill(m)->std *= 2;
 }
 
 static void dtype(struct model *m)
