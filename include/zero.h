@@ -284,11 +284,12 @@ struct zero_config {
                                if need be), else this rank is alone. An MPI that zero_create has
                                started is finalized at exit. Where other ranks do not come there
                                in time, SIGALRM ends this process (in place of an alarm and a
-                               handler that the program had for it): after the deadline, 10 s at
-                               least, or after 10 s where it exits with an error while it has an
-                               engine. Where it does so after an engine has failed, or was
-                               destroyed within a step, it does not wait at all: the launcher
-                               ends the other ranks, whatever they still do.
+                               handler that the program had for it; with the exit status of an
+                               error, if it had one): after the deadline, 10 s at least, or after
+                               10 s where it exits with an error while it has an engine, of which
+                               the other ranks hear. Where it does so after an engine has failed
+                               it does not wait at all: the launcher ends the other ranks,
+                               whatever they still do.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM).
@@ -342,11 +343,11 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
     zero_create((z), (params), (count),                                                            \
                 &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
 
-/* Local. Waits for what was asked for before, also for other ranks' part in it (no longer than
- * zero_set_deadline says; the log warns of what failed), frees everything, removes the files.
- * Transfers that a disk has not answered are waited for: they use the memory. Within a step the
- * other ranks take it for a failure of this one (a warning says so): where all ranks end there,
- * zero_discard goes before. NULL is fine. */
+/* COLLECTIVE; local where the engine has failed, or was not created. Waits for what was asked for
+ * before and for the other ranks (no longer than zero_set_deadline says; the log warns of what
+ * failed), frees everything, removes the files. Transfers that a disk has not answered are waited
+ * for: they use the memory. A rank that leaves where the others go on, as after a call that was
+ * refused to it alone, is an error on all of them. NULL is fine. */
 ZERO_API void zero_destroy(struct zero *z);
 
 /* The sentence for the last call of this engine, where that failed: what
@@ -692,14 +693,13 @@ ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
  * All calls come from one thread at a time: the engine's, or at creation and
  * destroy the caller's. One engine at a time uses a communicator: zero_create
  * of a second one is ZERO_ERR_STATE until the first is destroyed. One whose engine
- * has failed, other than in what zero_create refuses, or was destroyed within a step,
- * is of no more use: destroy it, and make another. Collectives
- * start in the same order on all ranks, with increasing sequence; up to
- * ZERO_COLLECTIVES are under way at once, and one that was started stays where
- * it is in memory until test reports it done, or abort returns: from then on no
- * rank touches it, or its data. A backend compares header on all ranks (byte by
- * byte will do) before it moves a byte into data, and allocates nothing after its
- * creation.
+ * has failed, other than in what zero_create refuses, is of no more use: destroy it,
+ * and make another. Collectives start in the same order on all ranks, with increasing
+ * sequence; up to ZERO_COLLECTIVES are under way at once, and one that was started
+ * stays where it is in memory until test reports it done, or abort returns: from then
+ * on no rank touches it, or its data. A backend compares header on all ranks (byte by
+ * byte will do) before it moves a byte into data, also where bytes is 0 and data is
+ * NULL (a GATHER, when ranks leave), and allocates nothing after its creation.
  */
 enum zero_collective_kind {
     ZERO_COLLECTIVE_GATHER = 1, /* data: size parts of bytes each; part r comes from rank r */

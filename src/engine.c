@@ -79,12 +79,12 @@ static void tell_retries(struct zero *z)
     r->lost_told = lost;
 }
 
-/* Tells the log how what was under way has failed since the last call. */
+/* Tells the log how what was under way has failed. */
 static void tell_end(const struct zero *z)
 {
     struct error error = {0};
     char line[512];
-    if (!z->created || z->error.status || !queues_status(z->queues, &error))
+    if (!queues_status(z->queues, &error))
         return;
     snprintf(line, sizeof(line), "rank %d: zero_destroy: %.440s", z->rank, error.text);
     log_line(z, ZERO_LOG_WARNING, line);
@@ -562,18 +562,27 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     return z->error.status;
 }
 
+/* COLLECTIVE, of engines that have not failed. Ranks that make another call where this one leaves
+ * hear of it at once, and so does this one. The log hears of what the last call has not told. */
+static void leave(struct zero *z)
+{
+    struct error error = z->failure;
+    bool well = z->created && !error.status && !queues_status(z->queues, &error);
+    bool told = !z->created || (error.status && z->error.status);
+    if (well && z->size > 1)
+        engine_exchange(z, COMMAND_EXCHANGE, "zero_destroy", NULL, 0);
+    queues_stop(z->queues, z->created, engine_deadline(z) + engine_grace(z));
+    tell_retries(z);
+    if (!told)
+        tell_end(z);
+}
+
 void zero_destroy(struct zero *z)
 {
     if (!z || z->process != getpid()) /* a fork: all of it is the parent's */
         return;
-    bool busy = z->created && schedule_step_open(&z->schedule);
-    if (busy && z->size > 1 && !engine_enter(z))
-        engine_log(z, ZERO_LOG_WARNING,
-                   "zero_destroy within a step: the other ranks take that for a failure. Where all "
-                   "ranks end here, call zero_discard before.");
-    queues_stop(z->queues, z->created, engine_deadline(z) + engine_grace(z));
-    tell_retries(z);
-    tell_end(z);
+    bool busy = false;
+    leave(z);
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
         busy |= z->operations[i].busy;
     if (busy) /* the other ranks expect more of this one */

@@ -176,6 +176,11 @@ START_TEST(differing_headers_name_both_calls)
     expect_sentence(h, ZERO_ERR_MISMATCH,
                     "Rank 1 called zero_mean where this rank (0) called reduce of unit 2 "
                     "(message 17). Make the same calls in the same order on all ranks.");
+    strcpy(h.name, "zero_destroy");
+    expect_sentence(h, ZERO_ERR_MISMATCH,
+                    "Rank 1 called zero_destroy where this rank (0) called reduce of unit 2 "
+                    "(message 17). Look for that rank's own error, or destroy engines after the "
+                    "same calls on all ranks.");
     h.name[0] = 0;
     expect_sentence(h, ZERO_ERR_MISMATCH,
                     "Rank 1 called sum where this rank (0) called reduce of unit 2 "
@@ -205,7 +210,8 @@ START_TEST(failed_header_is_a_peers_failure)
 {
     struct zero_collective_header h = {.kind = ZERO_COLLECTIVE_FAILED, .sequence = 17};
     expect_sentence(h, ZERO_ERR_COMM,
-                    "Rank 1 gave up before message 17. Look for its own error, which says why.");
+                    "Rank 1 gave up before message 17. Look for its own error, or for what ended "
+                    "it.");
 }
 END_TEST
 

@@ -29,13 +29,9 @@
 /* Before which call. */
 enum moment { CREATE, FORWARD, BACKWARD, STEP, MEAN, DIGEST, MOMENTS };
 
-static const struct {
-    const char *what;
-    bool open; /* within a step: who destroys the engine gives up */
-} moments[MOMENTS] = {
-    [CREATE] = {"zero_create", false},       [FORWARD] = {"gather of unit 2", false},
-    [BACKWARD] = {"reduce of unit 1", true}, [STEP] = {"verdict", true},
-    [MEAN] = {"zero_mean", false},           [DIGEST] = {"zero_digest", false},
+static const char *const moments[MOMENTS] = {
+    [CREATE] = "zero_create", [FORWARD] = "gather of unit 2", [BACKWARD] = "reduce of unit 1",
+    [STEP] = "verdict",       [MEAN] = "zero_mean",           [DIGEST] = "zero_digest",
 };
 
 struct trial;
@@ -129,6 +125,7 @@ static int create(struct rank *r, struct zero_comm *comm)
     config.size = sizeof(config);
     config.comm = comm;
     config.threads = 1;
+    config.log = r->rank == BAD && config.log_arg ? suite_log : NULL;
     config.gather_slots = 1; /* nothing is gathered ahead */
     config.grad_slots = UNITS;
     come_to(r, CREATE);
@@ -211,7 +208,7 @@ static bool overdue(const struct rank *r, const char *within)
     char pattern[256];
     snprintf(pattern, sizeof(pattern),
              "^Rank %d did not arrive at the %s %s \\(rank %d waited\\)\\. Look for", BAD,
-             moments[r->trial->moment].what, within, r->rank);
+             moments[r->trial->moment], within, r->rank);
     if (matches(r->text, pattern)) {
         ck_assert_int_eq(r->status, ZERO_ERR_DEADLINE);
         return true;
@@ -276,19 +273,30 @@ static void destroy(struct rank *r)
     pthread_exit(NULL);
 }
 
-/* Within a step the others are told at once, else their deadline tells them. */
+static void expect_left(const struct rank *r, int who)
+{
+    char pattern[256];
+    snprintf(
+        pattern, sizeof(pattern),
+        "^Rank %d called zero_destroy where this rank \\(%d\\) called %s \\(message [0-9]+\\)\\. "
+        "Look for that rank's own error|^Rank [0-2] gave up before message",
+        who, r->rank, moments[r->trial->moment]);
+    ck_assert_msg(r->status && matches(r->text, pattern), "rank %d: %s", r->rank, r->text);
+}
+
+/* The others are told at once, and so is the rank that leaves. */
 START_TEST(an_engine_that_is_destroyed_ends_the_others)
 {
-    bool open = moments[_i].open;
-    struct trial t = {.config = {.stage = 3, .deadline_seconds = open ? 300 : 1},
+    char logged[SUITE_LOG] = "";
+    struct trial t = {.config = {.stage = 3, .log_arg = logged},
                       .moment = (enum moment)_i,
                       .happens[BAD] = destroy};
     run(&t);
-    if (!open)
-        expect_overdue(&t, "within 1 s");
-    for (int r = 0; r < RANKS && open; r++)
-        ck_assert_msg(r == BAD || matches(t.rank[r].text, "^Rank [0-2] gave up before message"),
-                      "rank %d: %s", r, t.rank[r].text);
+    for (int r = 0; r < RANKS; r++)
+        if (r != BAD)
+            expect_left(&t.rank[r], BAD);
+    ck_assert_msg(matches(logged, "^rank 1: zero_destroy: Rank [02] (called|gave up)"), "%s",
+                  logged);
 }
 END_TEST
 
@@ -323,7 +331,7 @@ START_TEST(a_rank_that_waits_as_well_may_say_so)
                       .happens = {[1] = hang, [2] = destroy_when_overdue},
                       .seams = &seams};
     run(&t);
-    ck_assert_msg(matches(t.rank[0].text, "^Rank 2 gave up before message"), "%s", t.rank[0].text);
+    expect_left(&t.rank[0], 2);
 }
 END_TEST
 
@@ -523,7 +531,9 @@ START_TEST(zero_destroy_tells_what_it_waited_for)
                                        "of unit 2"),
                   "%s", t.logged[0]);
     ck_assert_double_lt(t.seconds, 3);
-    ck_assert_str_eq(t.logged[1], "");
+    ck_assert_msg(
+        matches(t.logged[1], "^rank 1: zero_destroy: Rank 0 (called gather of unit 2|gave up)"),
+        "%s", t.logged[1]);
 }
 END_TEST
 

@@ -49,6 +49,12 @@ static int mismatch(struct zero_comm *comm, const struct zero_collective *mine, 
                           "Rank %d called %s as message %llu where this rank (%d) called %s as "
                           "message %llu. Make the same calls in the same order on all ranks.",
                           peer, there, other, comm->rank, here, message);
+    if (!same_call(h, theirs) && !strncmp(theirs->name, "zero_destroy", sizeof(theirs->name)))
+        return error_comm(comm, ZERO_ERR_MISMATCH,
+                          "Rank %d called zero_destroy where this rank (%d) called %s (message "
+                          "%llu). Look for that rank's own error, or destroy engines after the "
+                          "same calls on all ranks.",
+                          peer, comm->rank, here, message);
     if (!same_call(h, theirs))
         return error_comm(comm, ZERO_ERR_MISMATCH,
                           "Rank %d called %s where this rank (%d) called %s (message %llu). Make "
@@ -74,8 +80,8 @@ int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mi
     const struct zero_collective_header *h = &mine->header;
     if (theirs->kind == ZERO_COLLECTIVE_FAILED)
         return error_comm(comm, ZERO_ERR_COMM,
-                          "Rank %d gave up before message %llu. Look for its own error, which says "
-                          "why.",
+                          "Rank %d gave up before message %llu. Look for its own error, or for "
+                          "what ended it.",
                           peer, (unsigned long long)theirs->sequence);
     if (h->sequence == theirs->sequence && same_call(h, theirs) && h->bytes == theirs->bytes &&
         h->arguments == theirs->arguments)
@@ -86,7 +92,7 @@ int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mi
 void comm_given_up(struct zero_comm *comm, uint64_t sequence)
 {
     error_comm(comm, ZERO_ERR_COMM,
-               "This rank (%d) gave up before message %llu: its engine failed, or was destroyed "
-               "within a step. Look for its first error, and make a new communicator.",
+               "This rank (%d) gave up before message %llu: its engine failed. Look for its first "
+               "error, and make a new communicator.",
                comm->rank, (unsigned long long)sequence);
 }

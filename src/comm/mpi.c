@@ -41,8 +41,10 @@
 
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
-static atomic_bool failed; /* an engine over it has, or ended within a step */
-static atomic_int communicators;
+static atomic_bool failed; /* an engine over it has, or the process ends with one */
+static struct mpi *living; /* the communicators */
+static pthread_mutex_t living_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int exit_status;
 static _Atomic pid_t started_in; /* the process that has: a fork of it neither uses nor ends it */
 static atomic_bool given_up;     /* its start: it may be half done for good */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* engines' threads may race for it */
@@ -255,6 +257,26 @@ static int mpi_listen(struct zero_comm *comm, uint64_t sequence)
     return comm_header_compare(comm, &none, m->failed_rank, &m->failed);
 }
 
+/* -------------------------------------------------------------- who lives */
+
+static void living_add(struct mpi *m)
+{
+    pthread_mutex_lock(&living_lock);
+    m->next = living;
+    living = m;
+    pthread_mutex_unlock(&living_lock);
+}
+
+static void living_remove(const struct mpi *m)
+{
+    pthread_mutex_lock(&living_lock);
+    struct mpi **at = &living;
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+    pthread_mutex_unlock(&living_lock);
+}
+
 /* ---------------------------------------------------------- abort, destroy */
 
 /* Ends all collectives that are not done. */
@@ -324,6 +346,7 @@ static void mpi_free(struct mpi *m)
 static void mpi_destroy(struct zero_comm *comm)
 {
     struct mpi *m = (struct mpi *)comm;
+    living_remove(m);
     if (!m->finalized && !forked()) {
         bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
         quiesce(m);
@@ -340,7 +363,6 @@ static void mpi_destroy(struct zero_comm *comm)
             mpi_fail(m, ZERO_ERR_COMM);
         finalize_unwatch(m);
     }
-    atomic_fetch_sub(&communicators, 1);
     if (!m->left)
         mpi_free(m);
 }
@@ -484,7 +506,7 @@ static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *er
             MPI_Comm_free(&world);
         return error->status;
     }
-    atomic_fetch_add(&communicators, 1);
+    living_add(m);
     *comm = &m->comm;
     return ZERO_OK;
 }
@@ -515,6 +537,13 @@ bool comm_mpi_started(void)
     return initialized && !finalized;
 }
 
+/* With the program's own status, where that tells of an error already. */
+static void on_alarm(int number)
+{
+    (void)number;
+    _exit(atomic_load(&exit_status));
+}
+
 /* MPI_Finalize waits for all ranks and has no deadline: one that is stopped for
  * good would keep the others for ever. So the alarm ends this process, and that the
  * launcher ends the job. What was printed is written first. After an engine's failure all
@@ -522,7 +551,7 @@ bool comm_mpi_started(void)
 static void finalize(void)
 {
     int finalized = 0;
-    struct sigaction fatal = {.sa_handler = SIG_DFL};
+    struct sigaction fatal = {.sa_handler = atomic_load(&exit_status) ? on_alarm : SIG_DFL};
     sigset_t alarms;
     if (forked())
         return;
@@ -541,16 +570,23 @@ static void finalize(void)
 }
 
 #ifdef __GLIBC__
-/* A rank that fails with an engine still there leaves others that wait for it, and not for
- * MPI_Finalize: it soon ends, and that the launcher ends them. Where they know of a failure
- * there is nothing to wait for. */
+/* Engines that are still there come to no more collectives: the other ranks hear so. Those wait
+ * for them, and not for MPI_Finalize, so a rank that fails soon ends, and that the launcher ends
+ * them. Where they have known of a failure there is nothing to wait for. */
 static void hurry(int status, void *arg)
 {
     (void)arg;
+    if (forked())
+        return;
+    atomic_store(&exit_status, status & 0xff);
     if (status != 0 && atomic_load(&failed))
         mpi_never_finalize();
-    if (status != 0 && atomic_load(&communicators) > 0)
+    pthread_mutex_lock(&living_lock);
+    if (status != 0 && living)
         comm_default_deadline(EXIT_SECONDS_MIN);
+    for (struct mpi *m = living; m; m = m->next)
+        mpi_abort(&m->comm, m->sequence + 1);
+    pthread_mutex_unlock(&living_lock);
 }
 #endif
 

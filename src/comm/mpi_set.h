@@ -67,6 +67,8 @@ struct mpi {
     pthread_mutex_t lock; /* MPI_Finalize waits for the engine's calls, and there are none after */
     bool finalized;
     int key; /* of the attribute by which it tells */
+
+    struct mpi *next; /* of those that live */
 };
 
 /* Tags of one pair of ranks. Headers arrive in the order of the starts. At most
