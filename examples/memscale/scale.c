@@ -136,17 +136,25 @@ static int most(struct scale *s, int64_t *value)
 static int check_alike(struct scale *s, int argc, char **argv)
 {
     const char *cap = getenv(CAP_VARIABLE);
+    char given[400] = "";
     uint64_t hash = (uint64_t)argc;
-    for (int i = 1; i <= argc; i++)
-        for (const char *c = i < argc ? argv[i] : cap ? cap : ""; *c; c++)
+    for (int i = 1; i <= argc; i++) {
+        const char *word = i < argc ? argv[i] : cap ? cap : "";
+        size_t at = strlen(given);
+        for (const char *c = word; *c; c++)
             hash = counter_mix(hash ^ (uint64_t)*c ^ (uint64_t)i << 8);
+        if (i < argc || cap)
+            snprintf(given + at, sizeof(given) - at, "%s%s%s", at ? " " : "",
+                     i < argc ? "" : CAP_VARIABLE "=", word);
+    }
     double mine = (double)(hash >> 32), all, differ;
     if (sum(s, mine, &all) || sum(s, fabs(mine - all / s->ranks), &differ))
         return -1;
     if (differ > 0)
         snprintf(s->error, sizeof(s->error),
                  "The ranks were not given the same options or " CAP_VARIABLE
-                 ". Start every rank with the same.");
+                 "; this one has '%s'. Start every rank with the same.",
+                 given);
     return differ > 0 ? -1 : 0;
 }
 

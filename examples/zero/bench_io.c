@@ -13,8 +13,9 @@
 #include "examples/zero/bench.h"
 #include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
+#include "include/zero.h"
 
-enum { ENGINES_MAX = 16, RINGS = 2, RECORD = 12 << 17 };
+enum { ENGINES_MAX = 16, RINGS = 2, RECORD = 12 * (int)ZERO_CHUNK_NVME };
 
 /* As a step by default: records of ZERO_CHUNK_NVME elements, and four of the slots. */
 static const struct io_engine rings[RINGS] = {
