@@ -37,9 +37,20 @@ bool plan_chunk_frozen(const struct plan *p, int64_t c)
     return c >= p->live;
 }
 
+int64_t plan_chunks_near(const struct plan *p, int64_t c)
+{
+    assert(c >= 0 && c <= p->chunks);
+    return c < p->live ? (c * p->resident + p->live - 1) / p->live : p->resident;
+}
+
+bool plan_chunk_near(const struct plan *p, int64_t c)
+{
+    return plan_chunks_near(p, c + 1) > plan_chunks_near(p, c);
+}
+
 bool plan_chunk_in_file(const struct plan *p, int64_t c)
 {
-    return c >= p->resident && c < p->live;
+    return c < p->live && !plan_chunk_near(p, c);
 }
 
 bool plan_chunk_apart(const struct plan *p, int64_t c)
@@ -63,19 +74,29 @@ bool plan_chunk_fetched(const struct plan *p, int64_t c)
     return param_slotted(p, c) && (p->set.split || plan_chunk_frozen(p, c));
 }
 
-struct record plan_record(const struct plan *p, int64_t c)
+/* Of n elements, with arrays padded to a multiple of to. */
+static struct record record_of(const struct plan *p, int64_t n, int64_t to)
 {
-    int64_t n = plan_chunk_count(p, c), to = plan_chunk_in_file(p, c) ? SPILL_ALIGN : 1;
     int64_t m = align_up(n * p->master, to), v = m + align_up(n * 4, to);
     return (struct record){.m = m, .v = v, .bytes = v + align_up(n * 4, to)};
+}
+
+static int64_t record_bytes_max(const struct plan *p)
+{
+    return record_of(p, p->chunk, SPILL_ALIGN).bytes;
+}
+
+struct record plan_record(const struct plan *p, int64_t c)
+{
+    return record_of(p, plan_chunk_count(p, c), plan_chunk_in_file(p, c) ? SPILL_ALIGN : 1);
 }
 
 int64_t plan_record_offset(const struct plan *p, int64_t c)
 {
     assert(!plan_chunk_frozen(p, c));
-    if (c < p->resident)
-        return c * p->chunk * (p->master + 8);
-    return (c - p->resident) * plan_record(p, p->resident).bytes; /* the last may be shorter */
+    int64_t before = plan_chunks_near(p, c); /* only the last chunk may be shorter */
+    return plan_chunk_near(p, c) ? before * p->chunk * (p->master + 8)
+                                 : (c - before) * record_bytes_max(p);
 }
 
 int64_t plan_param_offset(const struct plan *p, int64_t c)
@@ -119,7 +140,7 @@ static struct segment segment_at(const struct plan *p, int64_t from, int64_t end
     int64_t to = min64(end, c * p->chunk + plan_chunk_count(p, c));
     bool apart = plan_chunk_apart(p, c);
     struct segment s = {
-        .chunk = c, .begin = from, .count = to - from, .in_ram = !apart && c < p->resident};
+        .chunk = c, .begin = from, .count = to - from, .in_ram = !apart && plan_chunk_near(p, c)};
     if (s.in_ram)
         return s;
     int64_t array = apart ? plan_param_offset(p, c) : plan_record_offset(p, c);
@@ -181,15 +202,14 @@ static void cut(struct plan *p, const struct layout *l)
         p->resident = min64(s->host_bytes / ((p->master + 8) * p->chunk), p->live);
 }
 
-/* How many chunks pass through slots: those in memory, or those behind them, which take the same
- * slots. */
+/* How many chunks pass through slots: those in memory, of which the first chunk is one if any is,
+ * or the others, which take the same slots. */
 static int64_t chunks_slotted(const struct plan *p)
 {
-    int64_t near = p->resident > 0 && plan_chunk_slotted(p, 0) ? p->resident : 0;
     int64_t far = p->live - p->resident;
     if (p->chunks > p->live && plan_chunk_slotted(p, p->live))
         far += p->chunks - p->live;
-    return near > far ? near : far;
+    return max64(p->resident > 0 && plan_chunk_slotted(p, 0) ? p->resident : 0, far);
 }
 
 /* Of slots for files those that are used over and over: some for each folder, or an eighth. */
@@ -368,7 +388,7 @@ static void place_host(struct plan *p, const struct layout *l)
     bool host = p->compute == ZERO_HOST;
     for (int i = 0; i < p->chunk_slots; i++) {
         if (p->resident < p->live)
-            p->host.record[i] = take(total, plan_record(p, p->resident).bytes);
+            p->host.record[i] = take(total, record_bytes_max(p));
         if (host && p->slot_grad)
             p->host.chunk_grad[i] = take(total, p->chunk * p->grad);
         if ((host && p->slot_param) || p->slot_via_host)
@@ -383,8 +403,8 @@ static void place_host(struct plan *p, const struct layout *l)
 static void place_file(struct plan *p)
 {
     struct zero_plan *r = &p->report;
-    for (int64_t c = p->resident; c < p->live; c++)
-        r->nvme.state += plan_record(p, c).bytes;
+    for (int64_t c = 0; c < p->live; c++)
+        r->nvme.state += plan_chunk_in_file(p, c) ? plan_record(p, c).bytes : 0;
     p->file.params = r->read_bytes = r->written_bytes = r->nvme.state;
     for (int64_t c = 0; p->set.param == ZERO_NVME && c < p->chunks; c++) {
         int64_t bytes = plan_chunk_apart(p, c) ? plan_param_bytes(p, c) : 0;

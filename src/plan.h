@@ -52,7 +52,7 @@ struct plan {
     int64_t frozen, frozen_begin; /* frozen ones, and where they start */
     int64_t chunk, chunks;
     int64_t live;     /* chunks [0, live) are trainable */
-    int64_t resident; /* chunks [0, resident) rest in memory, [resident, live) in the file */
+    int64_t resident; /* so many of them rest in memory, spread evenly, the others in the file */
 
     /* What passes through a chunk slot beside the state record. */
     bool slot_grad;     /* gradients rest elsewhere than Adam runs */
@@ -93,11 +93,16 @@ int plan_node(struct zero_plan *report, int local_ranks, struct error *error);
 /* Elements of chunk c. */
 int64_t plan_chunk_count(const struct plan *p, int64_t c);
 
-/* Of chunk c: is it frozen; does its record rest in the file; are its
+/* How many chunks before c, 0 <= c <= chunks, have their record in memory: the files are moved
+ * while those are updated. */
+int64_t plan_chunks_near(const struct plan *p, int64_t c);
+
+/* Of chunk c: is it frozen; does its record rest in memory, or in the file; are its
  * parameters apart from its master; does it pass through a chunk slot; and does
  * a walk need its parameters (they are half of the master, or all there is)
  * brought there. */
 bool plan_chunk_frozen(const struct plan *p, int64_t c);
+bool plan_chunk_near(const struct plan *p, int64_t c);
 bool plan_chunk_in_file(const struct plan *p, int64_t c);
 bool plan_chunk_apart(const struct plan *p, int64_t c);
 bool plan_chunk_slotted(const struct plan *p, int64_t c);

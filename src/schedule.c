@@ -54,11 +54,8 @@ static bool cut(struct schedule *s)
 int schedule_create(struct schedule *s, const struct plan *plan, const struct layout *layout,
                     struct queues *queues, struct error *error)
 {
-    *s = (struct schedule){.plan = plan,
-                           .layout = layout,
-                           .queues = queues,
-                           .accumulate = plan->set.accumulate,
-                           .early = plan->resident};
+    *s = (struct schedule){
+        .plan = plan, .layout = layout, .queues = queues, .accumulate = plan->set.accumulate};
     s->order_max = 8 * layout->units + 16;
     s->units = calloc((size_t)layout->units, sizeof(*s->units));
     s->published = calloc((size_t)plan->chunks, sizeof(*s->published));
@@ -569,28 +566,35 @@ struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t 
 
 /* ---------------------------------------------------------------- the walk */
 
+/* How many chunks before c are in the file, or frozen. */
+static int64_t chunks_far(const struct plan *p, int64_t c)
+{
+    return c - plan_chunks_near(p, c);
+}
+
 /* Chunks in the file pass through a slot; so do those in memory when gradients or
  * parameters must. Each takes the same slot in every walk: a chunk is read behind
  * its last write. The first in the file, which are read early, have slots of their own; the
  * others take turns in a window of them. -1: none. */
 static int slot_of(const struct plan *p, int64_t c)
 {
-    int64_t in_file = c - p->resident;
+    int64_t far = chunks_far(p, c);
+    assert(p->chunk_window <= p->chunk_slots);
     if (!plan_chunk_slotted(p, c))
         return -1;
-    if (in_file < 0)
-        return (int)(c % p->chunk_slots);
-    if (in_file < p->chunk_slots)
-        return (int)in_file;
-    return (int)((in_file - p->chunk_slots) % p->chunk_window);
+    if (plan_chunk_near(p, c))
+        return (int)(plan_chunks_near(p, c) % p->chunk_slots);
+    return (int)(far < p->chunk_slots ? far : (far - p->chunk_slots) % p->chunk_window);
 }
 
 /* Chunks [c, that) in the file have slots of their own each. */
 static int64_t slots_end(const struct plan *p, int64_t c)
 {
-    int64_t first = p->resident + p->chunk_slots;
-    assert(c >= p->resident && p->chunk_window <= p->chunk_slots);
-    return c < first ? first : c + p->chunk_window;
+    int64_t far = chunks_far(p, c), end = c;
+    far = far < p->chunk_slots ? p->chunk_slots : far + p->chunk_window;
+    while (end < p->live && chunks_far(p, end + 1) <= far)
+        end++;
+    return end;
 }
 
 static void read_chunk(struct schedule *s, int64_t c)
@@ -598,10 +602,9 @@ static void read_chunk(struct schedule *s, int64_t c)
     struct command read =
         command(COMMAND_STATE_READ, -1, c, slot_of(s->plan, c), plan_record(s->plan, c).bytes);
     struct chunk_slot *slot = &s->chunk[read.slot];
-    command_wait(&read, slot->read);    /* in vain: the step was skipped */
-    command_wait(&read, slot->update);  /* the last record was used, */
-    command_wait(&read, slot->write);   /* and written, */
-    command_wait(&read, slot->publish); /* and its parameters too: the slot changes hands */
+    command_wait(&read, slot->read);  /* in vain: the step was skipped */
+    command_wait(&read, slot->used);  /* the last record was, and its parameters are gone, */
+    command_wait(&read, slot->write); /* and it was written: the slot changes hands */
     slot->read = append(s, QUEUE_STATE_DISK, &read);
 }
 
@@ -609,8 +612,9 @@ static void read_chunk(struct schedule *s, int64_t c)
 static void read_early(struct schedule *s)
 {
     const struct plan *p = s->plan;
-    for (; s->early < p->live && s->early < slots_end(p, p->resident); s->early++)
-        read_chunk(s, s->early);
+    for (int64_t end = slots_end(p, 0); s->early < end; s->early++)
+        if (plan_chunk_in_file(p, s->early))
+            read_chunk(s, s->early);
 }
 
 /* A chunk's parameters to where Adam runs, where they are half of the master or
@@ -709,34 +713,47 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
     if (own) /* a chunk in memory leaves alone the record that was read ahead */
         *own = (struct chunk_slot){.update = w->last,
                                    .read = file ? none.read : before.read,
+                                   .used = file ? none.used : before.used,
                                    .write = file ? none.write : before.write};
     if (walk_writes(w->kind))
         write_chunk(s, c, slot, w->last);
+    if (file)
+        own->used = own->publish.sequence ? own->publish : own->update;
 }
 
-/* What chunks [first, last) need from elsewhere; *read: up to there their
- * records were read. */
-static void bring(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last,
-                  int64_t *read)
+/* Of chunks from c on, up to where there are as many in memory (near), or as many of the others,
+ * as the window has slots. */
+static int64_t batch_end(const struct plan *p, int64_t c, int64_t last, bool near)
 {
-    if (kind == WALK_FILL)
-        return;
-    for (int64_t c = first; c < last; c++) {
-        if (plan_chunk_in_file(s->plan, c) && c >= *read) {
+    for (int taken = 0; c < last && (taken < p->chunk_window || !p->chunk_window); c++)
+        taken += plan_chunk_near(p, c) == near;
+    return c;
+}
+
+/* Those of chunks [first, end) that are in memory (near), or the others. What they need from
+ * elsewhere comes first; records before chunk read are on their way. */
+static void walk_batch(struct schedule *s, struct walk *w, int64_t first, int64_t end, bool near,
+                       int64_t read)
+{
+    const struct plan *p = s->plan;
+    for (int64_t c = first; c < end && w->kind != WALK_FILL; c++) {
+        if (plan_chunk_near(p, c) != near)
+            continue;
+        if (plan_chunk_in_file(p, c) && c >= read)
             read_chunk(s, c);
-            *read = c + 1;
-        }
-        if (plan_chunk_fetched(s->plan, c))
+        if (plan_chunk_fetched(p, c))
             fetch_chunk(s, c);
     }
+    for (int64_t c = first; c < end; c++)
+        if (plan_chunk_near(p, c) == near)
+            walk_chunk(s, w, c);
 }
 
 /*
  * Chunks pass in batches as large as the window of slots: all of a batch is written
  * before the next is read, so that as many transfers are under way as there are
- * slots in it although the queue starts them in order. The first records that rest in
- * the file are read before the chunks that rest in memory are updated, so a batch
- * holds chunks of one kind.
+ * slots in it although the queue starts them in order. Those in memory go before the batch
+ * they lie in: they are updated while the last one is written and this one is read.
  */
 struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last)
 {
@@ -745,19 +762,18 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
                      .marked = queues_tail(s->queues, QUEUE_MARK),
                      .reduced = queues_tail(s->queues, QUEUE_COMM),
                      .summed = queues_tail(s->queues, QUEUE_TO_HOST)};
-    int64_t c = first, read = kind == WALK_ADAM ? s->early : first;
-    int64_t batch = first > p->resident ? first : p->resident;
-    for (; kind != WALK_FILL && read < slots_end(p, batch) && read < last; read++)
-        if (read >= batch && plan_chunk_in_file(p, read))
+    int64_t read = kind == WALK_ADAM ? s->early : first;
+    for (int64_t end = slots_end(p, first); kind != WALK_FILL && read < end && read < last; read++)
+        if (plan_chunk_in_file(p, read))
             read_chunk(s, read);
-    s->early = p->resident;
-    while (c < last) {
-        int64_t end = p->chunk_window && c + p->chunk_window < last ? c + p->chunk_window : last;
-        if (c < p->resident && end > p->resident)
-            end = p->resident;
-        bring(s, kind, c, end, &read);
-        for (; c < end; c++)
-            walk_chunk(s, &w, c);
+    s->early = 0;
+    for (int64_t c = first, end; c < last; c = end) {
+        end = batch_end(p, c, last, false);
+        for (int64_t near = c, next; near < end; near = next) {
+            next = batch_end(p, near, end, true);
+            walk_batch(s, &w, near, next, true, read);
+        }
+        walk_batch(s, &w, c, end, false, read);
     }
     for (int u = 0; (kind == WALK_ADAM || kind == WALK_FILL) && u < s->layout->units; u++) {
         s->units[u].consumed = up_to(w.last);

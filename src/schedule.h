@@ -45,7 +45,8 @@ struct grad_slot {
 };
 
 struct chunk_slot {
-    struct ref read, fetch, update, write, publish; /* of the last chunk that passed through */
+    struct ref fetch, update, publish; /* of the last chunk that passed through */
+    struct ref read, used, write;      /* of the last one in the file: its record */
 };
 
 struct unit_state {
@@ -83,8 +84,8 @@ struct schedule {
     enum zero_phase phase;
     int accumulate, micro; /* micro-steps a step, done */
     int reduces;           /* in this micro-step */
-    int64_t early;         /* chunks [resident, early) were read ahead of the verdict */
-    struct ref moved;      /* the last step's last transfer of state */
+    int64_t early;    /* those of chunks [0, early) in the file were read ahead of the verdict */
+    struct ref moved; /* the last step's last transfer of state */
 
     /* The acquires of the last micro-step predict those of this one. */
     int *predicted, *recorded;

@@ -41,7 +41,6 @@ struct rank {
     struct zero *z;
     struct latch latch;
     struct plan plan;
-    int64_t window; /* of a record in the file */
 
     pthread_mutex_t lock; /* of what follows, up to the outcome */
     pthread_cond_t changed;
@@ -181,7 +180,6 @@ static void make_plan(struct rank *r)
         plan_make(&r->plan, &layout, &set, &error))
         abort();
     layout_destroy(&layout);
-    r->window = 3 * ((r->plan.chunk * 4 + SPILL_ALIGN - 1) / SPILL_ALIGN * SPILL_ALIGN);
 }
 
 static void observe(void *arg, const struct command *c)
@@ -380,10 +378,13 @@ static int64_t arena_offset(const struct rank *r, const struct latch_op *op)
 /* The chunk whose record a request moves; -1: it moves parameters. */
 static int64_t record_chunk(const struct rank *r, const struct latch_op *op)
 {
-    int64_t at = arena_offset(r, op);
-    for (int i = 0; i < r->plan.chunk_slots; i++)
-        if (at == r->plan.host.record[i])
-            return r->plan.resident + op->request->offset / r->window;
+    const struct plan *p = &r->plan;
+    bool record = false;
+    for (int i = 0; i < p->chunk_slots; i++)
+        record |= arena_offset(r, op) == p->host.record[i];
+    for (int64_t c = 0; record && c < p->live; c++)
+        if (plan_chunk_in_file(p, c) && plan_record_offset(p, c) == op->request->offset)
+            return c;
     return -1;
 }
 

@@ -101,27 +101,29 @@ static bool shared(const struct row *r)
     return r->config.dtype == ZERO_FP32 && state_in_file(r) && params_in_file(r);
 }
 
-/* Chunks whose state stays in memory. */
-static int64_t in_memory(const struct row *r)
+/* Whether a chunk's state stays in memory: as many do as fit, spread evenly from the first on. */
+static bool in_memory(const struct row *r, int64_t chunk)
 {
     int64_t bytes = split(r) ? 10 : 12, all = held_by_all(r);
     int64_t fit = r->config.host_bytes / (bytes * CHUNK), chunks = (all + CHUNK - 1) / CHUNK;
-    return r->config.host_bytes >= bytes * all || fit > chunks ? chunks : fit;
+    if (r->config.host_bytes >= bytes * all || fit > chunks)
+        return true;
+    return up(chunk * fit, chunks) < up((chunk + 1) * fit, chunks);
 }
 
-/* Arrays of chunks [from, all) with so many bytes an element. */
-static int64_t arrays(const struct row *r, int64_t from, int64_t bytes)
+/* Arrays of all chunks, or of those in the file, with so many bytes an element. */
+static int64_t arrays(const struct row *r, bool every, int64_t bytes)
 {
     int64_t sum = 0, all = held_by_all(r);
-    for (int64_t at = from * CHUNK; at < all; at += CHUNK)
-        sum += up((all - at < CHUNK ? all - at : CHUNK) * bytes, 4096);
+    for (int64_t at = 0; at < all; at += CHUNK)
+        if (every || !in_memory(r, at / CHUNK))
+            sum += up((all - at < CHUNK ? all - at : CHUNK) * bytes, 4096);
     return sum;
 }
 
 static int64_t state_bytes(const struct row *r)
 {
-    int64_t from = in_memory(r);
-    return state_in_file(r) ? arrays(r, from, split(r) ? 2 : 4) + 2 * arrays(r, from, 4) : 0;
+    return state_in_file(r) ? arrays(r, false, split(r) ? 2 : 4) + 2 * arrays(r, false, 4) : 0;
 }
 
 /* What a gather of unit u reads: of each chunk it lies in the 4 KiB blocks. */
@@ -136,7 +138,7 @@ static int64_t gather_bytes(const struct row *r, int u)
     for (int64_t at = begin, to; at < end; at = to) {
         int64_t chunk = at / CHUNK;
         to = (chunk + 1) * CHUNK < end ? (chunk + 1) * CHUNK : end;
-        if (shared(r) && chunk < in_memory(r))
+        if (shared(r) && in_memory(r, chunk))
             continue;
         int64_t first = (at - chunk * CHUNK) * element, last = (to - chunk * CHUNK) * element;
         sum += up(last, 4096) - first / 4096 * 4096;
@@ -146,7 +148,8 @@ static int64_t gather_bytes(const struct row *r, int u)
 
 static struct zero_io formula(const struct row *r)
 {
-    int64_t state = state_bytes(r), params = params_in_file(r) && !shared(r) ? arrays(r, 0, 2) : 0;
+    int64_t state = state_bytes(r),
+            params = params_in_file(r) && !shared(r) ? arrays(r, true, 2) : 0;
     struct zero_io io = {.state_read = state + (split(r) ? params : 0),
                          .state_written = state,
                          .param_written = params};

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "include/zero.h"
+#include "src/plan.h"
 #include "tests/support/suite.h"
 
 #define FILE_NAME "tests/plan.txt"
@@ -298,6 +299,32 @@ START_TEST(chunks_have_a_size)
 END_TEST
 
 /* Twice the ranks take twice the host memory to reach each other, of however many. */
+/* Of the first c of live chunks as large a share as of all, but for one; records lie one behind
+ * the other, in memory as in the file. */
+START_TEST(chunks_in_memory_are_spread)
+{
+    for (int64_t live = 1; live <= 24; live++)
+        for (int64_t resident = 0; resident <= live; resident++) {
+            struct plan p = {.chunk = 1024,
+                             .chunks = live,
+                             .live = live,
+                             .resident = resident,
+                             .state = 1024 * live - 100,
+                             .master = 2};
+            int64_t count[2] = {0}, end[2] = {0};
+            for (int64_t c = 0; c < live; c++) {
+                bool file = plan_chunk_in_file(&p, c);
+                ck_assert_int_eq(plan_record_offset(&p, c), end[file]);
+                ck_assert_int_eq(plan_chunks_near(&p, c), count[false]);
+                ck_assert_int_lt(llabs(count[false] * live - c * resident), live);
+                end[file] += plan_record(&p, c).bytes;
+                count[file]++;
+            }
+            ck_assert_int_eq(count[false], resident);
+        }
+}
+END_TEST
+
 START_TEST(ranks_have_no_bound_of_their_own)
 {
     struct zero_param param = {.name = "x", .ndim = 1, .shape = {1}};
@@ -318,6 +345,7 @@ int main(void)
     tcase_add_test(tests, cases_cover_every_switch);
     tcase_add_test(tests, chunks_have_a_bound);
     tcase_add_loop_test(tests, chunks_have_a_size, 0, 2);
+    tcase_add_test(tests, chunks_in_memory_are_spread);
     tcase_add_test(tests, ranks_have_no_bound_of_their_own);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);

@@ -172,7 +172,9 @@ static struct dry_address record_at(const struct dry *d, int64_t chunk, int slot
     const struct plan *p = &d->plan;
     if (plan_chunk_in_file(p, chunk) && slot >= 0)
         return in_host(p->host.record[slot]);
-    int64_t offset = chunk * p->chunk * (p->master + 8);
+    int64_t offset = 0;
+    for (int64_t c = 0; c < chunk; c++)
+        offset += plan_chunk_in_file(p, c) ? 0 : plan_chunk_count(p, c) * (p->master + 8);
     return p->set.state == ZERO_DEVICE ? on_device(p->device.state + offset)
                                        : in_host(p->host.state + offset);
 }
