@@ -584,8 +584,11 @@ static void hurry(int status, void *arg)
     pthread_mutex_lock(&living_lock);
     if (status != 0 && living)
         comm_default_deadline(EXIT_SECONDS_MIN);
-    for (struct mpi *m = living; m; m = m->next)
-        mpi_abort(&m->comm, m->sequence + 1);
+    for (struct mpi *m = living; m; m = m->next) {
+        pthread_mutex_lock(&m->lock);
+        give_up(m, m->sequence + 1);
+        pthread_mutex_unlock(&m->lock);
+    }
     pthread_mutex_unlock(&living_lock);
 }
 #endif
