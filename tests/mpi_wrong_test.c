@@ -146,16 +146,18 @@ START_TEST(mpi_fails)
 }
 END_TEST
 
-/* All ranks end an engine within a step, and make another over the same communicator. */
+/* All ranks end an engine within a step, then one whose step they discard, and make another over
+ * the same communicator. */
 START_TEST(ended_within_a_step)
 {
     char warned[SUITE_LOG] = "";
     struct zero_comm *comm = communicator();
     struct zero *z;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(zero_init(&z, &one, 1, .comm = comm, .log = suite_log, .log_arg = warned),
                          ZERO_OK);
         ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
+        ck_assert(i != 1 || zero_discard(z) == ZERO_OK);
         zero_destroy(z);
         ck_assert(all_agree(!*warned, warned));
     }

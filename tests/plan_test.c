@@ -298,7 +298,6 @@ START_TEST(chunks_have_a_size)
 }
 END_TEST
 
-/* Twice the ranks take twice the host memory to reach each other, of however many. */
 /* Of the first c of live chunks as large a share as of all, but for one; records lie one behind
  * the other, in memory as in the file. */
 START_TEST(chunks_in_memory_are_spread)
@@ -325,6 +324,7 @@ START_TEST(chunks_in_memory_are_spread)
 }
 END_TEST
 
+/* Twice the ranks take twice the host memory to reach each other, of however many. */
 START_TEST(ranks_have_no_bound_of_their_own)
 {
     struct zero_param param = {.name = "x", .ndim = 1, .shape = {1}};
