@@ -43,6 +43,12 @@ struct ref {
     uint64_t all : 1;
 };
 
+static inline struct ref ref_up_to(struct ref ref)
+{
+    ref.all = true;
+    return ref;
+}
+
 enum command_kind {
     /* QUEUE_COMM */
     COMMAND_GATHER,      /* a unit's parameters, from all ranks */
@@ -100,6 +106,13 @@ struct command {
     int resource; /* of those between ranks: the operation; of copies: how many */
     double started;
 };
+
+static inline struct command command_make(enum command_kind kind, int unit, int64_t chunk, int slot,
+                                          int64_t bytes)
+{
+    return (struct command){
+        .kind = kind, .unit = unit, .chunk = chunk, .slot = slot, .bytes = bytes};
+}
 
 struct queues;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls become commands: gathers, reductions and the update's walk. Moves no
- * data and waits for nothing. */
+/* Calls become commands: gathers and reductions; the update is in walk.c. Moves no data
+ * and waits for nothing. */
 #include "src/schedule.h"
 
 #include <assert.h>
@@ -8,34 +8,11 @@
 
 #include "src/random.h"
 
-static struct ref up_to(struct ref ref)
-{
-    ref.all = true;
-    return ref;
-}
-
-static struct ref append(struct schedule *s, enum queue_id queue, struct command *c)
+struct ref schedule_append(struct schedule *s, enum queue_id queue, struct command *c)
 {
     c->arguments = s->calls;
     c->step = s->step;
     return queues_append(s->queues, queue, c);
-}
-
-/* A walk under construction. What its first update waits for: whoever may still
- * read parameters that change, and the sums it uses. */
-struct walk {
-    enum walk_kind kind;
-    struct ref marked;  /* what the program's stream reads and writes */
-    struct ref reduced; /* gathers, with the reads and copies before them, and reductions */
-    struct ref summed;  /* sums copied to host memory */
-    struct ref last;    /* the last update appended */
-};
-
-static struct command command(enum command_kind kind, int unit, int64_t chunk, int slot,
-                              int64_t bytes)
-{
-    return (struct command){
-        .kind = kind, .unit = unit, .chunk = chunk, .slot = slot, .bytes = bytes};
 }
 
 /* The units' segments. False: no memory. */
@@ -103,10 +80,10 @@ struct ref schedule_mark(struct schedule *s)
 {
     if (!s->plan->device_apart)
         return (struct ref){0};
-    struct command c = command(COMMAND_MARK, -1, -1, (int)(s->marks++ % (QUEUE_MARKS + 1)), 0);
+    struct command c = command_make(COMMAND_MARK, -1, -1, (int)(s->marks++ % (QUEUE_MARKS + 1)), 0);
     if (s->mark)
         s->mark(s->mark_arg, c.slot);
-    return append(s, QUEUE_MARK, &c);
+    return schedule_append(s, QUEUE_MARK, &c);
 }
 
 /* ------------------------------------------------------------- prediction */
@@ -231,7 +208,7 @@ static struct ref published_in_memory(const struct schedule *s, int unit, enum p
     for (int64_t c = begin / s->plan->chunk; c * s->plan->chunk < end; c++)
         if (s->published[c].sequence > last.sequence)
             last = s->published[c];
-    return up_to(last);
+    return ref_up_to(last);
 }
 
 /* Parameters in host memory or in the file: into the slot's own parts. */
@@ -240,7 +217,7 @@ static struct ref fetch(struct schedule *s, int unit, int slot)
     const struct plan *p = s->plan;
     struct gather_slot *g = &s->gather[slot];
     int64_t shard = s->layout->unit[unit].elements / p->ranks;
-    struct command copy = command(COMMAND_COPY_PARAM, unit, -1, slot, shard * p->element);
+    struct command copy = command_make(COMMAND_COPY_PARAM, unit, -1, slot, shard * p->element);
     command_wait(&copy, g->gather);   /* the last gather into this slot has read its parts, */
     command_wait(&copy, g->released); /* and the program what it brought */
     if (p->set.param == ZERO_HOST) {
@@ -256,16 +233,17 @@ static struct ref fetch(struct schedule *s, int unit, int slot)
                     update = s->published[part->chunk];
                 continue;
             }
-            struct command c = command(COMMAND_PARAM_READ, unit, part->chunk, slot, part->bytes);
+            struct command c =
+                command_make(COMMAND_PARAM_READ, unit, part->chunk, slot, part->bytes);
             c.part = i;
             command_wait(&c, s->published[part->chunk]); /* it is in the file */
             command_wait(&c, g->copy);                   /* the staging buffer was copied out */
-            read = append(s, QUEUE_PARAM_DISK, &c);
+            read = schedule_append(s, QUEUE_PARAM_DISK, &c);
         }
-        command_wait(&copy, up_to(read));
-        command_wait(&copy, up_to(update));
+        command_wait(&copy, ref_up_to(read));
+        command_wait(&copy, ref_up_to(update));
     }
-    return g->copy = append(s, QUEUE_TO_DEVICE, &copy);
+    return g->copy = schedule_append(s, QUEUE_TO_DEVICE, &copy);
 }
 
 /* The parts of unit that are not usable, from all ranks into slot (stage 3) or
@@ -278,7 +256,7 @@ static struct ref gather_parts(struct schedule *s, int unit, int slot, struct re
         int64_t bytes = s->layout->unit[unit].part[kind].shard * p->element;
         if (bytes == 0 || s->units[unit].fresh[kind])
             continue;
-        struct command c = command(COMMAND_GATHER, unit, -1, slot, bytes * (p->ranks - 1));
+        struct command c = command_make(COMMAND_GATHER, unit, -1, slot, bytes * (p->ranks - 1));
         c.name = "gather";
         c.part = (int)kind;
         command_wait(&c, here);
@@ -286,9 +264,9 @@ static struct ref gather_parts(struct schedule *s, int unit, int slot, struct re
             command_wait(&c, s->gather[slot].released);
         if (p->set.param == ZERO_DEVICE)
             command_wait(&c, published_in_memory(s, unit, kind));
-        last = append(s, QUEUE_COMM, &c);
+        last = schedule_append(s, QUEUE_COMM, &c);
     }
-    return up_to(last);
+    return ref_up_to(last);
 }
 
 /* Appends the gather of unit into slot (stage 3), or in place. */
@@ -377,6 +355,19 @@ void schedule_release(struct schedule *s, int unit)
         schedule_forget(s, unit, PART_LIVE);
 }
 
+/* In a slot both parts go; whole parameters stay where they are. */
+void schedule_forget(struct schedule *s, int unit, enum part_kind kind)
+{
+    struct unit_state *u = &s->units[unit];
+    if (!u->fresh[kind] && u->slot < 0)
+        return;
+    s->missed += !u->used;
+    u->fresh[kind] = false;
+    if (u->slot >= 0)
+        s->gather[u->slot].unit = -1;
+    u->slot = -1;
+}
+
 /* -------------------------------------------------------------- gradients */
 
 int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready)
@@ -403,8 +394,6 @@ int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready)
     return best;
 }
 
-static void read_early(struct schedule *s);
-
 /* The sum over ranks, in the shard; at stage 0 then whole again. */
 static struct ref reduce(struct schedule *s, int unit, struct command *c)
 {
@@ -414,15 +403,15 @@ static struct ref reduce(struct schedule *s, int unit, struct command *c)
     bool last = c->part & 2;
     c->name = "reduce";
     command_wait(c, s->last_reduce); /* it owns the receive buffers */
-    struct ref ref = s->last_reduce = append(s, QUEUE_COMM, c);
+    struct ref ref = s->last_reduce = schedule_append(s, QUEUE_COMM, c);
     if (!p->set.local)
         s->grad[u->grad].reduced = ref;
     if (p->whole_state && last) {
         struct command sums =
-            command(COMMAND_GATHER_SUMS, unit, -1, u->grad, shard * others * p->grad);
+            command_make(COMMAND_GATHER_SUMS, unit, -1, u->grad, shard * others * p->grad);
         sums.name = "gather of gradient sums";
         command_wait(&sums, ref);
-        ref = append(s, QUEUE_COMM, &sums);
+        ref = schedule_append(s, QUEUE_COMM, &sums);
     }
     return ref;
 }
@@ -434,15 +423,15 @@ static struct ref reduce_local(struct schedule *s, int unit, struct ref filled, 
     const struct plan *p = s->plan;
     struct unit_state *u = &s->units[unit];
     const struct part *live = &s->layout->unit[unit].part[PART_LIVE];
-    struct command c = command(COMMAND_ACCUMULATE, unit, -1, u->grad, 0);
+    struct command c = command_make(COMMAND_ACCUMULATE, unit, -1, u->grad, 0);
     c.part = first;
     /* The last update has read these sums, or the last micro-step has made them. */
     command_wait(&c, first ? u->consumed : u->summed);
     command_wait(&c, filled);
-    struct ref own = s->grad[u->grad].reduced = append(s, QUEUE_COMM, &c);
+    struct ref own = s->grad[u->grad].reduced = schedule_append(s, QUEUE_COMM, &c);
     if (!last)
         return own;
-    c = command(COMMAND_REDUCE, unit, -1, u->grad, live->shard * (p->ranks - 1) * 4);
+    c = command_make(COMMAND_REDUCE, unit, -1, u->grad, live->shard * (p->ranks - 1) * 4);
     c.part = 1 + 2;
     command_wait(&c, own);
     return reduce(s, unit, &c);
@@ -456,7 +445,7 @@ static struct ref reduce_shard(struct schedule *s, int unit, struct ref filled, 
     struct grad_slot *g = &s->grad[u->grad];
     const struct part *live = &s->layout->unit[unit].part[PART_LIVE];
     struct command c =
-        command(COMMAND_REDUCE, unit, -1, u->grad, live->shard * (p->ranks - 1) * p->element);
+        command_make(COMMAND_REDUCE, unit, -1, u->grad, live->shard * (p->ranks - 1) * p->element);
     c.part = first + 2 * last;
     command_wait(&c, filled);
     if (p->set.grad == ZERO_DEVICE) {
@@ -466,20 +455,21 @@ static struct ref reduce_shard(struct schedule *s, int unit, struct ref filled, 
     }
     command_wait(&c, g->summed); /* the sum slot was copied out */
     if (!first) {
-        struct command in = command(COMMAND_COPY_SUM_IN, unit, -1, u->grad, live->shard * p->grad);
+        struct command in =
+            command_make(COMMAND_COPY_SUM_IN, unit, -1, u->grad, live->shard * p->grad);
         command_wait(&in, g->summed);
         command_wait(&in, u->sum_out); /* the last micro-step's sums arrived */
-        command_wait(&c, append(s, QUEUE_TO_DEVICE, &in));
+        command_wait(&c, schedule_append(s, QUEUE_TO_DEVICE, &in));
     }
     struct ref ref = reduce(s, unit, &c);
     bool whole = p->whole_state && last;
-    struct command out = command(COMMAND_COPY_SUM_OUT, unit, -1, u->grad,
-                                 (whole ? live->elements : live->shard) * p->grad);
+    struct command out = command_make(COMMAND_COPY_SUM_OUT, unit, -1, u->grad,
+                                      (whole ? live->elements : live->shard) * p->grad);
     out.part = whole;
     command_wait(&out, ref);
     if (first)
         command_wait(&out, u->consumed); /* the last update has read these sums */
-    return u->sum_out = g->summed = append(s, QUEUE_TO_HOST, &out);
+    return u->sum_out = g->summed = schedule_append(s, QUEUE_TO_HOST, &out);
 }
 
 static void give_back_grads(struct schedule *s, struct unit_state *u)
@@ -497,7 +487,7 @@ void schedule_reduce(struct schedule *s, int unit)
     bool trains = s->layout->unit[unit].part[PART_LIVE].elements > 0;
     assert((u->grad >= 0 || !trains) && !u->reduced);
     if (last && s->reduces == 0)
-        read_early(s);
+        schedule_read_early(s);
     if (trains) {
         struct ref filled = schedule_mark(s); /* the program's stream has written the gradients */
         u->summed = s->plan->set.local ? reduce_local(s, unit, filled, first, last)
@@ -549,251 +539,17 @@ void schedule_next_step(struct schedule *s)
 
 struct ref schedule_sum(struct schedule *s, const char *name, void *data, int64_t bytes)
 {
-    struct command c = command(COMMAND_SUM, -1, -1, -1, bytes);
+    struct command c = command_make(COMMAND_SUM, -1, -1, -1, bytes);
     c.name = name;
     c.data = data;
-    return append(s, QUEUE_COMM, &c);
+    return schedule_append(s, QUEUE_COMM, &c);
 }
 
 struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t bytes)
 {
-    struct command c = command(COMMAND_BROADCAST, -1, -1, -1, bytes);
+    struct command c = command_make(COMMAND_BROADCAST, -1, -1, -1, bytes);
     c.name = "read";
     c.part = root;
     c.data = data;
-    return append(s, QUEUE_COMM, &c);
-}
-
-/* ---------------------------------------------------------------- the walk */
-
-/* How many chunks before c are in the file, or frozen. */
-static int64_t chunks_far(const struct plan *p, int64_t c)
-{
-    return c - plan_chunks_near(p, c);
-}
-
-/* Chunks in the file pass through a slot; so do those in memory when gradients or
- * parameters must. Each takes the same slot in every walk: a chunk is read behind
- * its last write. The first in the file, which are read early, have slots of their own; the
- * others take turns in a window of them. -1: none. */
-static int slot_of(const struct plan *p, int64_t c)
-{
-    int64_t far = chunks_far(p, c);
-    assert(p->chunk_window <= p->chunk_slots);
-    if (!plan_chunk_slotted(p, c))
-        return -1;
-    if (plan_chunk_near(p, c))
-        return (int)(plan_chunks_near(p, c) % p->chunk_slots);
-    return (int)(far < p->chunk_slots ? far : (far - p->chunk_slots) % p->chunk_window);
-}
-
-/* Chunks [c, that) in the file have slots of their own each. */
-static int64_t slots_end(const struct plan *p, int64_t c)
-{
-    int64_t far = chunks_far(p, c), end = c;
-    far = far < p->chunk_slots ? p->chunk_slots : far + p->chunk_window;
-    while (end < p->live && chunks_far(p, end + 1) <= far)
-        end++;
-    return end;
-}
-
-static void read_chunk(struct schedule *s, int64_t c)
-{
-    struct command read =
-        command(COMMAND_STATE_READ, -1, c, slot_of(s->plan, c), plan_record(s->plan, c).bytes);
-    struct chunk_slot *slot = &s->chunk[read.slot];
-    command_wait(&read, slot->read);  /* in vain: the step was skipped */
-    command_wait(&read, slot->used);  /* the last record was, and its parameters are gone, */
-    command_wait(&read, slot->write); /* and it was written: the slot changes hands */
-    slot->read = append(s, QUEUE_STATE_DISK, &read);
-}
-
-/* Reads the first batch of the walk while backward still runs. */
-static void read_early(struct schedule *s)
-{
-    const struct plan *p = s->plan;
-    for (int64_t end = slots_end(p, 0); s->early < end; s->early++)
-        if (plan_chunk_in_file(p, s->early))
-            read_chunk(s, s->early);
-}
-
-/* A chunk's parameters to where Adam runs, where they are half of the master or
- * the chunk is frozen. */
-static void fetch_chunk(struct schedule *s, int64_t c)
-{
-    const struct plan *p = s->plan;
-    struct chunk_slot *slot = &s->chunk[slot_of(p, c)];
-    bool device = p->compute == ZERO_DEVICE;
-    struct ref from = s->published[c];
-    if (p->set.param == ZERO_NVME) {
-        struct command read =
-            command(COMMAND_PARAM_FETCH, -1, c, slot_of(p, c), plan_param_bytes(p, c));
-        command_wait(&read, from);          /* they are in the file */
-        command_wait(&read, slot->update);  /* the slot's last parameters were used, */
-        command_wait(&read, slot->publish); /* and are gone */
-        from = slot->fetch = append(s, QUEUE_STATE_DISK, &read);
-        if (!p->slot_via_host)
-            return;
-    }
-    struct command copy =
-        command(COMMAND_COPY_FETCH, -1, c, slot_of(p, c), plan_chunk_count(p, c) * p->element);
-    command_wait(&copy, from);          /* they are where they rest, or in the bounce buffer */
-    command_wait(&copy, slot->update);  /* the slot's last parameters were used, */
-    command_wait(&copy, slot->publish); /* and are gone */
-    slot->fetch = append(s, device ? QUEUE_TO_DEVICE : QUEUE_TO_HOST, &copy);
-}
-
-/* A chunk's gradient sums to where Adam runs. */
-static struct ref copy_grad(struct schedule *s, int64_t c, int slot, const struct walk *w)
-{
-    const struct plan *p = s->plan;
-    struct command copy = command(COMMAND_COPY_GRAD, -1, c, slot, plan_chunk_count(p, c) * p->grad);
-    command_wait(&copy, s->chunk[slot].update); /* the last gradients were used */
-    command_wait(&copy, w->reduced);
-    command_wait(&copy, w->summed);
-    return append(s, p->compute == ZERO_DEVICE ? QUEUE_TO_DEVICE : QUEUE_TO_HOST, &copy);
-}
-
-/* New parameters on their way from where Adam ran to where they rest. */
-static struct ref publish(struct schedule *s, int64_t c, int slot, struct ref ref)
-{
-    const struct plan *p = s->plan;
-    int64_t bytes = plan_chunk_count(p, c) * p->element;
-    bool device = p->compute == ZERO_DEVICE;
-    if (device || p->set.param == ZERO_DEVICE) {
-        struct command copy = command(COMMAND_COPY_PUBLISH, -1, c, slot, bytes);
-        command_wait(&copy, ref);
-        ref = append(s, device ? QUEUE_TO_HOST : QUEUE_TO_DEVICE, &copy);
-    }
-    if (p->set.param == ZERO_NVME) {
-        struct command write = command(COMMAND_PARAM_WRITE, -1, c, slot, plan_param_bytes(p, c));
-        command_wait(&write, ref);
-        ref = append(s, QUEUE_STATE_DISK, &write);
-    }
-    return ref;
-}
-
-static void write_chunk(struct schedule *s, int64_t c, int slot, struct ref done)
-{
-    const struct plan *p = s->plan;
-    s->published[c] = done;
-    if (plan_chunk_in_file(p, c)) {
-        struct command write = command(COMMAND_STATE_WRITE, -1, c, slot, plan_record(p, c).bytes);
-        command_wait(&write, done);
-        s->chunk[slot].write = append(s, QUEUE_STATE_DISK, &write);
-        if (p->shared)
-            s->published[c] = s->chunk[slot].write;
-    }
-    if (p->slot_param && plan_chunk_apart(p, c))
-        s->published[c] = s->chunk[slot].publish = publish(s, c, slot, done);
-}
-
-static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
-{
-    const struct chunk_slot none = {0};
-    int slot = slot_of(s->plan, c);
-    bool file = plan_chunk_in_file(s->plan, c);
-    struct command update = command(COMMAND_UPDATE, -1, c, slot, plan_chunk_count(s->plan, c) * 4);
-    update.part = (int)w->kind;
-    if (!w->last.sequence) { /* the queue is in order: the first waits for all */
-        command_wait(&update, w->reduced);
-        command_wait(&update, w->summed);
-        command_wait(&update, w->marked);
-    }
-    struct chunk_slot *own = slot < 0 ? NULL : &s->chunk[slot], before = own ? *own : none;
-    command_wait(&update, before.publish); /* the parameters of the chunk before are gone */
-    command_wait(&update, before.fetch);   /* this chunk's are here, if it needs them */
-    if (file) {
-        command_wait(&update, before.read);
-        command_wait(&update, before.write); /* so is its record, if none was read */
-    }
-    if (own && w->kind == WALK_ADAM && s->plan->slot_grad)
-        command_wait(&update, copy_grad(s, c, slot, w));
-    w->last = append(s, QUEUE_UPDATE, &update);
-    if (own) /* a chunk in memory leaves alone the record that was read ahead */
-        *own = (struct chunk_slot){.update = w->last,
-                                   .read = file ? none.read : before.read,
-                                   .used = file ? none.used : before.used,
-                                   .write = file ? none.write : before.write};
-    if (walk_writes(w->kind))
-        write_chunk(s, c, slot, w->last);
-    if (file)
-        own->used = own->publish.sequence ? own->publish : own->update;
-}
-
-/* Of chunks from c on, up to where there are as many in memory (near), or as many of the others,
- * as the window has slots. */
-static int64_t batch_end(const struct plan *p, int64_t c, int64_t last, bool near)
-{
-    for (int taken = 0; c < last && (taken < p->chunk_window || !p->chunk_window); c++)
-        taken += plan_chunk_near(p, c) == near;
-    return c;
-}
-
-/* Those of chunks [first, end) that are in memory (near), or the others. What they need from
- * elsewhere comes first; records before chunk read are on their way. */
-static void walk_batch(struct schedule *s, struct walk *w, int64_t first, int64_t end, bool near,
-                       int64_t read)
-{
-    const struct plan *p = s->plan;
-    for (int64_t c = first; c < end && w->kind != WALK_FILL; c++) {
-        if (plan_chunk_near(p, c) != near)
-            continue;
-        if (plan_chunk_in_file(p, c) && c >= read)
-            read_chunk(s, c);
-        if (plan_chunk_fetched(p, c))
-            fetch_chunk(s, c);
-    }
-    for (int64_t c = first; c < end; c++)
-        if (plan_chunk_near(p, c) == near)
-            walk_chunk(s, w, c);
-}
-
-/*
- * Chunks pass in batches as large as the window of slots: all of a batch is written
- * before the next is read, so that as many transfers are under way as there are
- * slots in it although the queue starts them in order. Those in memory go before the batch
- * they lie in: they are updated while the last one is written and this one is read.
- */
-struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last)
-{
-    const struct plan *p = s->plan;
-    struct walk w = {.kind = kind,
-                     .marked = queues_tail(s->queues, QUEUE_MARK),
-                     .reduced = queues_tail(s->queues, QUEUE_COMM),
-                     .summed = queues_tail(s->queues, QUEUE_TO_HOST)};
-    int64_t read = kind == WALK_ADAM ? s->early : first;
-    for (int64_t end = slots_end(p, first); kind != WALK_FILL && read < end && read < last; read++)
-        if (plan_chunk_in_file(p, read))
-            read_chunk(s, read);
-    s->early = 0;
-    for (int64_t c = first, end; c < last; c = end) {
-        end = batch_end(p, c, last, false);
-        for (int64_t near = c, next; near < end; near = next) {
-            next = batch_end(p, near, end, true);
-            walk_batch(s, &w, near, next, true, read);
-        }
-        walk_batch(s, &w, c, end, false, read);
-    }
-    for (int u = 0; (kind == WALK_ADAM || kind == WALK_FILL) && u < s->layout->units; u++) {
-        s->units[u].consumed = up_to(w.last);
-        if (s->layout->unit[u].part[PART_LIVE].elements > 0)
-            schedule_forget(s, u, PART_LIVE);
-        if (kind == WALK_FILL)
-            schedule_forget(s, u, PART_FROZEN);
-    }
-    return w.last;
-}
-
-/* In a slot both parts go; whole parameters stay where they are. */
-void schedule_forget(struct schedule *s, int unit, enum part_kind kind)
-{
-    struct unit_state *u = &s->units[unit];
-    if (!u->fresh[kind] && u->slot < 0)
-        return;
-    s->missed += !u->used;
-    u->fresh[kind] = false;
-    if (u->slot >= 0)
-        s->gather[u->slot].unit = -1;
-    u->slot = -1;
+    return schedule_append(s, QUEUE_COMM, &c);
 }

@@ -99,6 +99,9 @@ int schedule_create(struct schedule *s, const struct plan *plan, const struct la
                     struct queues *queues, struct error *error);
 void schedule_destroy(struct schedule *s);
 
+/* Appends c as part of the call under way. */
+struct ref schedule_append(struct schedule *s, enum queue_id queue, struct command *c);
+
 /* A unit's segments, n of them; constant. */
 static inline const struct segment *schedule_segments(const struct schedule *s, int unit, int *n)
 {
@@ -137,6 +140,8 @@ bool schedule_step_complete(const struct schedule *s); /* all micro-steps are re
 struct ref schedule_sum(struct schedule *s, const char *name, void *data, int64_t bytes);
 struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t bytes);
 
+/* In walk.c: reads the first records of the next ADAM walk while backward still runs. */
+void schedule_read_early(struct schedule *s);
 /* Passes chunks [first, last) through the update; returns the last update. ADAM
  * takes all trainable chunks, FILL all; both make every copy of what they change
  * stale. */
