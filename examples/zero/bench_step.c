@@ -383,21 +383,16 @@ static int measure(const struct bench *b, struct model *m, struct model *other, 
     struct series s = {0};
     int rounds = b->quick ? 1 : b->full ? 15 : 7;
     bool over = false, slow;
-    if (disks_find(disks, b->quick ? 1 : 2))
+    if (disks_find(disks, b->quick ? 1 : 2) || round_run(m, other, disks, &s) ||
+        any(m, !b->full && clock_now() - b->started > WARM_SECONDS, &slow))
         return 1;
-    for (int r = 0; r <= rounds && !over; r++) {
-        if (round_run(m, other, disks, &s))
+    if (slow)
+        rounds = b->params > USUAL;
+    if (rounds > 0) /* the first warmed up; of the usual model, where it took long, it counts */
+        s = (struct series){0};
+    for (int r = 0; r < rounds && !over; r++)
+        if (round_run(m, other, disks, &s) || any(m, bench_over(b), &over))
             return 1;
-        if (any(m, bench_over(b), &over) ||
-            any(m, !b->full && clock_now() - b->started > WARM_SECONDS, &slow))
-            return 1;
-        if (r > 0)
-            continue;
-        if (slow)
-            break;
-        s = (struct series){0}; /* it warmed up; where it took long, it counts */
-        over = false;
-    }
     if (zero_rank(m->z) == 0)
         print(b, m, disks, &s);
     return 0;

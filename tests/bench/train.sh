@@ -34,8 +34,8 @@ ours_of() {
 # Both append to a file: seconds, MiB.
 run_peer() { # mode, layers, channels, file
     local line
-    line=$(timeout 600 "$python" -m torch.distributed.run --nproc-per-node 2 --master-port \
-        $((20000 + RANDOM % 9000)) tests/bench/train.py "$1" "$2" "$3" "$steps" \
+    line=$(timeout 600 "$python" -m torch.distributed.run --nproc-per-node 2 --log-dir "$scratch/torch" \
+        --master-port $((20000 + RANDOM % 9000)) tests/bench/train.py "$1" "$2" "$3" "$steps" \
         2>"$scratch/err" | grep "^$1 ")
     [ -n "$line" ] || {
         echo "$1 failed: $(tail -n 3 "$scratch/err")" >&2
@@ -89,7 +89,7 @@ compare_update() { # mode, model
         awk '{ x[NR] = $0 } END { print x[int((NR + 1) / 2)] }')
     for options in "" "--alone --state split" "--alone --state split --host-share 30"; do
         # shellcheck disable=SC2086
-        timeout 600 "${launcher[@]}" -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
+        timeout 900 "${launcher[@]}" -n 2 "$build/zero" bench step --full --nvme-path "$TMPDIR" \
             --params "$count" $options >"$scratch/step" || return
         # step_24M_ours, step_split_24M_ours and step_split_host30_24M_ours
         awk -v name="update_$2_$1" -v peer="$peer" '/_ours / { ours = $2 }
