@@ -34,8 +34,9 @@ ours_of() {
 # Both append to a file: seconds, MiB.
 run_peer() { # mode, layers, channels, file
     local line
-    line=$(timeout 600 "$python" -m torch.distributed.run --nproc-per-node 2 --log-dir "$scratch/torch" \
-        --master-port $((20000 + RANDOM % 9000)) tests/bench/train.py "$1" "$2" "$3" "$steps" \
+    line=$(timeout 600 "$python" -m torch.distributed.run --nproc-per-node 2 \
+        --log-dir "$scratch/torch" --master-port $((20000 + RANDOM % 9000)) \
+        tests/bench/train.py "$1" "$2" "$3" "$steps" \
         2>"$scratch/err" | grep "^$1 ")
     [ -n "$line" ] || {
         echo "$1 failed: $(tail -n 3 "$scratch/err")" >&2
