@@ -217,44 +217,46 @@ static int mpi_start(struct zero_comm *comm, struct zero_collective *c)
 /* The status of the first failure. */
 static int look(struct mpi *m)
 {
-    pthread_mutex_lock(&m->lock);
     if (!m->status)
         progress(m);
-    int status = m->status;
-    pthread_mutex_unlock(&m->lock);
-    return status;
+    return m->status;
 }
 
 static int mpi_test(struct zero_comm *comm, struct zero_collective *c, bool *done)
 {
     struct mpi *m = (struct mpi *)comm;
-    struct set *s = c->state;
-    *done = false;
+    pthread_mutex_lock(&m->lock); /* also for c's set, which the process's exit may end */
     int status = look(m);
-    if (s && s->state == SET_DONE && s->c == c) {
+    struct set *s = c->state;
+    bool own = s && s->c == c;
+    *done = own && s->state == SET_DONE;
+    assert(own || status);
+    if (*done)
         set_release(m, s);
-        *done = true;
-        return ZERO_OK;
-    }
-    assert(status || (s && s->c == c));
-    return status;
+    pthread_mutex_unlock(&m->lock);
+    return *done ? ZERO_OK : status;
 }
 
 static int mpi_missing(struct zero_comm *comm, const struct zero_collective *c, int from)
 {
-    const struct mpi *m = (const struct mpi *)comm;
+    struct mpi *m = (struct mpi *)comm;
+    pthread_mutex_lock(&m->lock);
     const struct set *s = c->state;
-    return s && s->c == c ? set_missing(m, s, from) : -1;
+    int peer = s && s->c == c ? set_missing(m, s, from) : -1;
+    pthread_mutex_unlock(&m->lock);
+    return peer;
 }
 
 static int mpi_listen(struct zero_comm *comm, uint64_t sequence)
 {
     struct mpi *m = (struct mpi *)comm;
     const struct zero_collective none = {0};
+    pthread_mutex_lock(&m->lock);
     int status = look(m);
-    if (status || m->failed_rank < 0 || sequence < m->failed.sequence)
-        return status;
-    return comm_header_compare(comm, &none, m->failed_rank, &m->failed);
+    if (!status && m->failed_rank >= 0 && sequence >= m->failed.sequence)
+        status = comm_header_compare(comm, &none, m->failed_rank, &m->failed);
+    pthread_mutex_unlock(&m->lock);
+    return status;
 }
 
 /* -------------------------------------------------------------- who lives */
@@ -315,7 +317,7 @@ static void give_up(struct mpi *m, uint64_t sequence)
     mpi_fail(m, ZERO_ERR_COMM);
     for (int i = 0; i < m->peers; i++) {
         int rc = MPI_Isend(&m->notice_out, (int)sizeof(m->notice_out), MPI_BYTE,
-                           mpi_other_end(m, LANE_HEADER_OUT, i), TAG_FAILED, m->world,
+                           mpi_other_end(m, TRACK_HEADER_OUT, i), TAG_FAILED, m->world,
                            &m->notice_sends[i]);
         if (rc != MPI_SUCCESS) /* a peer that is gone needs no notice */
             m->notice_sends[i] = MPI_REQUEST_NULL;
@@ -346,7 +348,8 @@ static void mpi_free(struct mpi *m)
 static void mpi_destroy(struct zero_comm *comm)
 {
     struct mpi *m = (struct mpi *)comm;
-    living_remove(m);
+    if (!forked()) /* where another thread of the parent may have held the list */
+        living_remove(m);
     if (!m->finalized && !forked()) {
         bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
         quiesce(m);

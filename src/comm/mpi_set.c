@@ -30,30 +30,30 @@ static int check(struct mpi *m, int rc, const char *what, int peer, const struct
 
 /* ---------------------------------------------------------------- messages */
 
-static bool outward(enum lane lane)
+static bool outward(enum track track)
 {
-    return lane == LANE_HEADER_OUT || lane == LANE_OUT_0 || lane == LANE_OUT_1;
+    return track == TRACK_HEADER_OUT || track == TRACK_OUT_0 || track == TRACK_OUT_1;
 }
 
-int mpi_other_end(const struct mpi *m, enum lane lane, int i)
+int mpi_other_end(const struct mpi *m, enum track track, int i)
 {
     int size = m->comm.size;
-    return (m->comm.rank + (outward(lane) ? 1 + i : size - 1 - i)) % size;
+    return (m->comm.rank + (outward(track) ? 1 + i : size - 1 - i)) % size;
 }
 
 int set_requests(const struct mpi *m)
 {
-    return LANES * m->peers + 1;
+    return TRACKS * m->peers + 1;
 }
 
-static MPI_Request *request(const struct mpi *m, const struct set *s, enum lane lane, int i)
+static MPI_Request *request(const struct mpi *m, const struct set *s, enum track track, int i)
 {
-    return &s->requests[(int)lane * m->peers + i];
+    return &s->requests[(int)track * m->peers + i];
 }
 
 static MPI_Request *all_reduce(const struct mpi *m, const struct set *s)
 {
-    return &s->requests[LANES * m->peers];
+    return &s->requests[TRACKS * m->peers];
 }
 
 /* A request was made, or not: then MPI leaves it undefined. */
@@ -66,22 +66,22 @@ static int posted(struct mpi *m, struct set *s, int rc, MPI_Request *r, const ch
     return check(m, rc, what, peer, s);
 }
 
-static int send(struct mpi *m, struct set *s, enum lane lane, int i, const void *data,
+static int send(struct mpi *m, struct set *s, enum track track, int i, const void *data,
                 int64_t bytes, int tag)
 {
-    int peer = mpi_other_end(m, lane, i);
-    MPI_Request *r = request(m, s, lane, i);
-    assert(outward(lane) && *r == MPI_REQUEST_NULL);
+    int peer = mpi_other_end(m, track, i);
+    MPI_Request *r = request(m, s, track, i);
+    assert(outward(track) && *r == MPI_REQUEST_NULL);
     int rc = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, m->world, r);
     return posted(m, s, rc, r, "send to", peer);
 }
 
-static int receive(struct mpi *m, struct set *s, enum lane lane, int i, void *data, int64_t bytes,
+static int receive(struct mpi *m, struct set *s, enum track track, int i, void *data, int64_t bytes,
                    int tag)
 {
-    int peer = mpi_other_end(m, lane, i);
-    MPI_Request *r = request(m, s, lane, i);
-    assert(!outward(lane) && *r == MPI_REQUEST_NULL);
+    int peer = mpi_other_end(m, track, i);
+    MPI_Request *r = request(m, s, track, i);
+    assert(!outward(track) && *r == MPI_REQUEST_NULL);
     int rc = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, m->world, r);
     return posted(m, s, rc, r, "receive from", peer);
 }
@@ -89,15 +89,16 @@ static int receive(struct mpi *m, struct set *s, enum lane lane, int i, void *da
 /* ------------------------------------------------------------------ pieces */
 
 /* Where piece k to or from peer i lies. */
-static char *piece_data(const struct mpi *m, const struct set *s, enum lane lane, int i, int64_t k)
+static char *piece_data(const struct mpi *m, const struct set *s, enum track track, int i,
+                        int64_t k)
 {
     const struct zero_collective *c = s->c;
-    int64_t peer = mpi_other_end(m, lane, i), bytes = c->header.bytes;
+    int64_t peer = mpi_other_end(m, track, i), bytes = c->header.bytes;
     char *data = c->data;
     switch (c->header.kind) {
-    case ZERO_COLLECTIVE_GATHER: data += (outward(lane) ? m->comm.rank : peer) * bytes; break;
+    case ZERO_COLLECTIVE_GATHER: data += (outward(track) ? m->comm.rank : peer) * bytes; break;
     case ZERO_COLLECTIVE_REDUCE:
-        if (!outward(lane))
+        if (!outward(track))
             return (char *)c->scratch + ((k & 1) * m->peers + i) * s->piece_bytes;
         data += peer * bytes;
         break;
@@ -113,9 +114,9 @@ static int64_t piece_length(const struct set *s, int64_t k)
     return left < s->piece_bytes ? left : s->piece_bytes;
 }
 
-/* Whether piece k may be posted to or from peer i: its lane is free, and what was
+/* Whether piece k may be posted to or from peer i: its track is free, and what was
  * received there has been summed. A broadcast flows from its root alone. */
-static bool may_post(const struct mpi *m, const struct set *s, enum lane first, int i, int64_t k)
+static bool may_post(const struct mpi *m, const struct set *s, enum track first, int i, int64_t k)
 {
     bool out = outward(first);
     if (k == s->pieces)
@@ -125,7 +126,7 @@ static bool may_post(const struct mpi *m, const struct set *s, enum lane first, 
         return false;
     if (s->mine.kind == ZERO_COLLECTIVE_REDUCE && !out && k >= s->summed + 2)
         return false;
-    return *request(m, s, first + (enum lane)(k & 1), i) == MPI_REQUEST_NULL;
+    return *request(m, s, first + (enum track)(k & 1), i) == MPI_REQUEST_NULL;
 }
 
 static int post_pieces(struct mpi *m, struct set *s)
@@ -133,13 +134,13 @@ static int post_pieces(struct mpi *m, struct set *s)
     int tag = TAG_PIECES + (int)(s->order % TAGS_OF_PIECES);
     int64_t *in = s->posted, *out = s->posted + m->peers;
     for (int i = 0; i < m->peers; i++) {
-        for (; may_post(m, s, LANE_IN_0, i, in[i]); in[i]++)
-            if (receive(m, s, LANE_IN_0 + (enum lane)(in[i] & 1), i,
-                        piece_data(m, s, LANE_IN_0, i, in[i]), piece_length(s, in[i]), tag))
+        for (; may_post(m, s, TRACK_IN_0, i, in[i]); in[i]++)
+            if (receive(m, s, TRACK_IN_0 + (enum track)(in[i] & 1), i,
+                        piece_data(m, s, TRACK_IN_0, i, in[i]), piece_length(s, in[i]), tag))
                 return m->status;
-        for (; may_post(m, s, LANE_OUT_0, i, out[i]); out[i]++)
-            if (send(m, s, LANE_OUT_0 + (enum lane)(out[i] & 1), i,
-                     piece_data(m, s, LANE_OUT_0, i, out[i]), piece_length(s, out[i]), tag))
+        for (; may_post(m, s, TRACK_OUT_0, i, out[i]); out[i]++)
+            if (send(m, s, TRACK_OUT_0 + (enum track)(out[i] & 1), i,
+                     piece_data(m, s, TRACK_OUT_0, i, out[i]), piece_length(s, out[i]), tag))
                 return m->status;
     }
     return ZERO_OK;
@@ -152,7 +153,7 @@ static void sum_pieces(struct mpi *m, struct set *s)
     while (s->summed < s->pieces && s->arrived[s->summed & 1] == m->peers) {
         int64_t k = s->summed, offset = k * s->piece_bytes;
         for (int i = 0; i < m->peers; i++)
-            m->parts[mpi_other_end(m, LANE_IN_0, i)] = piece_data(m, s, LANE_IN_0, i, k);
+            m->parts[mpi_other_end(m, TRACK_IN_0, i)] = piece_data(m, s, TRACK_IN_0, i, k);
         m->parts[m->comm.rank] = (char *)c->data + m->comm.rank * c->header.bytes + offset;
         c->sum(c->sum_arg, offset, piece_length(s, k), m->parts);
         s->arrived[k & 1] = 0;
@@ -211,17 +212,17 @@ static int set_begin(struct mpi *m, struct set *s)
 
 static void request_done(struct mpi *m, struct set *s, int index)
 {
-    int lane = index / m->peers, i = index % m->peers;
+    int track = index / m->peers, i = index % m->peers;
     s->pending--;
-    if (lane == LANE_HEADER_IN) {
+    if (track == TRACK_HEADER_IN) {
         s->headers_missing--;
-        int peer = mpi_other_end(m, LANE_HEADER_IN, i);
+        int peer = mpi_other_end(m, TRACK_HEADER_IN, i);
         int status =
             m->status ? m->status : comm_header_compare(&m->comm, s->c, peer, &s->theirs[i]);
         if (status)
             mpi_fail(m, status);
-    } else if (lane == LANE_IN_0 || lane == LANE_IN_1) {
-        s->arrived[lane - LANE_IN_0]++;
+    } else if (track == TRACK_IN_0 || track == TRACK_IN_1) {
+        s->arrived[track - TRACK_IN_0]++;
     }
 }
 
@@ -233,10 +234,10 @@ static int set_reap(struct mpi *m, struct set *s)
     if (count == MPI_UNDEFINED)
         count = 0;
     for (int j = 0; rc == MPI_ERR_IN_STATUS && j < count; j++) {
-        int lane = m->completed[j] / m->peers, i = m->completed[j] % m->peers;
+        int track = m->completed[j] / m->peers, i = m->completed[j] % m->peers;
         if (m->statuses[j].MPI_ERROR != MPI_SUCCESS && m->statuses[j].MPI_ERROR != MPI_ERR_PENDING)
             return check(m, m->statuses[j].MPI_ERROR, "exchange data with",
-                         lane < LANES ? mpi_other_end(m, (enum lane)lane, i) : m->comm.rank, s);
+                         track < TRACKS ? mpi_other_end(m, (enum track)track, i) : m->comm.rank, s);
     }
     if (check(m, rc, "look after the messages of", m->comm.rank, s))
         return m->status;
@@ -281,20 +282,20 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     memset(s->posted, 0, 2 * (size_t)m->peers * sizeof(*s->posted));
     int64_t bytes = (int64_t)sizeof(s->mine);
     for (int i = 0; i < m->peers; i++)
-        if (receive(m, s, LANE_HEADER_IN, i, &s->theirs[i], bytes, TAG_HEADER) ||
-            send(m, s, LANE_HEADER_OUT, i, &s->mine, bytes, TAG_HEADER))
+        if (receive(m, s, TRACK_HEADER_IN, i, &s->theirs[i], bytes, TAG_HEADER) ||
+            send(m, s, TRACK_HEADER_OUT, i, &s->mine, bytes, TAG_HEADER))
             return m->status;
     return ZERO_OK;
 }
 
-/* The lowest rank, not below from, at the other end of a request under way in some lanes, or -1. */
-static int awaited(const struct mpi *m, const struct set *s, const enum lane *lanes, int from)
+/* The lowest rank, not below from, at the other end of a request under way in tracks; -1: none. */
+static int awaited(const struct mpi *m, const struct set *s, const enum track *tracks, int from)
 {
     int rank = -1;
     for (int l = 0; l < 3; l++)
         for (int i = 0; i < m->peers; i++) {
-            int peer = mpi_other_end(m, lanes[l], i);
-            if (*request(m, s, lanes[l], i) != MPI_REQUEST_NULL && peer >= from &&
+            int peer = mpi_other_end(m, tracks[l], i);
+            if (*request(m, s, tracks[l], i) != MPI_REQUEST_NULL && peer >= from &&
                 (rank < 0 || peer < rank))
                 rank = peer;
         }
@@ -304,11 +305,11 @@ static int awaited(const struct mpi *m, const struct set *s, const enum lane *la
 /* Who has not sent, or else not taken, something. */
 int set_missing(const struct mpi *m, const struct set *s, int from)
 {
-    static const enum lane in[] = {LANE_HEADER_IN, LANE_IN_0, LANE_IN_1};
-    static const enum lane out[] = {LANE_HEADER_OUT, LANE_OUT_0, LANE_OUT_1};
+    static const enum track in[] = {TRACK_HEADER_IN, TRACK_IN_0, TRACK_IN_1};
+    static const enum track out[] = {TRACK_HEADER_OUT, TRACK_OUT_0, TRACK_OUT_1};
     int missing = awaited(m, s, awaited(m, s, in, 0) < 0 ? out : in, from);
     if (missing < 0 && m->peers == 1) /* an all-reduce does not tell whom it waits for */
-        missing = mpi_other_end(m, LANE_HEADER_IN, 0);
+        missing = mpi_other_end(m, TRACK_HEADER_IN, 0);
     return missing >= from ? missing : -1;
 }
 
@@ -316,11 +317,11 @@ int set_missing(const struct mpi *m, const struct set *s, int from)
 
 void set_cancel(struct mpi *m, struct set *s)
 {
-    static const enum lane lanes[] = {LANE_HEADER_IN, LANE_IN_0, LANE_IN_1};
-    for (size_t l = 0; l < sizeof(lanes) / sizeof(lanes[0]); l++)
+    static const enum track tracks[] = {TRACK_HEADER_IN, TRACK_IN_0, TRACK_IN_1};
+    for (size_t l = 0; l < sizeof(tracks) / sizeof(tracks[0]); l++)
         for (int i = 0; i < m->peers; i++)
-            if (*request(m, s, lanes[l], i) != MPI_REQUEST_NULL)
-                MPI_Cancel(request(m, s, lanes[l], i));
+            if (*request(m, s, tracks[l], i) != MPI_REQUEST_NULL)
+                MPI_Cancel(request(m, s, tracks[l], i));
 }
 
 int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
@@ -342,11 +343,11 @@ int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
 void set_end(struct mpi *m, struct set *s, double until)
 {
     requests_drain(m, s->requests, set_requests(m), until);
-    for (int r = LANE_OUT_0 * m->peers; r < LANES * m->peers; r++) {
+    for (int r = TRACK_OUT_0 * m->peers; r < TRACKS * m->peers; r++) {
         if (s->requests[r] == MPI_REQUEST_NULL)
             continue;
         MPI_Request_free(&s->requests[r]);
-        if (r >= LANE_IN_0 * m->peers)
+        if (r >= TRACK_IN_0 * m->peers)
             mpi_never_finalize();
     }
     for (int r = 0; r < set_requests(m); r++)

@@ -11,15 +11,15 @@
 #include "include/zero_mpi.h"
 
 /* The kinds of message of one collective and peer, one request each. Pieces of
- * one direction alternate between two lanes. */
-enum lane {
-    LANE_HEADER_OUT,
-    LANE_HEADER_IN,
-    LANE_OUT_0,
-    LANE_OUT_1,
-    LANE_IN_0,
-    LANE_IN_1,
-    LANES,
+ * one direction alternate between two tracks. */
+enum track {
+    TRACK_HEADER_OUT,
+    TRACK_HEADER_IN,
+    TRACK_OUT_0,
+    TRACK_OUT_1,
+    TRACK_IN_0,
+    TRACK_IN_1,
+    TRACKS,
 };
 
 enum set_state {
@@ -37,9 +37,9 @@ struct set {
     int headers_missing;
     int64_t piece_bytes, pieces; /* of each transfer */
     int64_t summed;              /* pieces */
-    int arrived[2];              /* how many peers' parts of the piece in each lane */
+    int arrived[2];              /* how many peers' parts of the piece in each track */
     int64_t *posted;             /* (2, peers) pieces in, pieces out */
-    MPI_Request *requests;       /* (LANES, peers), then the all-reduce */
+    MPI_Request *requests;       /* (TRACKS, peers), then the all-reduce */
     int pending;                 /* requests under way */
     uint64_t *sum;               /* ZERO_SUM_BYTES_MAX */
 };
@@ -64,7 +64,7 @@ struct mpi {
     MPI_Request notice_receive, *notice_sends; /* (peers) */
     bool left;                                 /* MPI still holds memory of ours */
 
-    pthread_mutex_t lock; /* MPI_Finalize waits for the engine's calls, and there are none after */
+    pthread_mutex_t lock; /* the process's end waits for calls: there are none after it */
     bool finalized;
     int key; /* of the attribute by which it tells */
 
@@ -90,9 +90,9 @@ void set_free(struct set *s);
 /* Requests of one set. */
 int set_requests(const struct mpi *m);
 
-/* The rank at the other end of lane's request i, 0 <= i < peers: rotated, so
+/* The rank at the other end of track's request i, 0 <= i < peers: rotated, so
  * that not all ranks send to the same one. */
-int mpi_other_end(const struct mpi *m, enum lane lane, int i);
+int mpi_other_end(const struct mpi *m, enum track track, int i);
 
 /* Sends the header of c and listens for those of all peers. */
 int set_start(struct mpi *m, struct set *s, struct zero_collective *c);
