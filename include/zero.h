@@ -286,10 +286,11 @@ struct zero_config {
                                in time, SIGALRM ends this process (in place of an alarm and a
                                handler that the program had for it; with the exit status of an
                                error, if it had one): after the deadline, 10 s at least, or after
-                               10 s where it exits with an error while it has an engine, of which
-                               the other ranks hear. Where it does so after an engine has failed
-                               it does not wait at all: the launcher ends the other ranks,
-                               whatever they still do.
+                               10 s where it exits with an error while it has an engine. Where it
+                               does so after an engine has failed it does not wait at all: the
+                               launcher ends the other ranks, whatever they still do. A process
+                               that exits with an engine has left, also with success: calls of the
+                               other ranks that wait for it are errors.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM).

@@ -91,8 +91,9 @@ int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mi
 
 void comm_given_up(struct zero_comm *comm, uint64_t sequence)
 {
-    error_comm(comm, ZERO_ERR_COMM,
-               "This rank (%d) gave up before message %llu: its engine failed. Look for its first "
-               "error, and make a new communicator.",
-               comm->rank, (unsigned long long)sequence);
+    error_comm(
+        comm, ZERO_ERR_COMM,
+        "This rank (%d) gave up before message %llu: its engine failed, or the process ends. "
+        "Look for its first error, and make a new communicator.",
+        comm->rank, (unsigned long long)sequence);
 }
