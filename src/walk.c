@@ -37,12 +37,12 @@ static int slot_of(const struct plan *p, int64_t c)
     return (int)(far < p->chunk_slots ? far : (far - p->chunk_slots) % p->chunk_window);
 }
 
-/* Chunks [c, that) in the file have slots of their own each. */
-static int64_t slots_end(const struct plan *p, int64_t c)
+/* Those of chunks [c, that) that are in the file have slots of their own each; at most last. */
+static int64_t slots_end(const struct plan *p, int64_t c, int64_t last)
 {
     int64_t far = chunks_far(p, c), end = c;
     far = far < p->chunk_slots ? p->chunk_slots : far + p->chunk_window;
-    while (end < p->live && chunks_far(p, end + 1) <= far)
+    while (end < last && chunks_far(p, end + 1) <= far)
         end++;
     return end;
 }
@@ -58,12 +58,18 @@ static void read_chunk(struct schedule *s, int64_t c)
     slot->read = schedule_append(s, QUEUE_STATE_DISK, &read);
 }
 
+/* Reads the records of chunks [c, end). Returns the first chunk whose record is not on its way. */
+static int64_t read_ahead(struct schedule *s, int64_t c, int64_t end)
+{
+    for (; c < end; c++)
+        if (plan_chunk_in_file(s->plan, c))
+            read_chunk(s, c);
+    return c;
+}
+
 void schedule_read_early(struct schedule *s)
 {
-    const struct plan *p = s->plan;
-    for (int64_t end = slots_end(p, 0); s->early < end; s->early++)
-        if (plan_chunk_in_file(p, s->early))
-            read_chunk(s, s->early);
+    s->early = read_ahead(s, s->early, slots_end(s->plan, 0, s->plan->live));
 }
 
 /* A chunk's parameters to where Adam runs, where they are half of the master or
@@ -215,13 +221,14 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
                      .marked = queues_tail(s->queues, QUEUE_MARK),
                      .reduced = queues_tail(s->queues, QUEUE_COMM),
                      .summed = queues_tail(s->queues, QUEUE_TO_HOST)};
-    int64_t read = kind == WALK_ADAM ? s->early : first;
-    for (int64_t end = slots_end(p, first); kind != WALK_FILL && read < end && read < last; read++)
-        if (plan_chunk_in_file(p, read))
-            read_chunk(s, read);
+    int64_t read = kind == WALK_FILL ? last : kind == WALK_ADAM ? s->early : first;
+    read = read_ahead(s, read, slots_end(p, first, last));
     s->early = 0;
     for (int64_t c = first, end; c < last; c = end) {
         end = batch_end(p, c, last, false);
+        if (plan_chunks_near(p, end) >
+            plan_chunks_near(p, c)) /* whose parameters may go to files */
+            read = read_ahead(s, read > c ? read : c, end);
         for (int64_t near = c, next; near < end; near = next) {
             next = batch_end(p, near, end, true);
             walk_batch(s, &w, near, next, true, read);
