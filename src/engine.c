@@ -568,7 +568,7 @@ static void leave(struct zero *z)
 {
     struct error error = z->failure;
     bool well = z->created && !error.status && !queues_status(z->queues, &error);
-    bool told = !z->created || (error.status && z->error.status);
+    bool told = !z->created || (error.status && !strcmp(error.text, z->error.text));
     if (well && z->size > 1)
         engine_exchange(z, COMMAND_EXCHANGE, "zero_destroy", NULL, 0);
     queues_stop(z->queues, z->created, engine_deadline(z) + engine_grace(z));

@@ -8,9 +8,9 @@
  * update. They meet in the queues alone: what a caller reads after
  * queues_wait, a command wrote before it was done, and nothing else writes.
  *
- * What shutdown does: queues drain (a failed engine's do not), the thread ends,
- * the pool ends its job, the device its copies, the ring its transfers; then
- * memory is freed. None of it waits for another rank after a failure.
+ * What shutdown does: the ranks meet and queues drain (not a failed engine's), the
+ * thread ends, the pool ends its job, the device its copies, the ring its transfers;
+ * then memory is freed. None of it waits for another rank after a failure.
  */
 #ifndef SRC_ENGINE_H
 #define SRC_ENGINE_H
@@ -203,8 +203,8 @@ static inline int64_t counted(const int64_t *counter)
 int engine_create(struct zero **z, const struct zero_param *params, int count,
                   const struct zero_config *config, const struct engine_seams *seams);
 
-/* At creation: COMMAND_EXCHANGE of bytes between all ranks, data has size parts of so many, or
- * COMMAND_BROADCAST of rank 0's. */
+/* At creation and end: COMMAND_EXCHANGE of bytes between all ranks, data has size parts of so
+ * many, or COMMAND_BROADCAST of rank 0's. */
 int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
                     int64_t bytes);
 

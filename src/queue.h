@@ -57,7 +57,7 @@ enum command_kind {
     COMMAND_GATHER_SUMS, /* stage 0: a unit's gradient sums, from all ranks */
     COMMAND_SUM,         /* integers over all ranks: verdict, mean, digest */
     COMMAND_BROADCAST,   /* bytes from one rank */
-    COMMAND_EXCHANGE,    /* bytes from every rank, at creation */
+    COMMAND_EXCHANGE,    /* bytes from every rank, at creation and end */
     /* disks */
     COMMAND_PARAM_READ, /* one segment of a unit's shard into its staging slot */
     COMMAND_STATE_READ,

@@ -626,6 +626,55 @@ START_TEST(a_disk_that_is_slow_is_not_overdue)
 }
 END_TEST
 
+/* The step has returned; what fails then is told at the end, whatever a call was refused for. */
+struct last_write {
+    atomic_bool held, spoilt;
+};
+
+static bool holds_writes(void *arg, const struct latch_op *op)
+{
+    struct last_write *last = arg;
+    return op->kind == LATCH_RING && op->request->write && atomic_load(&last->held);
+}
+
+static void spoils_writes(void *arg, const struct latch_op *op)
+{
+    struct last_write *last = arg;
+    if (op->kind == LATCH_RING && op->request->write && atomic_load(&last->spoilt))
+        error_set(&op->request->error, ZERO_ERR_IO, "Writing failed.");
+}
+
+START_TEST(a_last_write_that_fails_is_told)
+{
+    char logged[SUITE_LOG] = "";
+    struct zero_param p = {.name = "a", .ndim = 1, .shape = {1 << 10}};
+    const struct zero_config config = {.size = sizeof(config),
+                                       .stage = 3,
+                                       .offload_optimizer = ZERO_NVME,
+                                       .log = suite_log,
+                                       .log_arg = logged};
+    struct last_write last = {0};
+    struct latch latch = {.withheld = holds_writes, .completed = spoils_writes, .arg = &last};
+    struct error error = {0};
+    struct zero *z;
+    ck_assert_int_eq(engine_create(&z, &p, 1, &config, latch_seams(&latch)), ZERO_OK);
+    ck_assert_int_eq(zero_set_adam(z, 0, &(struct zero_adam){.lr = .01, .eps = 1e-8}), ZERO_OK);
+    ck_assert_int_eq(zero_wait(z), ZERO_OK);
+    ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
+    atomic_store(&last.held, true);
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_OK);
+    ck_assert_int_eq(zero_release(z, 0), ZERO_ERR_STATE);
+    atomic_store(&last.spoilt, true);
+    atomic_store(&last.held, false);
+    latch_wake(&latch);
+    while (!queues_status(z->queues, &error))
+        usleep(1000);
+    zero_destroy(z);
+    ck_assert_msg(matches(logged, "rank 0: zero_destroy: Writing optimizer state, chunk 0"), "%s",
+                  logged);
+}
+END_TEST
+
 /* ---------------------------------------------------------------- a full queue */
 
 #define MANY_CHUNKS 100000 /* more than a queue holds */
@@ -702,6 +751,7 @@ int main(void)
     tcase_add_test(c, zero_destroy_tells_what_it_waited_for);
     tcase_add_loop_test(c, a_disk_that_does_not_answer_is_named, 0, 2);
     tcase_add_test(c, a_disk_that_is_slow_is_not_overdue);
+    tcase_add_test(c, a_last_write_that_fails_is_told);
     tcase_add_test(c, a_wait_for_room_in_a_queue_is_a_wait);
     tcase_add_test(c, all_bytes_of_a_step_are_counted);
     suite_add_tcase(s, c);
