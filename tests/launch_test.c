@@ -49,7 +49,7 @@ static int alone_main(void)
 }
 
 /* Of a program that exits with an engine the sanitizer has more to say than is asked here. */
-const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
 
 const char *__tsan_default_options(void)
 {
