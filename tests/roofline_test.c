@@ -4,6 +4,7 @@
  * step waits for. Arithmetic and sentences alone; the figures are made up. And
  * the loops that measure what memory moves: what they do, not how fast.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +107,8 @@ END_TEST
 
 START_TEST(advice_names_folders)
 {
-    char text[200];
+    char text[200], other[] = "/b c/gpt2";
+    program_invocation_name = program_invocation_short_name;
     ck_assert_str_eq(predict_advice("/a b", text, sizeof(text)),
                      "ZERO_PROBE=1 zero bench step --quick --nvme-path '/a b'");
     ck_assert_str_eq(predict_advice("/a'b`", text, sizeof(text)),
@@ -117,6 +119,9 @@ START_TEST(advice_names_folders)
                      "ZERO_PROBE=1 zero bench step --quick --nvme-path '/a b");
     ck_assert_str_eq(predict_advice("/a:/b", text, sizeof(text)),
                      "ZERO_PROBE=1 zero bench step --quick --nvme-path FOLDER, once for each,");
+    program_invocation_name = other;
+    ck_assert_str_eq(predict_advice("/a", text, sizeof(text)),
+                     "ZERO_PROBE=1 '/b c/zero' bench step --quick --nvme-path /a");
 }
 END_TEST
 

@@ -380,7 +380,7 @@ predicting() {
     [ ! -e "$scratch/cache" ]
     verdict $? "plan made a cache"
     tool "$cache" plan "${shape[@]}"
-    has "no probe of $scratch is known; ZERO_PROBE=1 zero bench step --quick --nvme-path \
+    has "no probe of $scratch is known; ZERO_PROBE=1 $zero bench step --quick --nvme-path \
 $scratch makes one" "plan without a probe"
     has '^ *3 nvme .* \?  ✓$' "plan without a probe"
     mkdir "$scratch/c d"

@@ -3,6 +3,7 @@
 #include "examples/common/predict.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,12 +43,23 @@ static void print_word(FILE *f, const char *name)
     fputs(bare ? "" : "'", f);
 }
 
+/* The tool lies beside the program that speaks of it. */
+static void print_tool(FILE *f)
+{
+    const char *program = program_invocation_name, *name = strrchr(program, '/');
+    char tool[512];
+    snprintf(tool, sizeof(tool), "%.*szero", name ? (int)(name + 1 - program) : 0, program);
+    print_word(f, tool);
+}
+
 const char *predict_advice(const char *folders, char *text, size_t size)
 {
     FILE *f = fmemopen(text, size, "w");
     if (!f)
         return "ZERO_PROBE=1 zero bench step";
-    fputs("ZERO_PROBE=1 zero bench step --quick --nvme-path ", f);
+    fputs("ZERO_PROBE=1 ", f);
+    print_tool(f);
+    fputs(" bench step --quick --nvme-path ", f);
     if (strchr(folders, ':'))
         fputs("FOLDER, once for each,", f);
     else

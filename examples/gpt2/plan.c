@@ -129,7 +129,7 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
     if (zero_probe_known(&config, &probe, NULL, 0) != ZERO_OK)
         probe = (struct zero_probe){0};
     struct prediction p = predict_update(plan, l->local, &probe, stream);
-    char advice[2 * sizeof(probe.nvme_path) + 120];
+    char advice[3 * sizeof(probe.nvme_path) + 120];
     if (p.files && p.disk <= 0)
         printf("  an update's seconds are not predicted: %s\n",
                predict_unknown(probe.nvme_path, advice, sizeof(advice)));

@@ -237,7 +237,7 @@ static void header_print(const struct plan_options *o, const struct plan_model *
 /* Where the column of seconds comes from. */
 static void predicted_print(const struct machine *m)
 {
-    char advice[2 * DISK_PATH + 120];
+    char advice[3 * DISK_PATH + 120];
     printf("Update: seconds that one takes with nothing beside it, its files or its memory, "
            "whichever takes longer.\n");
     if (m->stream > 0)
