@@ -43,8 +43,9 @@
  *  - COLLECTIVE calls are made by all ranks, in the same order, with equal
  *    arguments. A rank that differs is an error on all of them.
  *  - One thread at a time calls an engine, one that rounds to nearest (fenv.h).
- *    Several engines in one process are independent. A fork of it has none of them,
- *    nor their memory.
+ *    Several engines in one process are independent; ranks that share them make
+ *    collective calls, also to destroy them, in one order over all of them. A fork of
+ *    it has none of them, nor their memory.
  *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the
  *    sentence. A call that fails with ZERO_ERR_ARGUMENT, ZERO_ERR_STATE or
  *    ZERO_ERR_UNSUPPORTED has changed nothing. After any other error the engine

@@ -169,6 +169,9 @@ static const char mpi[] =
     "and SIGKILL after another: for longer steps set\n"
     "OMPI_MCA_odls_base_sigkill_timeout to more seconds, or signal a rank itself.\n"
     "Open MPI 5 has no such setting, and kills half a second after the signal.\n"
+    "mpirun of Open MPI 4.1 itself may stand still for ever where one rank ends\n"
+    "MPI while others exit with an error, and heeds no signal but SIGKILL then:\n"
+    "in scripts start it by timeout -k 10 SECONDS mpirun ...\n"
     "\n"
     "mpirun -n 2 build/zero bench comm measures the two large collectives.\n";
 
