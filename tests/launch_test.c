@@ -97,7 +97,7 @@ static int job_status(const char *what, int ranks, const char *words)
         printf("skipped: %s: needs mpirun\n", what);
         return -1;
     }
-    snprintf(command, sizeof(command), "timeout 50 %s -n %d %s", mpirun, ranks, words);
+    snprintf(command, sizeof(command), "timeout -k 5 50 %s -n %d %s", mpirun, ranks, words);
     int status = system(command);
     ck_assert_msg(WIFEXITED(status), "status %x", (unsigned)status);
     return WEXITSTATUS(status);

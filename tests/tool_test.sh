@@ -254,7 +254,7 @@ info_blind() {
 # One process of a node speaks.
 info_ranks() {
     have_two_ranks info || return
-    timeout "$limit" "${launcher[@]}" -n 2 "$zero" info >"$scratch/out" 2>&1 </dev/null
+    timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" info >"$scratch/out" 2>&1 </dev/null
     verdict $? "info on two ranks failed"
     [ "$(grep -c '^  libzero ' "$scratch/out")" = 1 ]
     verdict $? "info on two ranks: $(grep -c '^  libzero ' "$scratch/out") of them spoke"
@@ -359,7 +359,8 @@ fitting() {
          END { exit !(rows == 8 && !wrong) }' "$scratch/out"
     verdict $? "plan of one parameter, its columns: $(cat "$scratch/out")"
     have_two_ranks plan && {
-        timeout "$limit" "${launcher[@]}" -n 2 "$zero" plan --csv >"$scratch/out" 2>&1 </dev/null
+        timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" plan --csv >"$scratch/out" \
+            2>&1 </dev/null
         verdict $? "plan on two ranks failed"
         [ "$(grep -c ^stage, "$scratch/out")" = 1 ]
         verdict $? "plan on two ranks: $(grep -c ^stage, "$scratch/out") of them spoke"
@@ -412,7 +413,7 @@ $scratch makes one" "plan without a probe"
 
 # By two ranks with so much in their environment.
 predicted() { # NAME=VALUE...
-    timeout "$limit" "${launcher[@]}" -n 2 env "$@" "$zero" bench step --quick \
+    timeout -k 5 "$limit" "${launcher[@]}" -n 2 env "$@" "$zero" bench step --quick \
         --nvme-path "$scratch" 2>"$scratch/err" </dev/null |
         sed -n 's/^step_1M_predicted \(.*\) s$/\1/p'
 }
@@ -498,17 +499,17 @@ bench() {
     failed "File too large\. Raise the limit" bench io --quick
     ulimit -S -f "$largest"
     have_two_ranks "bench comm" || return
-    timeout "$limit" "${launcher[@]}" -n 2 "$zero" bench comm --quick >"$scratch/out" \
+    timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench comm --quick >"$scratch/out" \
         2>"$scratch/err" </dev/null
     verdict $? "bench comm on two ranks failed: $(cat "$scratch/err")"
     has '^# 2 ranks' "bench comm on two ranks"
     three_lines ours/limit comm_gather_1M comm_reduce_1M
-    timeout "$limit" "${launcher[@]}" -n 2 "$zero" bench fixed --quick >"$scratch/out" \
+    timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench fixed --quick >"$scratch/out" \
         2>"$scratch/err" </dev/null
     verdict $? "bench fixed on two ranks failed: $(cat "$scratch/err")"
     has '^# stage 3, 2 ranks' "bench fixed on two ranks"
     # Large enough that what is read ahead of a step, and not counted, is a small part.
-    timeout "$limit" "${launcher[@]}" -n 2 "$zero" bench step --quick --params 32M \
+    timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench step --quick --params 32M \
         --host-share 50 >"$scratch/out" 2>"$scratch/err" </dev/null
     verdict $? "bench step on two ranks failed: $(cat "$scratch/err")"
     has 'of whose bytes it moves 0\.[3-9]' "bench step --host-share 50 on two ranks"

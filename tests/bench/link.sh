@@ -38,8 +38,9 @@ run() { # name, then what runs gpt2: rows of its steps to NAME.csv, digest and b
 }
 
 for ((r = 0; r < rounds; r++)); do
-    run memory timeout 600 "${launcher[@]}"
-    run link limited timeout 600 "${launcher[@]}" --mca btl self,tcp --mca btl_tcp_if_include lo
+    run memory timeout -k 5 600 "${launcher[@]}"
+    run link limited timeout -k 5 600 "${launcher[@]}" --mca btl self,tcp \
+        --mca btl_tcp_if_include lo
 done
 same_digests "$scratch/digests"
 

@@ -27,7 +27,7 @@ options=(--stage 3 --model d12 --seq 256 --batch 1 --steps 8 --sample 0 --slots 
 run() { # name, further options: rows of its steps to NAME.csv, digest to digests
     local name=$1
     shift
-    timeout 600 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" "$@" --quiet \
+    timeout -k 5 600 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" "$@" --quiet \
         --log "$scratch/log" >>"$scratch/digests" || exit 1
     keep_rows "$name"
 }

@@ -52,7 +52,7 @@ run_peer() { # mode, layers, channels, file
 run_ours() { # stage or files, model, file
     local memory way=(--stage "$1")
     [ "$1" != files ] || way=(--stage 3 --offload nvme --nvme-path "$TMPDIR")
-    timeout 600 "${launcher[@]}" -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
+    timeout -k 5 600 "${launcher[@]}" -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
         --threads 1 --dtype "$DTYPE" "${way[@]}" --steps $((warm + steps)) --sample 0 \
         --log "$scratch/log.csv" >"$scratch/out" 2>"$scratch/err" || {
         echo "gpt2 ${way[*]} failed: $(tail -n 3 "$scratch/err")" >&2
@@ -90,8 +90,8 @@ compare_update() { # mode, model
         awk '{ x[NR] = $0 } END { print x[int((NR + 1) / 2)] }')
     for options in "" "--alone --state split" "--alone --state split --host-share 30"; do
         # shellcheck disable=SC2086
-        timeout 900 "${launcher[@]}" -n 2 "$build/zero" bench step --full --nvme-path "$TMPDIR" \
-            --params "$count" $options >"$scratch/step" || return
+        timeout -k 5 900 "${launcher[@]}" -n 2 "$build/zero" bench step --full \
+            --nvme-path "$TMPDIR" --params "$count" $options >"$scratch/step" || return
         # step_24M_ours, step_split_24M_ours and step_split_host30_24M_ours
         awk -v name="update_$2_$1" -v peer="$peer" '/_ours / { ours = $2 }
             /_ours / && match($1, /split(_host30)?/) { name = name "_" substr($1, RSTART, RLENGTH) }
