@@ -43,6 +43,7 @@ struct ref {
     uint64_t all : 1;
 };
 
+/* ref, and every command before it in its queue. */
 static inline struct ref ref_up_to(struct ref ref)
 {
     ref.all = true;
@@ -107,6 +108,7 @@ struct command {
     double started;
 };
 
+/* Of what every command has; the rest is zero. */
 static inline struct command command_make(enum command_kind kind, int unit, int64_t chunk, int slot,
                                           int64_t bytes)
 {

@@ -226,8 +226,8 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
     s->early = 0;
     for (int64_t c = first, end; c < last; c = end) {
         end = batch_end(p, c, last, false);
-        if (plan_chunks_near(p, end) >
-            plan_chunks_near(p, c)) /* whose parameters may go to files */
+        bool mixed = plan_chunks_near(p, end) > plan_chunks_near(p, c);
+        if (mixed) /* a queue starts in order: ahead of parameters of chunks in memory */
             read = read_ahead(s, read > c ? read : c, end);
         for (int64_t near = c, next; near < end; near = next) {
             next = batch_end(p, near, end, true);

@@ -67,12 +67,12 @@ static int mismatch(struct zero_comm *comm, const struct zero_collective *mine, 
                           "ranks.",
                           peer, here, (long long)theirs->bytes, comm->rank, (long long)h->bytes,
                           message);
-    return error_comm(
-        comm, ZERO_ERR_MISMATCH,
-        "Rank %d called %s with other arguments than this rank (%d), or made other "
-        "calls before it (message %llu). Make the same calls with equal arguments "
-        "on all ranks: look at zero_set_*, zero_read, zero_write, zero_phase and zero_discard.",
-        peer, here, comm->rank, message);
+    return error_comm(comm, ZERO_ERR_MISMATCH,
+                      "Rank %d called %s with other arguments than this rank (%d), or made other "
+                      "calls before it (message %llu). Make the same calls with equal arguments "
+                      "on all ranks: look at zero_set_*, zero_read, zero_write, zero_phase and "
+                      "zero_discard.",
+                      peer, here, comm->rank, message);
 }
 
 int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mine, int peer,
@@ -92,9 +92,8 @@ int comm_header_compare(struct zero_comm *comm, const struct zero_collective *mi
 
 void comm_given_up(struct zero_comm *comm, uint64_t sequence)
 {
-    error_comm(
-        comm, ZERO_ERR_COMM,
-        "This rank (%d) gave up before message %llu: its engine failed, or the process ends. "
-        "Look for its first error, and make a new communicator.",
-        comm->rank, (unsigned long long)sequence);
+    error_comm(comm, ZERO_ERR_COMM,
+               "This rank (%d) gave up before message %llu: its engine failed, or the process "
+               "ends. Look for its first error, and make a new communicator.",
+               comm->rank, (unsigned long long)sequence);
 }
