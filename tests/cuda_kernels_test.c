@@ -503,13 +503,16 @@ END_TEST
 
 /* ------------------------------------------------------------------------ norm */
 
-/* Of every size that a double has, and what cannot be added. */
+/* 0: near each other; 1: of every size that can be added; 2: of every one that a double has, and
+ * what cannot be added; 3: at either end of what can. */
 static double wide_value_at(int kind, int64_t i)
 {
     uint64_t r = random_bits(23, (uint64_t)kind, (uint64_t)i);
     int exponent = kind == 0 ? (int)(r % 8) : (int)(r % 600) - 280;
+    if (kind == 3)
+        exponent = i / 3000 % 2 ? 300 + (int)(r % 18) : (int)(r % 60) - 320;
     double x = ldexp(1.0 + (double)(r >> 12) * 0x1p-52, exponent);
-    if (kind < 2)
+    if (kind != 2)
         return x;
     switch (r >> 20 & 15) {
     case 0: return 0.0;
@@ -613,7 +616,7 @@ static TCase *tests_of(const char *name)
     tcase_add_loop_test(tcase, sums, 0, SUM_FORMATS);
     tcase_add_test(tcase, sum_signs);
     tcase_add_test(tcase, refusals);
-    tcase_add_loop_test(tcase, wide_sums, 0, 3);
+    tcase_add_loop_test(tcase, wide_sums, 0, 4);
     tcase_add_test(tcase, norm);
     return tcase;
 }

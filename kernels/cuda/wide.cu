@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The norm's accumulator on a GPU: wide_add of src/norm.c. A thread adds its values
- * into limbs of its own, so that nobody waits for another; a block joins them,
- * carries, and adds the result to the sum with integer atomics, whose order does not
- * show. That is one addition, below 2^32 in each limb, for thousands of values.
+ * into limbs of its own, so that nobody waits for another: those near its first ones, as
+ * most are, by way of 128 bits in registers. A block joins the limbs, carries, and adds the
+ * result to the sum with integer atomics, whose order does not show. That is one addition,
+ * below 2^32 in each limb, for thousands of values.
  */
 #include "kernels/cuda/each.cuh"
 #include "src/norm.h"
@@ -19,22 +20,37 @@
 #define LOWEST    (-320)
 #define HIGHEST   318
 
+#define FRACTION_BITS 52
+#define LEADING_BIT   ((uint64_t)1 << FRACTION_BITS)
+
+/* Of what a double's bits are with its exponent first: whose last bit is the lowest limb's first;
+ * what wide_add does not add. */
+#define LEAST_EXPONENT (1023 + FRACTION_BITS + LOWEST)
+#define MOST_EXPONENT  (1023 + HIGHEST)
+
 /* Limb i of all threads side by side: no two threads of a warp meet in a bank. */
 struct Columns {
     int64_t limb[WIDE_LIMBS][THREADS];
 };
 
+__device__ inline int exponent_of(double x)
+{
+    return (int)((uint64_t)__double_as_longlong(x) >> FRACTION_BITS & 0x7FF);
+}
+
 /* False: not finite, or too large. */
 __device__ inline bool column_add(Columns &columns, double x)
 {
     const uint64_t bits = (uint64_t)__double_as_longlong(x);
-    const int exponent = (int)(bits >> 52 & 0x7FF);
-    if (exponent >= HIGHEST + 1023)
+    const int exponent = exponent_of(x);
+    if (exponent >= MOST_EXPONENT)
         return false;
-    uint64_t magnitude = bits & (((uint64_t)1 << 52) - 1);
+    uint64_t magnitude = bits & (LEADING_BIT - 1);
     if (exponent > 0)
-        magnitude |= (uint64_t)1 << 52;
-    int position = exponent - 1075 - LOWEST;
+        magnitude |= LEADING_BIT;
+    else if (magnitude == 0)
+        return true;
+    int position = exponent - LEAST_EXPONENT;
     if (position < 0) {
         magnitude = position > -64 ? magnitude >> -position : 0;
         position = 0;
@@ -48,6 +64,54 @@ __device__ inline bool column_add(Columns &columns, double x)
         if (part[i]) /* at the upper end there is no third limb */
             columns.limb[first + i][threadIdx.x] += bits >> 63 ? -part[i] : part[i];
     return true;
+}
+
+/* Positive values whose exponents are from base on, fewer than WINDOW_SPAN of them: a thread's
+ * values take FRACTION_BITS + WINDOW_SPAN + 5 bits at most. */
+#define WINDOW_SPAN  63
+#define WINDOW_BELOW 40 /* what base is below the largest that it is made for */
+struct Window {
+    int base;
+    unsigned __int128 sum;
+};
+
+/* Near some of the thread's values, and where 128 bits are below the highest limb's end. */
+__device__ inline Window window_near(const double (&x)[AT_ONCE])
+{
+    int largest = 0;
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+        largest = max(largest, exponent_of(x[k]));
+    const int base = max(largest - WINDOW_BELOW, LEAST_EXPONENT);
+    return {min(base, MOST_EXPONENT - WINDOW_SPAN - 8), 0};
+}
+
+/* False: it does not fit. */
+__device__ inline bool window_add(Window &window, double x)
+{
+    const uint64_t bits = (uint64_t)__double_as_longlong(x);
+    /* A sign makes it large. */
+    const unsigned shift = (unsigned)(bits >> FRACTION_BITS) - (unsigned)window.base;
+    if (shift >= WINDOW_SPAN)
+        return false;
+    const uint64_t magnitude = (bits & (LEADING_BIT - 1)) | LEADING_BIT;
+    window.sum += (unsigned __int128)(magnitude >> 1 >> (63 - shift)) << 64 | magnitude << shift;
+    return true;
+}
+
+__device__ inline void window_join(Columns &columns, const Window &window)
+{
+    const int position = window.base - LEAST_EXPONENT;
+    const int first = position / LIMB_BITS, shift = position % LIMB_BITS;
+#pragma unroll
+    for (int i = 0; i < 5; i++) {
+        const uint64_t part = (uint64_t)(i == 0 ? window.sum << shift
+                                                : window.sum >> (i - 1) * LIMB_BITS >>
+                                                      (LIMB_BITS - shift)) &
+                              LIMB_MASK;
+        if (part) /* at the upper end there is no fifth limb */
+            columns.limb[first + i][threadIdx.x] += (int64_t)part;
+    }
 }
 
 /* The sum of one limb over all threads, in lane 0 of the warp that asks. */
@@ -78,6 +142,7 @@ __global__ void __launch_bounds__(THREADS)
         columns.limb[limb][threadIdx.x] = 0;
     const int64_t begin = (int64_t)blockIdx.x * (THREADS * VALUES) + threadIdx.x;
     int nonfinite = 0;
+    Window window = {};
     for (int i = 0; i < VALUES && begin + i * THREADS < n; i += AT_ONCE) {
         double x[AT_ONCE];
 #pragma unroll
@@ -85,10 +150,14 @@ __global__ void __launch_bounds__(THREADS)
             const int64_t at = begin + (i + k) * THREADS;
             x[k] = at < n ? values[at] : 0.0;
         }
+        if (i == 0)
+            window = window_near(x);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
-            nonfinite += !column_add(columns, x[k]);
+            if (!window_add(window, x[k]))
+                nonfinite += !column_add(columns, x[k]);
     }
+    window_join(columns, window);
     __syncthreads();
     for (int limb = warp; limb < WIDE_LIMBS; limb += THREADS / WARP) {
         const int64_t x = limb_sum(columns, limb, lane);

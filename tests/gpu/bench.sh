@@ -4,9 +4,11 @@
 # [--quick]. Prints markdown to append to tests/gpu/RESULTS.md, and adds it to results.md in
 # RESULTS (BUILD/gpu), part by part: what is cut off has left what it measured. Our kernels
 # beside copies within the GPU's memory, the engine's copies beside the driver's own memory, what
-# a step costs beside arithmetic, planned and measured memory, and whole runs of gpt2 where it
-# computes on GPUs. Each part checks its results before it measures, and takes minutes at most;
-# ONLY='kernels copies units memory largest gpt2' takes some, ROWS=4 of gpt2's the first four.
+# a step costs beside arithmetic, planned and measured memory, whole runs of gpt2 where it
+# computes on GPUs, whose words go to gpt2.log, and PyTorch's of the same shapes where it is
+# installed. Each part checks its results before it measures, and takes minutes at most;
+# ONLY='kernels copies units memory largest gpt2 peer' takes some, ROWS=5,9 of gpt2's the fifth to
+# the ninth.
 # --fakes, --quick: that it runs; the numbers mean nothing. Status 77: there is no GPU.
 set -u
 export LC_ALL=C
@@ -21,7 +23,7 @@ if [ "$what" = fakes ]; then # one file is both, since both must see the same GP
 fi
 bench=$build/tests/gpu_bench_on_$what
 results=${RESULTS:-$build/gpu}
-only=${ONLY:-kernels copies units memory largest gpt2}
+only=${ONLY:-kernels copies units memory largest gpt2 peer}
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 status=0
@@ -89,6 +91,7 @@ train() { # parameters in millions, variables and options
     rm -f "$steps"
     timeout -k 60 "${ROW_SECONDS:-150}" env "${variables[@]}" "$build/gpt2" --device cuda \
         --data LICENSE --sample 0 --log "$steps" "$@" >"$log" 2>&1 3<&- || status=$?
+    { echo "== $row" && cat "$log"; } >>"$results/gpt2.log"
     cut -d, -f8 "$steps" 2>/dev/null | sed -n '2,$p' | sed '1{$!d;}' | sort -g >"$scratch/rates"
     case $status in
     0) ;;
@@ -139,8 +142,8 @@ $xl 8 --steps 3 --stage 3 $nvme
 ROWS
 }
 
-# Rows that have been measured are not measured again, unless the programs are others. ROWS=4:
-# of the table the first four.
+# Rows that have been measured are not measured again, unless the programs are others. ROWS=5,9:
+# of the table the fifth to the ninth.
 trainer() {
     local row program measured=$results/measured
     wants gpt2 || return
@@ -154,7 +157,21 @@ trainer() {
     while read -ra row <&3; do
         [ -z "${quick[*]}" ] && grep -qsxF "$program ${row[*]}" "$measured" && continue
         train "${row[@]}" && echo "$program ${row[*]}" >>"$measured"
-    done 3< <(table | head -n "${ROWS:-99}")
+    done 3< <(table | sed -n "${ROWS:-1,99}p")
+}
+
+# PyTorch's rows, where a python3 has it and it sees the GPU; on fakes a tiny model on the CPU.
+peer() {
+    local log=$scratch/peer see='import torch; assert torch.cuda.is_available()'
+    wants peer || return
+    [ "$what" = gpu ] || see='import torch'
+    python3 -c "$see" >/dev/null 2>&1 || {
+        printf '\nPyTorch is not installed here: no row of it.\n' && return
+    }
+    printf '\nThe same by PyTorch:\n\n| | tokens | arithmetic | memory |\n|---|---|---|---|\n'
+    timeout "${PEER_SECONDS:-240}" python3 tests/gpu/peer.py "${quick[@]}" \
+        --seconds $((${PEER_SECONDS:-240} * 3 / 4)) 2>"$log"
+    case $? in 0 | 124) ;; *) broken "PyTorch" "$log" ;; esac
 }
 
 version() {
@@ -179,6 +196,7 @@ the driver's" copies
     [ -n "${quick[*]}" ] || memory largest "The largest model of a width of 1600 on one GPU" \
         --find-largest --channels 1600 --stage 0 3 --offload none
     trainer
+    peer
     return $status
 }
 

@@ -294,6 +294,11 @@ template <typename T> inline T min(T a, T b)
     return b < a ? b : a;
 }
 
+template <typename T> inline T max(T a, T b)
+{
+    return b > a ? b : a;
+}
+
 inline float __uint_as_float(uint32_t bits)
 {
     float x;
