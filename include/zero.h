@@ -257,7 +257,8 @@ struct zero_config {
                               in host memory; where its place is another, anything but 0 is
                               ZERO_ERR_ARGUMENT. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64, up to
-                              2^30. Default ZERO_CHUNK_NVME where it is in files, else ZERO_CHUNK */
+                              2^30. Default ZERO_CHUNK_NVME where it is in files, else
+                              ZERO_CHUNK_CUDA with ZERO_CUDA and ZERO_CHUNK without */
     int chunk_slots;       /* chunks that pass through memory at once, 2 to 64. Of files so many
                               are read while gradients are still reduced; the others then pass
                               through four of the slots for each folder (or an eighth, if more),
@@ -314,6 +315,7 @@ struct zero_config {
 
 #define ZERO_CHUNK      ((int64_t)1 << 20)
 #define ZERO_CHUNK_NVME ((int64_t)1 << 17)
+#define ZERO_CHUNK_CUDA ((int64_t)1 << 22)
 
 /* -------------------------------------------------------- create, destroy */
 

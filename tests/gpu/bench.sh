@@ -123,17 +123,19 @@ table() {
         done
     done
     [ -n "${quick[*]}" ] || cat <<ROWS
-$xl 8 --steps 20 --chunk 16M --stage 0 $none
-$xl 8 --steps 20 --chunk 16M --stage 3 $none
-${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=8 } 8 --steps 20 --chunk 16M --stage 0 $none
-${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=8 } 8 --steps 20 --chunk 16M --stage 3 $none
+$xl 8 --steps 20 --stage 0 $none
+$xl 8 --steps 20 --stage 3 $none
 $gpt2 40 --stage 0 $none
 $gpt2 40 --stage 3 $none
-$xl 8 --steps 20 --stage 3 $none
+$xl 8 --steps 20 --stage 1 $none
+$xl 8 --steps 20 --stage 2 $none
+$gpt2 40 --stage 1 $none
+$gpt2 40 --stage 2 $none
 $xl 8 --steps 6 --stage 0 $cpu
 $xl 8 --steps 6 --stage 3 $cpu
 $gpt2 12 --stage 0 $cpu
 $gpt2 12 --stage 3 $cpu
+${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=8 } 8 --steps 20 --stage 3 $none
 $xl 4 --recompute --steps 10 --stage 3 $none
 $gpt2 6 --stage 0 $nvme
 $gpt2 6 --stage 3 $nvme

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copies between an engine's arena and its device, as the engine asks for them: a chunk at a
- * time, from memory that was registered piece by piece. The limit is one copy of all of it
- * from memory that the driver has given out; both directions at once against the same.
+ * Copies between an engine's arena and its device, as the engine asks for them: a chunk's
+ * parameters at a time, from memory that was registered piece by piece. The limit is one copy of
+ * all of it from memory that the driver has given out; both directions at once against the same.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "src/random.h"
 #include "tests/gpu/bench.h"
 
-#define CHUNK ((int64_t)4 << 20) /* bytes: a chunk's masters */
+#define CHUNK (2 * ZERO_CHUNK_CUDA) /* bytes: its parameters */
 
 enum { IN, OUT, WAYS };
 

@@ -68,9 +68,9 @@ bits)
     m bench-gpu ONLY='kernels copies units'
     ;;
 speed)
-    m bench-gpu ONLY=gpt2 ROWS=1,4
+    m bench-gpu ONLY=gpt2 ROWS=1,6
     profile
-    m bench-gpu ONLY=gpt2 ROWS=5,9
+    m bench-gpu ONLY=gpt2 ROWS=7,14
     m bench-gpu ONLY=memory
     ;;
 rest)
