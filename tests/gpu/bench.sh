@@ -7,7 +7,7 @@
 # a step costs beside arithmetic, planned and measured memory, whole runs of gpt2 where it
 # computes on GPUs, whose words go to gpt2.log, and PyTorch's of the same shapes where it is
 # installed. Each part checks its results before it measures, and takes minutes at most;
-# ONLY='kernels copies units memory largest gpt2 peer' takes some, ROWS=5,9 of gpt2's the fifth to
+# ONLY='kernels copies units memory largest gpt2 timeline peer' takes some, ROWS=5,9 of gpt2's the fifth to
 # the ninth.
 # --fakes, --quick: that it runs; the numbers mean nothing. Status 77: there is no GPU.
 set -u
@@ -23,7 +23,7 @@ if [ "$what" = fakes ]; then # one file is both, since both must see the same GP
 fi
 bench=$build/tests/gpu_bench_on_$what
 results=${RESULTS:-$build/gpu}
-only=${ONLY:-kernels copies units memory largest gpt2 peer}
+only=${ONLY:-kernels copies units memory largest gpt2 timeline peer}
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 status=0
@@ -176,6 +176,29 @@ peer() {
     case $? in 0 | 124) ;; *) broken "PyTorch" "$log" ;; esac
 }
 
+# What a step's other work hid behind, by CUPTI, which the toolkit brings: gpt2-xl's in host memory.
+timeline() {
+    local cuda options log=$scratch/timeline model=(--model gpt2-xl --batch 8)
+    wants timeline && [ "$what" = gpu ] || return
+    cuda=$(dirname "$(dirname "$(realpath "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
+    if ! cc -shared -fPIC -O2 -isystem "$cuda/include" -isystem "$cuda/extras/CUPTI/include" \
+        tests/gpu/timeline.c -o "$scratch/timeline.so" -L"$cuda/lib64" -L"$cuda/extras/CUPTI/lib64" \
+        -Wl,-rpath,"$cuda/lib64:$cuda/extras/CUPTI/lib64" -lcupti 2>"$log"; then
+        printf '\nCUPTI is not installed here: no timeline.\n'
+        return
+    fi
+    [ -z "${quick[*]}" ] || model=(--model d4)
+    printf '\nWhat ran when in a step of gpt2-xl, batch 8, and how much of it behind the model:\n\n'
+    printf '| options | line | busy | behind |\n|---|---|---|---|\n'
+    for options in "--stage 0 --offload none" "--stage 3 --offload cpu"; do
+        # shellcheck disable=SC2086 # words
+        CUDA_INJECTION64_PATH=$scratch/timeline.so TIMELINE=$scratch/lines timeout 100 \
+            "$build/gpt2" --device cuda --data LICENSE --sample 0 --steps 4 "${model[@]}" $options \
+            >"$log" 2>&1 || { broken "The timeline" "$log" && return; }
+        sort -k3,3n "$scratch/lines" | awk -f tests/gpu/timeline.awk | sed "s/^/| $options /"
+    done
+}
+
 version() {
     git describe --always --dirty 2>/dev/null || cat build-bundle/commit 2>/dev/null || echo unknown
 }
@@ -191,13 +214,14 @@ everything() {
         "kernel's bytes are those that it must read and write; the limit is a copy within the" \
         "GPU's memory."
     shares "Kernels" kernels
-    shares "Copies between host and device, a chunk at a time, against one of all from memory of \
-the driver's" copies
+    shares "Copies between host and device, a chunk's parameters there, its gradients back, against \
+one of all from memory of the driver's" copies
     units
     memory memory "Memory of the GPU" "${sizes[@]}" --stage 0 1 3 --offload none cpu
     [ -n "${quick[*]}" ] || memory largest "The largest model of a width of 1600 on one GPU" \
         --find-largest --channels 1600 --stage 0 3 --offload none
     trainer
+    timeline
     peer
     return $status
 }

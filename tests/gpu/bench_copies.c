@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Copies between an engine's arena and its device, as the engine asks for them: a chunk's
- * parameters at a time, from memory that was registered piece by piece. The limit is one copy of
- * all of it from memory that the driver has given out; both directions at once against the same.
+ * parameters at a time there and its gradients back, from memory that was registered piece by
+ * piece. The limit is one copy of all of it from memory that the driver has given out; both
+ * directions at once against the same.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -17,9 +18,10 @@
 #include "src/random.h"
 #include "tests/gpu/bench.h"
 
-#define CHUNK (2 * ZERO_CHUNK_CUDA) /* bytes: its parameters */
-
 enum { IN, OUT, WAYS };
+
+/* Bytes of a chunk: parameters of 16 bits there, sums of 32 back. */
+static const int64_t pieces[WAYS] = {2 * ZERO_CHUNK_CUDA, 4 * ZERO_CHUNK_CUDA};
 
 struct bed {
     int64_t bytes; /* each way */
@@ -60,16 +62,21 @@ static void wait_for(struct bed *bed, const struct device_copy *copy)
     }
 }
 
+static int64_t count(const struct bed *bed, int way)
+{
+    return (bed->bytes + pieces[way] - 1) / pieces[way];
+}
+
 static double time_ours(void *arg)
 {
     struct bed *bed = arg;
     double start = clock_now();
-    int64_t chunks = (bed->bytes + CHUNK - 1) / CHUNK;
-    for (int64_t c = 0; c < chunks; c++)
+    for (int64_t c = 0; c < count(bed, IN); c++)
         for (int way = 0; way < WAYS; way++) {
-            int64_t at = c * CHUNK, n = bed->bytes - at < CHUNK ? bed->bytes - at : CHUNK;
+            int64_t at = c * pieces[way], left = bed->bytes - at;
+            int64_t n = left < pieces[way] ? left : pieces[way];
             char *host = bed->host[way] + at, *there = bed->there[way] + at;
-            if (!bed->ways[way])
+            if (!bed->ways[way] || n <= 0)
                 continue;
             bed->copies[way][c] = (struct device_copy){
                 .to = way == IN ? there : host, .from = way == IN ? host : there, .bytes = n};
@@ -79,7 +86,7 @@ static double time_ours(void *arg)
         }
     for (int way = 0; way < WAYS; way++)
         if (bed->ways[way])
-            wait_for(bed, &bed->copies[way][chunks - 1]);
+            wait_for(bed, &bed->copies[way][count(bed, way) - 1]);
     return clock_now() - start;
 }
 
@@ -118,7 +125,6 @@ static void check(struct bed *bed)
 static void make(struct bed *bed, const struct bench *b)
 {
     struct error error = {0};
-    int64_t chunks = (b->host_bytes + CHUNK - 1) / CHUNK;
     const struct device_options options = {.event_fd = bed->event = eventfd(0, EFD_NONBLOCK)};
     bed->bytes = b->host_bytes;
     if (device_cuda_create(&bed->device, &options, &error) ||
@@ -128,7 +134,7 @@ static void make(struct bed *bed, const struct bench *b)
     for (int way = 0; way < WAYS; way++) {
         bed->host[way] = bed->arena.base + way * bed->bytes;
         bed->there[way] = bed->device->ops->alloc(bed->device, bed->bytes, &error);
-        bed->copies[way] = calloc((size_t)chunks, sizeof(*bed->copies[way]));
+        bed->copies[way] = calloc((size_t)count(bed, way), sizeof(*bed->copies[way]));
         if (!bed->there[way] || !bed->copies[way])
             bench_fail("No memory for copies. %s", error.text);
         bench_ok(cudaHostAlloc((void **)&bed->best[way], (size_t)bed->bytes, cudaHostAllocDefault));
