@@ -5,10 +5,10 @@
 # RESULTS (BUILD/gpu), part by part: what is cut off has left what it measured. Our kernels
 # beside copies within the GPU's memory, the engine's copies beside the driver's own memory, what
 # a step costs beside arithmetic, planned and measured memory, whole runs of gpt2 where it
-# computes on GPUs, whose words go to gpt2.log, and PyTorch's of the same shapes where it is
-# installed. Each part checks its results before it measures, and takes minutes at most;
-# ONLY='kernels copies units memory largest gpt2 timeline peer' takes some, ROWS=5,9 of gpt2's the fifth to
-# the ninth.
+# computes on GPUs, whose words go to gpt2.log, what hid behind what, and PyTorch's runs of the
+# same shapes where it is installed. Each part checks its results before it measures, and takes
+# minutes at most; ONLY='kernels copies units memory largest gpt2 timeline peer' takes some,
+# ROWS=5,9 of gpt2's the fifth to the ninth.
 # --fakes, --quick: that it runs; the numbers mean nothing. Status 77: there is no GPU.
 set -u
 export LC_ALL=C
@@ -180,10 +180,11 @@ peer() {
 timeline() {
     local cuda options log=$scratch/timeline model=(--model gpt2-xl --batch 8)
     wants timeline && [ "$what" = gpu ] || return
-    cuda=$(dirname "$(dirname "$(realpath "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
+    cuda=$(realpath "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)") && cuda=${cuda%/bin/nvcc}
     if ! cc -shared -fPIC -O2 -isystem "$cuda/include" -isystem "$cuda/extras/CUPTI/include" \
-        tests/gpu/timeline.c -o "$scratch/timeline.so" -L"$cuda/lib64" -L"$cuda/extras/CUPTI/lib64" \
-        -Wl,-rpath,"$cuda/lib64:$cuda/extras/CUPTI/lib64" -lcupti 2>"$log"; then
+        tests/gpu/timeline.c -o "$scratch/timeline.so" -L"$cuda/lib64" \
+        -L"$cuda/extras/CUPTI/lib64" -Wl,-rpath,"$cuda/lib64:$cuda/extras/CUPTI/lib64" \
+        -lcupti 2>"$log"; then
         printf '\nCUPTI is not installed here: no timeline.\n'
         return
     fi
@@ -214,8 +215,8 @@ everything() {
         "kernel's bytes are those that it must read and write; the limit is a copy within the" \
         "GPU's memory."
     shares "Kernels" kernels
-    shares "Copies between host and device, a chunk's parameters there, its gradients back, against \
-one of all from memory of the driver's" copies
+    shares "Copies between host and device, a chunk's parameters there, its gradients back, \
+against one of all from memory of the driver's" copies
     units
     memory memory "Memory of the GPU" "${sizes[@]}" --stage 0 1 3 --offload none cpu
     [ -n "${quick[*]}" ] || memory largest "The largest model of a width of 1600 on one GPU" \

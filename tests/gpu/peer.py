@@ -100,7 +100,7 @@ def run(name, batch, seq, device, everything_bf16, compiled, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=240)
-    parser.add_argument("--quick", action="store_true", help="a tiny model on the CPU: that it runs")
+    parser.add_argument("--quick", action="store_true", help="a tiny model on the CPU")
     parser.add_argument("model", nargs="*", default=["gpt2-xl", "8", "gpt2", "16"])
     args = parser.parse_args()
     device, seq, steps = ("cpu", 32, 3) if args.quick else ("cuda", 1024, 15)
