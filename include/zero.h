@@ -295,7 +295,8 @@ struct zero_config {
                                other ranks that wait for it are errors.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
-                               (calls after that are ZERO_ERR_COMM).
+                               (calls after that are ZERO_ERR_COMM, and so are other ranks' that
+                               wait for it).
                                With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
                                each rank has a GPU of its own and the plugin was built with NCCL;
                                else by it, through host memory. Equal bits; the log says which.

@@ -20,8 +20,10 @@ START_TEST(engine_says_it)
     ck_assert_str_eq(zero_status_name(status), zero_size(z) > 1 ? "ZERO_ERR_COMM" : "ZERO_OK");
     if (!status)
         return;
-    ck_assert_msg(strstr(zero_last_error(z), "MPI_Finalize while an engine was there"), "%s",
-                  zero_last_error(z));
+    /* Where another rank came there first, this one may have heard of that. */
+    ck_assert_msg(strstr(zero_last_error(z), "MPI_Finalize while an engine was there") ||
+                      strstr(zero_last_error(z), "gave up before message"),
+                  "%s", zero_last_error(z));
 }
 END_TEST
 

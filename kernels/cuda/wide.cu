@@ -105,10 +105,10 @@ __device__ inline void window_join(Columns &columns, const Window &window)
     const int first = position / LIMB_BITS, shift = position % LIMB_BITS;
 #pragma unroll
     for (int i = 0; i < 5; i++) {
-        const uint64_t part = (uint64_t)(i == 0 ? window.sum << shift
-                                                : window.sum >> (i - 1) * LIMB_BITS >>
-                                                      (LIMB_BITS - shift)) &
-                              LIMB_MASK;
+        const uint64_t part =
+            (uint64_t)(i == 0 ? window.sum << shift
+                              : window.sum >> (i - 1) * LIMB_BITS >> (LIMB_BITS - shift)) &
+            LIMB_MASK;
         if (part) /* at the upper end there is no fifth limb */
             columns.limb[first + i][threadIdx.x] += (int64_t)part;
     }

@@ -135,37 +135,6 @@ static void progress(struct mpi *m)
             notice_apply(m, m->busy[i]->c);
 }
 
-/* ---------------------------------------------------------------- MPI_Finalize */
-
-/* MPI_Finalize calls it before all else, and finalize_unwatch, when that no longer matters. */
-static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
-{
-    struct mpi *m = value;
-    (void)self, (void)key, (void)state;
-    pthread_mutex_lock(&m->lock);
-    m->finalized = true;
-    if (!m->status)
-        m->status = error_comm(&m->comm, ZERO_ERR_COMM,
-                               "The program has called MPI_Finalize while an engine was there. "
-                               "Call zero_destroy before it.");
-    pthread_mutex_unlock(&m->lock);
-    return MPI_SUCCESS;
-}
-
-static int finalize_watch(struct mpi *m)
-{
-    int rc = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize_begins, &m->key, NULL);
-    return rc ? rc : MPI_Comm_set_attr(MPI_COMM_SELF, m->key, m);
-}
-
-static void finalize_unwatch(struct mpi *m)
-{
-    if (m->key == MPI_KEYVAL_INVALID)
-        return;
-    MPI_Comm_delete_attr(MPI_COMM_SELF, m->key);
-    MPI_Comm_free_keyval(&m->key);
-}
-
 /* ------------------------------------------------------------ start, test */
 
 static void set_release(struct mpi *m, struct set *s)
@@ -279,7 +248,7 @@ static void living_remove(const struct mpi *m)
     pthread_mutex_unlock(&living_lock);
 }
 
-/* ---------------------------------------------------------- abort, destroy */
+/* ------------------------------------------------------------------- abort */
 
 /* Ends all collectives that are not done. */
 static void quiesce(struct mpi *m)
@@ -332,6 +301,42 @@ static void mpi_abort(struct zero_comm *comm, uint64_t sequence)
     give_up(m, sequence);
     pthread_mutex_unlock(&m->lock);
 }
+
+/* ---------------------------------------------------------------- MPI_Finalize */
+
+/* MPI_Finalize calls it before all else: the other ranks may wait for this one's next collective,
+ * and it for them. finalize_unwatch calls it too, when nothing is left to say. */
+static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
+{
+    struct mpi *m = value;
+    (void)self, (void)key, (void)state;
+    pthread_mutex_lock(&m->lock);
+    if (!m->status)
+        m->status = error_comm(&m->comm, ZERO_ERR_COMM,
+                               "The program has called MPI_Finalize while an engine was there. "
+                               "Call zero_destroy before it.");
+    give_up(m, m->sequence + 1);
+    m->finalized = true;
+    pthread_mutex_unlock(&m->lock);
+    return MPI_SUCCESS;
+}
+
+static int finalize_watch(struct mpi *m)
+{
+    int rc = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize_begins, &m->key, NULL);
+    return rc ? rc : MPI_Comm_set_attr(MPI_COMM_SELF, m->key, m);
+}
+
+static void finalize_unwatch(struct mpi *m)
+{
+    if (m->key == MPI_KEYVAL_INVALID)
+        return;
+    m->finalized = true;
+    MPI_Comm_delete_attr(MPI_COMM_SELF, m->key);
+    MPI_Comm_free_keyval(&m->key);
+}
+
+/* ----------------------------------------------------------------- destroy */
 
 static void mpi_free(struct mpi *m)
 {
