@@ -112,7 +112,8 @@ train() { # parameters in millions, variables and options
 }
 
 # Millions of parameters, and what gpt2 is given. What matters most comes first: state on the
-# device with all activations kept; then other places; files, which take longest, last.
+# device with all activations kept; then host memory; files, which take longest, last, and before
+# those alone beside so many tokens that they can hide.
 table() {
     local stage place xl="1558 --model gpt2-xl --batch" gpt2="124 --model gpt2 --batch 16 --steps"
     local none="--offload none" cpu="--offload cpu" nvme="--offload nvme"
@@ -135,12 +136,18 @@ $xl 8 --steps 6 --stage 0 $cpu
 $xl 8 --steps 6 --stage 3 $cpu
 $gpt2 12 --stage 0 $cpu
 $gpt2 12 --stage 3 $cpu
+$gpt2 12 --stage 1 $cpu
+$gpt2 12 --stage 2 $cpu
 ${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=8 } 8 --steps 20 --stage 3 $none
 $xl 4 --recompute --steps 10 --stage 3 $none
+$gpt2 4 --accumulate 64 --stage 0 $none
+$gpt2 4 --accumulate 64 --slots 64 --chunk 1M --stage 0 $nvme
 $gpt2 6 --stage 0 $nvme
 $gpt2 6 --stage 3 $nvme
-$xl 8 --steps 3 --stage 0 $nvme
+$gpt2 6 --stage 1 $nvme
+$gpt2 6 --stage 2 $nvme
 $xl 8 --steps 3 --stage 3 $nvme
+$xl 8 --steps 3 --stage 0 $nvme
 ROWS
 }
 

@@ -146,14 +146,14 @@ GPT2
     chmod +x "$b/gpt2"
     ROW_SECONDS=2 ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
     [ "$(grep -c '^| --model gpt2 .* | 100 ktok/s | 74.4 Tflop/s, 9 % of 800 | 38 % |  |$' \
-        "$scratch/out")" = 6 ] &&
+        "$scratch/out")" = 9 ] &&
         [ "$(grep -c '^| CUDA.*=8 --model gpt2-xl .* | 1000 ktok/s | ' "$scratch/out")" = 1 ] &&
         [ "$(grep -c ' | 100 ktok/s | 934.8 Tflop/s |  | stopped after 2 s |$' \
             "$scratch/out")" = 1 ] &&
-        [ "$(grep -c '| | | | There is no disk. Buy one. |$' "$scratch/out")" = 4 ]
+        [ "$(grep -c '| | | | There is no disk. Buy one. |$' "$scratch/out")" = 7 ]
     verdict $? "rows of gpt2: $(cat "$scratch/out")"
     ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
-    [ "$(grep -c '^| .*ktok/s' "$scratch/out")/$(grep -c 'Buy one' "$scratch/out")" = 0/4 ]
+    [ "$(grep -c '^| .*ktok/s' "$scratch/out")/$(grep -c 'Buy one' "$scratch/out")" = 0/7 ]
     verdict $? "rows of gpt2 that have been measured: $(cat "$scratch/out")"
     RESULTS=$scratch/rows ROWS=1,3 ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
     [ "$(grep -c 'ktok/s' "$scratch/out")/$(grep -c 'ktok/s' "$scratch/rows/results.md")" = 3/3 ]

@@ -1,17 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What half an hour with a GPU is for: tests/gpu/half_hour.sh bits|speed|rest
-# Three commands of nine minutes at most, in the order of their worth: the kernels' bits and
-# rates; gpt2's; ranks, devices and compute-sanitizer. Each begins with the build, two minutes
-# where nothing of it was kept, and leaves what it finds in RESULTS (build/gpu), also where it is
-# cut off; given again it goes on. It takes build-bundle where that is, and cuBLAS and NCCL from
-# PyTorch's packages where the toolkit lacks them. FAKE_GPU=1 QUICK=1: that it runs.
+# What half an hour with a GPU is for: tests/gpu/half_hour.sh bits|speed|rest|files
+# Commands of nine minutes at most, in the order of their worth: the kernels' bits and rates;
+# gpt2's; ranks, devices and compute-sanitizer; gpt2 with its state in files. Each begins with the
+# build, two minutes where nothing of it was kept, and leaves what it finds in RESULTS
+# (build/gpu), also where it is cut off; given again it goes on. It takes build-bundle where that
+# is, and cuBLAS and NCCL from PyTorch's packages where the toolkit lacks them.
+# FAKE_GPU=1 QUICK=1: that it runs.
 set -u -o pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
 case ${1-} in
-bits | speed | rest) ;;
-*) sed -n '3,8s/^# //p' tests/gpu/half_hour.sh && exit 2 ;;
+bits | speed | rest | files) ;;
+*) sed -n '3,9s/^# //p' tests/gpu/half_hour.sh && exit 2 ;;
 esac
 RESULTS=$(realpath -m "${RESULTS:-build/gpu}")
 export RESULTS
@@ -70,12 +71,13 @@ bits)
 speed)
     m bench-gpu ONLY=gpt2 ROWS=1,6
     profile
-    m bench-gpu ONLY=gpt2 ROWS=7,14
-    m bench-gpu ONLY=memory
+    m bench-gpu ONLY=gpt2 ROWS=7,16
+    m bench-gpu ONLY='memory timeline peer'
     ;;
 rest)
     suites="cuda gpu_ranks_2 gpu_ranks_3 memscale"
     for name in cuda_kernels gpt2_kernels; do suites+=" memcheck_$name racecheck_$name"; done
     ZERO_TEST_SHORT=1 m check-gpu LIMIT=330 ONLY="$suites"
     ;;
+files) m bench-gpu ONLY=gpt2 ROWS=17,24 ;;
 esac
