@@ -3,6 +3,7 @@
  * the machine nothing but the environment's default folders. */
 #include "src/config.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ const char *dtype_name(enum zero_dtype dtype)
 
 float dtype_limit(enum zero_dtype dtype)
 {
-    return dtype == ZERO_FP32 ? INFINITY : dtype == ZERO_BF16 ? 0x1.ffp127f : 65520.0f;
+    return dtype == ZERO_FP32 ? FLT_MAX : dtype == ZERO_BF16 ? 0x1.fefffep127f : 0x1.ffdffep15f;
 }
 
 /* Integers with a default for 0 and a range. */

@@ -50,7 +50,7 @@ static inline int64_t dtype_bytes(enum zero_dtype dtype)
 const char *place_name(enum zero_place place);
 const char *dtype_name(enum zero_dtype dtype);
 
-/* The least magnitude that is infinite when rounded to dtype. */
+/* The largest magnitude that is finite when rounded to dtype. */
 float dtype_limit(enum zero_dtype dtype);
 
 #endif

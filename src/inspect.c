@@ -2,6 +2,7 @@
 /* Looking inside: any element of any tensor at any stage and place, digests, counters;
  * and what needs no engine, plans, probes and GPUs. */
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -142,16 +143,16 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
 static int check_values(struct zero *z, const struct tensor *t, enum zero_what what, int64_t first,
                         int64_t count, const float *in, uint64_t *mix)
 {
-    float limit = what == ZERO_MASTER ? dtype_limit(z->plan.set.dtype) : INFINITY;
+    float limit = what == ZERO_MASTER ? dtype_limit(z->plan.set.dtype) : FLT_MAX;
     *mix = 0;
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, &in[i], 4);
         *mix = (*mix ^ bits) * 0x9E3779B97F4A7C15u;
-        if (!(fabsf(in[i]) < limit))
+        if (!(fabsf(in[i]) <= limit))
             return error_set(&z->error, ZERO_ERR_ARGUMENT,
                              "zero_write of %g to element %lld of tensor %s. Write values that are "
-                             "finite, masters also as parameters: below %g.",
+                             "finite, masters also as parameters: at most %g.",
                              (double)in[i], (long long)(first + i), t->name, (double)limit);
         if (what == ZERO_MOMENT2 && in[i] < 0)
             return error_set(&z->error, ZERO_ERR_ARGUMENT,

@@ -177,10 +177,10 @@ static int fill_block(const struct tensor *t, float limit, int64_t first, int64_
                          "return 0, or look for why it fails (ready-made fills need a fill_arg).",
                          t->name, rc, (long long)first, (long long)(first + n - 1));
     for (int64_t i = 0; i < n; i++)
-        if (!(fabsf(out[i]) < limit))
+        if (!(fabsf(out[i]) <= limit))
             return error_set(error, ZERO_ERR_ARGUMENT,
                              "The fill of tensor %s wrote %g to element %lld. Write values that "
-                             "are finite, also as parameters: below %g.",
+                             "are finite, also as parameters: at most %g.",
                              t->name, (double)out[i], (long long)(first + i), (double)limit);
     return ZERO_OK;
 }
