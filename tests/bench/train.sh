@@ -4,7 +4,7 @@
 # thread each, in turn: tests/bench/train.sh BUILD PYTHON [MODEL... (d6)]
 # ROUNDS=3 STEPS=7 of each round and side, MODES='ddp zero3': some peers, DTYPE=bf16 or fp32.
 # zero3nvme and zero3pipe have everything in files in TMPDIR, as --offload nvme beside them; of
-# those the update alone is compared with `zero bench step` of as many parameters too. Of
+# those the update alone is compared with `zero bench step` of as many parameters too, in turn. Of
 # zero3update, whose parameters are in memory, it is all that is compared: also of models that
 # are named LAYERSxCHANNELS. Prints
 # NAME_peer, NAME_ours (medians of the rounds' medians, seconds, with the range),
@@ -82,21 +82,32 @@ compare() { # mode, model
         printf "%s_ratio %.3f\n", name, p[1] / o[1] }'
 }
 
-# DeepSpeed's update alone beside ours, of as many parameters, two ranks each.
-compare_update() { # mode, model
-    local peer count options
-    [ -s "$scratch/$2.$1" ] || return
-    read -r count peer < <(awk '{ print $3, $4 }' "$scratch/$2.$1" | sort -gk 2 |
-        awk '{ x[NR] = $0 } END { print x[int((NR + 1) / 2)] }')
-    for options in "" "--alone --state split" "--alone --state split --host-share 30"; do
-        # shellcheck disable=SC2086
-        timeout -k 5 900 "${launcher[@]}" -n 2 "$build/zero" bench step --full \
-            --nvme-path "$TMPDIR" --params "$count" $options >"$scratch/step" || return
+# Our update of as many parameters as the peer's, two ranks: with fp32 masters, with split ones,
+# and with 30 % of those in memory. Appends seconds to a file each.
+updates=("" "--alone --state split" "--alone --state split --host-share 30")
+run_updates() { # mode, model
+    local count i
+    count=$(awk 'END { print $3 }' "$scratch/$2.$1") && [ -n "$count" ] || return
+    for i in "${!updates[@]}"; do
+        # shellcheck disable=SC2086 # words
+        timeout -k 5 900 "${launcher[@]}" -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
+            --params "$count" ${updates[i]} >"$scratch/step" || return
         # step_24M_ours, step_split_24M_ours and step_split_host30_24M_ours
-        awk -v name="update_$2_$1" -v peer="$peer" '/_ours / { ours = $2 }
-            /_ours / && match($1, /split(_host30)?/) { name = name "_" substr($1, RSTART, RLENGTH) }
-            END { printf "%s_peer %s s\n%s_ours %s s\n%s_ratio %.3f\n", name, peer, name, ours,
-                name, peer / ours }' "$scratch/step"
+        awk '/_ours / { ours = $2 } END { print ours }' "$scratch/step" >>"$scratch/$2.$1.$i"
+    done
+}
+
+# DeepSpeed's update alone beside ours, which were measured in turn.
+compare_update() { # mode, model
+    local i peer names=("" _split _split_host30)
+    [ -s "$scratch/$2.$1" ] || return
+    peer=$(awk '{ print $4 }' "$scratch/$2.$1" | median)
+    for i in "${!updates[@]}"; do
+        [ -s "$scratch/$2.$1.$i" ] || return
+        awk -v name="update_$2_$1${names[i]}" -v peer="$peer" \
+            -v ours="$(median <"$scratch/$2.$1.$i")" 'BEGIN {
+            printf "%s_peer %s s\n%s_ours %s s\n%s_ratio %.3f\n", name, peer, name, ours,
+                name, peer / ours }'
     done
 }
 
@@ -122,6 +133,9 @@ for model in "$@"; do
         done
         for mode in "${modes[@]}"; do
             run_peer "$mode" "$layers" "$channels" "$scratch/$model.$mode" || status=1
+            case $mode in
+            zero3nvme | zero3pipe | zero3update) run_updates "$mode" "$model" || status=1 ;;
+            esac
         done
     done
     for mode in "${modes[@]}"; do

@@ -183,9 +183,9 @@ peer() {
     case $? in 0 | 124) ;; *) broken "PyTorch" "$log" ;; esac
 }
 
-# What a step's other work hid behind, by CUPTI, which the toolkit brings: gpt2-xl's in host memory.
+# What a step's other work hid behind, by CUPTI, which the toolkit brings.
 timeline() {
-    local cuda options log=$scratch/timeline model=(--model gpt2-xl --batch 8)
+    local cuda options log=$scratch/timeline
     wants timeline && [ "$what" = gpu ] || return
     cuda=$(realpath "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)") && cuda=${cuda%/bin/nvcc}
     if ! cc -shared -fPIC -O2 -isystem "$cuda/include" -isystem "$cuda/extras/CUPTI/include" \
@@ -195,13 +195,14 @@ timeline() {
         printf '\nCUPTI is not installed here: no timeline.\n'
         return
     fi
-    [ -z "${quick[*]}" ] || model=(--model d4)
-    printf '\nWhat ran when in a step of gpt2-xl, batch 8, and how much of it behind the model:\n\n'
+    printf '\nWhat ran when in a step, and how much of it behind the model:\n\n'
     printf '| options | line | busy | behind |\n|---|---|---|---|\n'
-    for options in "--stage 0 --offload none" "--stage 3 --offload cpu"; do
+    for options in "gpt2-xl --batch 8 --stage 0 --offload none" \
+        "gpt2-xl --batch 8 --stage 3 --offload cpu" "gpt2 --batch 16 --stage 0 --offload none"; do
+        [ -z "${quick[*]}" ] || options="d4 ${options#* }"
         # shellcheck disable=SC2086 # words
         CUDA_INJECTION64_PATH=$scratch/timeline.so TIMELINE=$scratch/lines timeout 100 \
-            "$build/gpt2" --device cuda --data LICENSE --sample 0 --steps 4 "${model[@]}" $options \
+            "$build/gpt2" --device cuda --data LICENSE --sample 0 --steps 4 --model $options \
             >"$log" 2>&1 || { broken "The timeline" "$log" && return; }
         sort -k3,3n "$scratch/lines" | awk -f tests/gpu/timeline.awk | sed "s/^/| $options /"
     done

@@ -53,12 +53,13 @@ END {
         if ($4 <= step[steps - 1] || $3 >= step[steps]) continue
         name = line_of()
         if (name != "") busy(name, $3 - first, $4 - first)
+        if ($1 == "kernel") busy("any kernel", $3 - first, $4 - first)
     }
     all = step[steps] - step[steps - 1]
     for (i = 1; i <= kinds; i++) {
         own = total(names[i])
         behind = ""
-        if (names[i] !~ /model/)
+        if (names[i] !~ /model|any/)
             behind = sprintf("%.0f %%", 100 * shared(names[i], "the model's kernels") / own)
         printf "| %s | %.1f of %.1f ms | %s |\n", names[i], own / 1e6, all / 1e6, behind
     }
