@@ -118,13 +118,18 @@ static int plan_make(const struct arguments *a, const struct launch *l, struct z
     return status == ZERO_OK ? 0 : -1;
 }
 
-/* How long an update takes by itself, on this node. */
+/* How long an update takes by itself, on this node; a GPU's own is not known without it. */
 static void print_prediction(const struct arguments *a, const struct launch *l, int threads,
                              const struct zero_plan *plan)
 {
     struct zero_config config = arguments_config(a);
     struct zero_probe probe = {0};
     int cpus = launch_cpus(), all = threads * l->local;
+    if (a->device == ZERO_CUDA && plan->device.state > 0) {
+        puts("  an update's seconds are not predicted: it is the GPU's, whose memory holds the "
+             "state");
+        return;
+    }
     double stream = stream_rate_apart(all < cpus ? all : cpus, INT64_MAX);
     if (zero_probe_known(&config, &probe, NULL, 0) != ZERO_OK)
         probe = (struct zero_probe){0};
