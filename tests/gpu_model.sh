@@ -86,7 +86,8 @@ plans() { # what --plan says where there is neither GPU nor plugin is what a run
     verdict $? "--plan and the run differ: $(cat "$scratch/diff")"
     grep -q "^  an update's seconds are not predicted: it is the GPU's" "$scratch/plan"
     verdict $? "--plan of state on a GPU: $(tail -n 1 "$scratch/plan")"
-    GPT2_CUDA_PLUGIN=/nowhere "$build/gpt2" "${options[@]}" --device cuda --offload cpu --plan 2>&1 |
+    options+=(--device cuda --offload cpu --plan)
+    GPT2_CUDA_PLUGIN=/nowhere "$build/gpt2" "${options[@]}" 2>&1 |
         grep -q '^  an update by itself: .* s (memory'
     verdict $? "--plan of state in host memory predicts nothing"
 }
