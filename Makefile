@@ -126,7 +126,7 @@ GPT2_HOSTED := $(if $(HOSTED),$(wildcard examples/gpt2/cuda/*.cu))
 GPT2_HOSTED := $(patsubst %.cu,$(BUILD)/obj/%.hosted.o,$(GPT2_HOSTED))
 HOSTED_COMPILE = $(CXX) -std=gnu++17 -D_GNU_SOURCE -x c++ -include tests/support/fake_nvcc.h -I. \
 	-O2 -g -ffp-contract=off -fno-threadsafe-statics -pthread -MMD -MP -Wall -Wextra \
-	-fsanitize=alignment,bounds -fsanitize-undefined-trap-on-error \
+	-fsanitize=alignment,bounds,shift -fsanitize-undefined-trap-on-error \
 	-Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-maybe-uninitialized -Wno-pass-failed \
 	-fno-exceptions
 CUDA_TESTS := $(if $(HOSTED),$(patsubst %,$(BUILD)/tests/%_on_host, \

@@ -151,8 +151,8 @@ static int uring_submit(struct ring *ring, struct error *error)
     if (uring->broken)
         return error_set(
             error, ZERO_ERR_IO,
-            "io_uring takes no more work: %s. Use the ring posix, or where that fails too "
-            "look for what closes descriptors that are not its own.",
+            "io_uring takes no more work: %s. Use the ring posix, or, where that fails "
+            "too, look for what closes descriptors that are not its own.",
             strerror_r(uring->broken, text, sizeof(text)));
     return ZERO_OK;
 }

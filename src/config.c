@@ -165,8 +165,8 @@ static int take_program(struct settings *s, const struct zero_config *c, struct 
                      (long long)c->program_bytes);
 }
 
-/* By default slots for as many elements, whatever a chunk has; where some can be read early, up
- * to 32. */
+/* By default slots of files for 4M elements, from 4 to 32 of them, so that some can be read early;
+ * else 4. */
 static int take_chunks(struct settings *s, const struct zero_config *c, struct error *error)
 {
     bool files = s->state == ZERO_NVME;

@@ -150,10 +150,11 @@ static int check_values(struct zero *z, const struct tensor *t, enum zero_what w
         memcpy(&bits, &in[i], 4);
         *mix = (*mix ^ bits) * 0x9E3779B97F4A7C15u;
         if (!(fabsf(in[i]) <= limit))
-            return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                             "zero_write of %g to element %lld of tensor %s. Write values that are "
-                             "finite, masters also as parameters: at most %g.",
-                             (double)in[i], (long long)(first + i), t->name, (double)limit);
+            return error_set(
+                &z->error, ZERO_ERR_ARGUMENT,
+                "zero_write of %.9g to element %lld of tensor %s. Write values that are "
+                "finite, masters also as parameters: at most %.9g.",
+                (double)in[i], (long long)(first + i), t->name, (double)limit);
         if (what == ZERO_MOMENT2 && in[i] < 0)
             return error_set(&z->error, ZERO_ERR_ARGUMENT,
                              "zero_write of %g to element %lld of the second moment of tensor %s, "

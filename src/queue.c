@@ -278,9 +278,9 @@ int queues_event(const struct queues *s)
 
 /* ----------------------------------------------------- the engine thread */
 
-/* Starts what may be started in one queue; of updates one, for a device's own takes as long to ask
- * for as it takes to do, and who waits for the first hears of it before the last was asked for. The
- * lock is held, but not while a command is started: it is the thread's alone. */
+/* Starts what may be started in one queue. Of updates only one: asking a device for them takes as
+ * long as they do, and who waits for the first would not hear of it until the last was asked for.
+ * The lock is held, but not while a command is started: it is the thread's alone. */
 static bool start_some(struct queues *s, struct queue *q, struct error *error)
 {
     bool progress = false, one = q == &s->queue[QUEUE_UPDATE];

@@ -179,8 +179,8 @@ static int fill_block(const struct tensor *t, float limit, int64_t first, int64_
     for (int64_t i = 0; i < n; i++)
         if (!(fabsf(out[i]) <= limit))
             return error_set(error, ZERO_ERR_ARGUMENT,
-                             "The fill of tensor %s wrote %g to element %lld. Write values that "
-                             "are finite, also as parameters: at most %g.",
+                             "The fill of tensor %s wrote %.9g to element %lld. Write values that "
+                             "are finite, also as parameters: at most %.9g.",
                              t->name, (double)out[i], (long long)(first + i), (double)limit);
     return ZERO_OK;
 }

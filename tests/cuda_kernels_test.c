@@ -508,7 +508,7 @@ END_TEST
 static double wide_value_at(int kind, int64_t i)
 {
     uint64_t r = random_bits(23, (uint64_t)kind, (uint64_t)i);
-    int exponent = kind == 0 ? (int)(r % 8) : (int)(r % 600) - 280;
+    int exponent = kind == 0 ? (int)(r % 8) : (int)(r % 598) - 280;
     if (kind == 3)
         exponent = i / 3000 % 2 ? 300 + (int)(r % 18) : (int)(r % 60) - 320;
     double x = ldexp(1.0 + (double)(r >> 12) * 0x1p-52, exponent);

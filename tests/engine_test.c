@@ -291,7 +291,7 @@ END_TEST
 /* ---------------------------------------------------------------- wrong use */
 
 /* What is finite as fp32 may be infinite as a parameter: at the first value that
- * is, it is refused. */
+ * is, it is refused, and the sentence names the last that is not. */
 START_TEST(too_large_for_dtype)
 {
     const struct {
@@ -304,6 +304,8 @@ START_TEST(too_large_for_dtype)
     p.fill_arg = &least;
     ck_assert_int_eq(zero_init(&z, &p, 1, .dtype = limits[_i].dtype), ZERO_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(zero_last_error(z), "to element 0"));
+    const char *most = strstr(zero_last_error(z), "at most ");
+    ck_assert(most && strtof(most + strlen("at most "), NULL) == below);
     zero_destroy(z);
     p.fill_arg = &below;
     ck_assert_int_eq(zero_init(&z, &p, 1, .dtype = limits[_i].dtype), ZERO_OK);

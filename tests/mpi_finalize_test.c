@@ -20,7 +20,8 @@ START_TEST(engine_says_it)
     ck_assert_str_eq(zero_status_name(status), zero_size(z) > 1 ? "ZERO_ERR_COMM" : "ZERO_OK");
     if (!status)
         return;
-    /* Where another rank came there first, this one may have heard of that. */
+    /* Where another rank came there first, this one may have heard of that (mpi_leave_test has
+     * the first). */
     ck_assert_msg(strstr(zero_last_error(z), "MPI_Finalize while an engine was there") ||
                       strstr(zero_last_error(z), "gave up before message"),
                   "%s", zero_last_error(z));

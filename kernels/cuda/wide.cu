@@ -23,10 +23,10 @@
 #define FRACTION_BITS 52
 #define LEADING_BIT   ((uint64_t)1 << FRACTION_BITS)
 
-/* Of what a double's bits are with its exponent first: whose last bit is the lowest limb's first;
- * what wide_add does not add. */
-#define LEAST_EXPONENT (1023 + FRACTION_BITS + LOWEST)
-#define MOST_EXPONENT  (1023 + HIGHEST)
+/* Biased exponents: of a double whose last bit is the first of limb 0; the least that wide_add
+ * refuses. */
+#define EXPONENT_LEAST (1023 + FRACTION_BITS + LOWEST)
+#define EXPONENT_END   (1023 + HIGHEST)
 
 /* Limb i of all threads side by side: no two threads of a warp meet in a bank. */
 struct Columns {
@@ -43,14 +43,14 @@ __device__ inline bool column_add(Columns &columns, double x)
 {
     const uint64_t bits = (uint64_t)__double_as_longlong(x);
     const int exponent = exponent_of(x);
-    if (exponent >= MOST_EXPONENT)
+    if (exponent >= EXPONENT_END)
         return false;
     uint64_t magnitude = bits & (LEADING_BIT - 1);
     if (exponent > 0)
         magnitude |= LEADING_BIT;
     else if (magnitude == 0)
         return true;
-    int position = exponent - LEAST_EXPONENT;
+    int position = exponent - EXPONENT_LEAST;
     if (position < 0) {
         magnitude = position > -64 ? magnitude >> -position : 0;
         position = 0;
@@ -66,24 +66,25 @@ __device__ inline bool column_add(Columns &columns, double x)
     return true;
 }
 
-/* Positive values whose exponents are from base on, fewer than WINDOW_SPAN of them: a thread's
- * values take FRACTION_BITS + WINDOW_SPAN + 5 bits at most. */
+/* The sum of positive values whose biased exponents are in [base, base + WINDOW_SPAN). */
 #define WINDOW_SPAN  63
 #define WINDOW_BELOW 40 /* what base is below the largest that it is made for */
+#define WINDOW_BITS  (FRACTION_BITS + WINDOW_SPAN + 5) /* of all values of a thread */
+static_assert(VALUES <= 1 << 5 && WINDOW_BITS <= 128, "a thread's values are too many");
 struct Window {
     int base;
     unsigned __int128 sum;
 };
 
-/* Near some of the thread's values, and where 128 bits are below the highest limb's end. */
+/* Near some of the thread's values, and not beyond the highest limb's end. */
 __device__ inline Window window_near(const double (&x)[AT_ONCE])
 {
     int largest = 0;
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++)
         largest = max(largest, exponent_of(x[k]));
-    const int base = max(largest - WINDOW_BELOW, LEAST_EXPONENT);
-    return {min(base, MOST_EXPONENT - WINDOW_SPAN - 8), 0};
+    const int base = max(largest - WINDOW_BELOW, EXPONENT_LEAST);
+    return {min(base, EXPONENT_LEAST + WIDE_LIMBS * LIMB_BITS - WINDOW_BITS), 0};
 }
 
 /* False: it does not fit. */
@@ -101,7 +102,7 @@ __device__ inline bool window_add(Window &window, double x)
 
 __device__ inline void window_join(Columns &columns, const Window &window)
 {
-    const int position = window.base - LEAST_EXPONENT;
+    const int position = window.base - EXPONENT_LEAST;
     const int first = position / LIMB_BITS, shift = position % LIMB_BITS;
 #pragma unroll
     for (int i = 0; i < 5; i++) {
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(THREADS)
         columns.limb[limb][threadIdx.x] = 0;
     const int64_t begin = (int64_t)blockIdx.x * (THREADS * VALUES) + threadIdx.x;
     int nonfinite = 0;
-    Window window = {};
+    Window window = {EXPONENT_LEAST, 0};
     for (int i = 0; i < VALUES && begin + i * THREADS < n; i += AT_ONCE) {
         double x[AT_ONCE];
 #pragma unroll

@@ -18,7 +18,8 @@
  * What shutdown does: abort tells all peers the first message that this rank
  * has not completed, then ends its own transfers within QUIESCE_SECONDS; after
  * that the collectives' memory is the caller's again. A peer that still waits
- * for this rank hears the notice in its next test.
+ * for this rank hears the notice in its next test. MPI_Finalize with an engine
+ * alive does the same.
  */
 #include "src/comm/mpi_set.h"
 
@@ -304,8 +305,19 @@ static void mpi_abort(struct zero_comm *comm, uint64_t sequence)
 
 /* ---------------------------------------------------------------- MPI_Finalize */
 
-/* MPI_Finalize calls it before all else: the other ranks may wait for this one's next collective,
- * and it for them. finalize_unwatch calls it too, when nothing is left to say. */
+/* Those sent and the one awaited. */
+static void notices_end(struct mpi *m)
+{
+    double until = MPI_Wtime() + QUIESCE_SECONDS;
+    m->left |= requests_drain(m, m->notice_sends, m->peers, until) > 0;
+    if (m->notice_receive != MPI_REQUEST_NULL)
+        MPI_Cancel(&m->notice_receive);
+    m->left |= requests_drain(m, &m->notice_receive, 1, until) > 0;
+}
+
+/* MPI_Finalize calls it first, and then waits for the other ranks, which may be waiting for this
+ * one's next collective: they are told. finalize_unwatch calls it too, when nothing is left to
+ * say. */
 static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
 {
     struct mpi *m = value;
@@ -316,6 +328,8 @@ static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
                                "The program has called MPI_Finalize while an engine was there. "
                                "Call zero_destroy before it.");
     give_up(m, m->sequence + 1);
+    if (!m->finalized && !forked())
+        notices_end(m);
     m->finalized = true;
     pthread_mutex_unlock(&m->lock);
     return MPI_SUCCESS;
@@ -358,11 +372,7 @@ static void mpi_destroy(struct zero_comm *comm)
     if (!m->finalized && !forked()) {
         bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
         quiesce(m);
-        double until = MPI_Wtime() + QUIESCE_SECONDS;
-        m->left |= requests_drain(m, m->notice_sends, m->peers, until) > 0;
-        if (m->notice_receive != MPI_REQUEST_NULL)
-            MPI_Cancel(&m->notice_receive);
-        m->left |= requests_drain(m, &m->notice_receive, 1, until) > 0;
+        notices_end(m);
         /* With messages still on their way, another communicator must not get
          * this one's number. */
         if (clean)

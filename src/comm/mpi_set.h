@@ -65,8 +65,8 @@ struct mpi {
     bool left;                                 /* MPI still holds memory of ours */
 
     pthread_mutex_t lock; /* the process's end waits for calls: there are none after it */
-    bool finalized;
-    int key; /* of the attribute by which it tells */
+    bool finalized;       /* or about to be destroyed: there is nothing to say to others */
+    int key;              /* of the attribute by which it tells */
 
     struct mpi *next; /* of those that live */
 };

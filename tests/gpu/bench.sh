@@ -112,8 +112,8 @@ train() { # parameters in millions, variables and options
 }
 
 # Millions of parameters, and what gpt2 is given. What matters most comes first: state on the
-# device with all activations kept; then host memory; files, which take longest, last, and before
-# those alone beside so many tokens that they can hide.
+# device with all activations kept; then host memory; files come last, for they take longest, and
+# first among them those behind so many micro-steps that they can hide.
 table() {
     local stage place xl="1558 --model gpt2-xl --batch" gpt2="124 --model gpt2 --batch 16 --steps"
     local none="--offload none" cpu="--offload cpu" nvme="--offload nvme"
@@ -154,8 +154,9 @@ ROWS
 # Rows that have been measured are not measured again, unless the programs are others. ROWS=5,9:
 # of the table the fifth to the ninth.
 trainer() {
-    local row program measured=$results/measured
+    local row program rows=0 range=${ROWS:-1,99} measured=$results/measured
     wants gpt2 || return
+    [ -z "${quick[*]}" ] || range=1,99
     if ! "$build/gpt2" --help | grep -q '^ *--device .*cuda'; then
         printf '\ngpt2 does not compute on GPUs in this version: no row of it.\n'
         return
@@ -164,9 +165,12 @@ trainer() {
     printf '\nWhole runs of gpt2 on one GPU, 1024 tokens a sequence, bf16; the median step:\n\n'
     printf '| options | tokens | arithmetic | forward and backward | |\n|---|---|---|---|---|\n'
     while read -ra row <&3; do
+        rows=$((rows + 1))
         [ -z "${quick[*]}" ] && grep -qsxF "$program ${row[*]}" "$measured" && continue
         train "${row[@]}" && echo "$program ${row[*]}" >>"$measured"
-    done 3< <(table | sed -n "${ROWS:-1,99}p")
+    done 3< <(table | sed -n "${range}p")
+    [ $rows -gt 0 ] || { echo "There is no row $range in the table." >"$scratch/none" &&
+        broken "gpt2" "$scratch/none"; }
 }
 
 # PyTorch's rows, where a python3 has it and it sees the GPU; on fakes a tiny model on the CPU.
@@ -185,16 +189,15 @@ peer() {
 
 # What a step's other work hid behind, by CUPTI, which the toolkit brings.
 timeline() {
-    local cuda options log=$scratch/timeline
+    local cuda found options log=$scratch/timeline
     wants timeline && [ "$what" = gpu ] || return
     cuda=$(realpath "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)") && cuda=${cuda%/bin/nvcc}
-    if ! cc -shared -fPIC -O2 -isystem "$cuda/include" -isystem "$cuda/extras/CUPTI/include" \
+    found=$(find "$cuda/include/cupti.h" "$cuda/extras/CUPTI/include/cupti.h" 2>/dev/null)
+    [ -n "$found" ] || { printf '\nCUPTI is not installed here: no timeline.\n' && return; }
+    cc -shared -fPIC -O2 -isystem "${found%%/cupti.h*}" -isystem "$cuda/include" \
         tests/gpu/timeline.c -o "$scratch/timeline.so" -L"$cuda/lib64" \
         -L"$cuda/extras/CUPTI/lib64" -Wl,-rpath,"$cuda/lib64:$cuda/extras/CUPTI/lib64" \
-        -lcupti 2>"$log"; then
-        printf '\nCUPTI is not installed here: no timeline.\n'
-        return
-    fi
+        -lcupti >"$log" 2>&1 || { broken "The timeline" "$log" && return; }
     printf '\nWhat ran when in a step, and how much of it behind the model:\n\n'
     printf '| options | line | busy | behind |\n|---|---|---|---|\n'
     for options in "gpt2-xl --batch 8 --stage 0 --offload none" \
@@ -204,7 +207,9 @@ timeline() {
         CUDA_INJECTION64_PATH=$scratch/timeline.so TIMELINE=$scratch/lines timeout 100 \
             "$build/gpt2" --device cuda --data LICENSE --sample 0 --steps 4 --model $options \
             >"$log" 2>&1 || { broken "The timeline" "$log" && return; }
-        sort -k3,3n "$scratch/lines" | awk -f tests/gpu/timeline.awk | sed "s/^/| $options /"
+        sort -k3,3n "$scratch/lines" | awk -f tests/gpu/timeline.awk >"$log" ||
+            { broken "The timeline" "$log" && return; }
+        sed "s/^/| $options /" "$log"
     done
 }
 

@@ -158,6 +158,9 @@ GPT2
     RESULTS=$scratch/rows ROWS=1,3 ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
     [ "$(grep -c 'ktok/s' "$scratch/out")/$(grep -c 'ktok/s' "$scratch/rows/results.md")" = 3/3 ]
     verdict $? "three rows of gpt2: $(cat "$scratch/out")"
+    ROWS=90,91 ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
+    [ $? = 1 ] && grep -q 'There is no row 90,91 in the table\.' "$scratch/out"
+    verdict $? "rows that there are not: $(cat "$scratch/out")"
     MPIRUN='' ONLY=gpt2 tests/gpu/check.sh --fakes "$b" >"$scratch/out" 2>&1
     [ $? = 1 ] && grep -q '^80%: Checks: 5, Failures: 1, ' "$scratch/out" &&
         grep -q 'gpt2, 1 3 nvme: There is no disk. Buy one., not digest master=1' "$scratch/out"

@@ -71,7 +71,7 @@ class Gpt(nn.Module):
 
 
 def run(name, batch, seq, device, everything_bf16, compiled, steps):
-    """Median seconds of a step after the first ones, parameters, bytes."""
+    """Median seconds of a step after the first ones, parameters."""
     torch.manual_seed(1)
     with torch.device(device):
         model = Gpt(*SHAPES[name], seq)
@@ -97,7 +97,7 @@ def run(name, batch, seq, device, everything_bf16, compiled, steps):
     return statistics.median(seconds[steps // 3:]), sum(p.numel() for p in model.parameters())
 
 
-def main():
+def main(began):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("--quick", action="store_true", help="a tiny model on the CPU")
@@ -110,7 +110,7 @@ def main():
     for compiled in (False,) if args.quick else (False, True):
         for name, batch in models:
             for bf16 in False, True:
-                if time.perf_counter() - BEGAN > args.seconds:
+                if time.perf_counter() - began > args.seconds:
                     return
                 row = (f"| PyTorch {torch.__version__}, {name}, batch {batch}, "
                        f"{'all in bf16' if bf16 else 'autocast to bf16'}, "
@@ -129,5 +129,5 @@ def main():
                       f"{peak / 2**30:.1f} GiB |", flush=True)
 
 
-BEGAN = time.perf_counter()
-main()
+if __name__ == "__main__":
+    main(time.perf_counter())

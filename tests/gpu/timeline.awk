@@ -4,7 +4,7 @@
 # from one embedding of tokens to the next, a row for each line of work: how long it was busy, and
 # how much of that while a kernel of the model ran, which is the stream that embeds.
 
-function line_of(   way) {
+function line_of() {
     if ($2 == model) return $1 == "kernel" ? "the model's kernels" : ""
     if ($1 != "kernel") return $1 == "to-host" || $1 == "to-device" ? "copies " $1 : ""
     return $6 ~ /Adam/ ? "Adam on the GPU" : $6 ~ /sum/ ? "sums of gradients" : "other kernels"
@@ -59,7 +59,7 @@ END {
     for (i = 1; i <= kinds; i++) {
         own = total(names[i])
         behind = ""
-        if (names[i] !~ /model|any/)
+        if (own && names[i] !~ /model|any/)
             behind = sprintf("%.0f %%", 100 * shared(names[i], "the model's kernels") / own)
         printf "| %s | %.1f of %.1f ms | %s |\n", names[i], own / 1e6, all / 1e6, behind
     }

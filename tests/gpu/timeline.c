@@ -32,7 +32,7 @@ static void tell_record(const CUpti_Activity *record)
     const void *at = record;
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         const CUpti_ActivityKernel9 *k = at;
-        tell("kernel", k->streamId, k->start, k->end, 0, k->name);
+        tell("kernel", k->streamId, k->start, k->end, 0, k->name ? k->name : "");
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         const CUpti_ActivityMemcpy5 *c = at;
         tell(c->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? "to-device"
@@ -65,7 +65,7 @@ static void CUPTIAPI take(CUcontext context, uint32_t stream, uint8_t *buffer, s
 static void finish(void)
 {
     (void)cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    fclose(out);
+    fflush(out); /* a buffer may be handed over yet */
 }
 
 int InitializeInjection(void)

@@ -277,7 +277,8 @@ static void sums_on_device(struct device *d, char *host)
     sums_of(d, host, false);
 }
 
-/* Half of it is a number too, for what reads 16 bits: of what comes of a NaN the bits are free. */
+/* Both halves are numbers of bf16, for what reads 16 bits at a time: none is a NaN, of which no
+ * rule says what bits come. */
 static float number_of_halves(uint64_t i)
 {
     uint32_t bits = (uint32_t)bf16_from_float(fabsf(number(2 * i)) / 16) << 16 |
