@@ -121,11 +121,11 @@ report_case() { # ranks, pattern, options
 }
 
 # Chunks so small that files take all of the time, or their updates' threads where others have
-# the cores.
+# the cores; and micro-steps so many that the model does.
 report_case 1 "^the step waits for (the disk|updates in memory): " \
     "--stage 3 --offload nvme --chunk 64"
 report_case 2 "^(the step waits for|nothing of these:) " "--stage 1 --offload nvme --chunk 1024"
-report_case 1 "^(the step waits for matrix products|nothing of these): " ""
+report_case 1 "^(the step waits for matrix products|nothing of these): " "--accumulate 32"
 grep -q '^  disk: files  *-  *-  *-  *-  no files$' "$scratch/out"
 verdict $? "without files there is a disk: $(grep 'disk: files' "$scratch/out")"
 grep -qxF "files: none in $scratch, as nothing rests on nvme; --offload nvme would use it" \
