@@ -327,9 +327,10 @@ static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
         m->status = error_comm(&m->comm, ZERO_ERR_COMM,
                                "The program has called MPI_Finalize while an engine was there. "
                                "Call zero_destroy before it.");
-    give_up(m, m->sequence + 1);
-    if (!m->finalized && !forked())
+    if (!m->finalized && !forked()) {
+        give_up(m, m->sequence + 1);
         notices_end(m);
+    }
     m->finalized = true;
     pthread_mutex_unlock(&m->lock);
     return MPI_SUCCESS;

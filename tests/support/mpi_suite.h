@@ -36,14 +36,21 @@ static inline bool all_agree(bool good, const char *text)
 }
 
 /* Runs and frees the suite, in this process, for a fork of it could not
- * communicate; rank 0 prints. The number of tests that failed, over all ranks. */
-static inline int mpi_suite_run(Suite *suite)
+ * communicate; one rank prints. The number of tests that failed on this one. */
+static inline int mpi_suite_run_own(Suite *suite, bool prints)
 {
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, world_rank() == 0 ? CK_ENV : CK_SILENT);
-    int failed = srunner_ntests_failed(runner), all = 0;
+    srunner_run_all(runner, prints ? CK_ENV : CK_SILENT);
+    int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
+    return failed;
+}
+
+/* The same where MPI is there yet: over all ranks. */
+static inline int mpi_suite_run(Suite *suite)
+{
+    int failed = mpi_suite_run_own(suite, world_rank() == 0), all = 0;
     PMPI_Allreduce(&failed, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     return all;
 }
