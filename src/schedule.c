@@ -260,8 +260,7 @@ static struct ref gather_parts(struct schedule *s, int unit, int slot, struct re
         c.name = "gather";
         c.part = (int)kind;
         command_wait(&c, here);
-        if (slot >= 0) /* in place the walk has waited, which made the parameters stale */
-            command_wait(&c, s->gather[slot].released);
+        command_wait(&c, slot >= 0 ? s->gather[slot].released : s->units[unit].released);
         if (p->set.param == ZERO_DEVICE)
             command_wait(&c, published_in_memory(s, unit, kind));
         last = schedule_append(s, QUEUE_COMM, &c);
@@ -276,7 +275,7 @@ static struct ref gather(struct schedule *s, int unit, int slot)
     s->gathers++;
     u->used = false;
     if (slot < 0) {
-        struct ref last = gather_parts(s, unit, slot, (struct ref){0});
+        struct ref last = gather_parts(s, unit, slot, u->gather);
         if (last.sequence) /* a part that is stale may be empty */
             u->gather = last;
         u->fresh[PART_LIVE] = u->fresh[PART_FROZEN] = true;
@@ -351,6 +350,8 @@ void schedule_release(struct schedule *s, int unit)
     struct ref read = schedule_mark(s); /* what the program's stream does with the parameters */
     if (u->slot >= 0)
         s->gather[u->slot].released = read;
+    else
+        u->released = read;
     if (larger)
         schedule_forget(s, unit, PART_LIVE);
 }

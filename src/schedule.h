@@ -55,6 +55,7 @@ struct unit_state {
     bool used;           /* acquired since it was gathered */
     bool fresh[PARTS];   /* whole parameters (stages 0-2) are those after the last update */
     struct ref gather;   /* stages 1-2: the last gather */
+    struct ref released; /* likewise: what the program's stream read of it */
     bool reduced;        /* in this micro-step */
     int grad;            /* gradient slot held, or -1 */
     struct ref consumed; /* its gradient sums were read by the last update */

@@ -166,7 +166,7 @@ static void between(struct dry *d)
         switch (dry_random(d, 8)) {
         case 0: evaluate(d); break;
         case 1: read_some(d, u, kind); break;
-        case 2: dry_write(d, u, kind); break;
+        case 2: dry_write(d, u, kind, dry_random(d, 1 + d->plan.ranks) - 1); break;
         case 3: dry_digest(d); break;
         case 4: dry_read_grads(d, u); break;
         }
@@ -242,9 +242,36 @@ START_TEST(an_empty_part_hides_no_gather)
         ck_assert(!dry_create(&d, m.params, m.tensors, &c, 2, 0, (uint64_t)seed));
         must_acquire(&d, 0); /* gathers unit 1 ahead */
         dry_release(&d, 0);
-        dry_write(&d, 1, PART_LIVE);
+        dry_write(&d, 1, PART_LIVE, -1);
         must_acquire(&d, 1);
         dry_release(&d, 1);
+        dry_finish(&d);
+        expect_no_fault(&d, seed);
+        dry_destroy(&d);
+    }
+}
+END_TEST
+
+/* Another rank's elements are written, so this one walks over nothing: a gather in place may be
+ * under way, or the program's stream may read what one has brought. */
+START_TEST(another_ranks_elements_hide_no_gather)
+{
+    for (int seed = 0; seed < 50; seed++) {
+        struct model m = {0};
+        struct dry d;
+        struct zero_config c = {.size = sizeof(c),
+                                .device = seed % 4 < 2 ? ZERO_CUDA : ZERO_CPU,
+                                .stage = 1 + seed % 2,
+                                .chunk = 128};
+        equal_units(&m, 2, 640);
+        ck_assert(!dry_create(&d, m.params, m.tensors, &c, 2, 0, (uint64_t)seed));
+        must_acquire(&d, 0); /* gathers unit 1 ahead */
+        dry_release(&d, 0);
+        for (int u = 1; u >= 0; u--) {
+            dry_write(&d, u, PART_LIVE, 1);
+            must_acquire(&d, u);
+            dry_release(&d, u);
+        }
         dry_finish(&d);
         expect_no_fault(&d, seed);
         dry_destroy(&d);
@@ -335,8 +362,8 @@ static void calls(struct dry *d, bool inspect)
         if (!inspect)
             continue;
         dry_read(d, 1, PART_LIVE, 70, 300);
-        dry_write(d, 1, PART_LIVE);
-        dry_write(d, 1, PART_FROZEN);
+        dry_write(d, 1, PART_LIVE, -1);
+        dry_write(d, 1, PART_FROZEN, -1);
         dry_digest(d);
     }
     dry_finish(d);
@@ -763,6 +790,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, no_order_hurts, 0, 4);
     tcase_add_test(c, an_empty_part_hides_no_gather);
+    tcase_add_test(c, another_ranks_elements_hide_no_gather);
     tcase_add_test(c, sums_grow_in_turn);
     tcase_add_loop_test(c, same_text_in_all_places, 0, FORMATS);
     tcase_add_loop_test(c, same_text_on_1024_ranks, 0, 4);

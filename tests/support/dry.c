@@ -452,12 +452,13 @@ void dry_read_grads(struct dry *d, int unit)
     drift(d);
 }
 
-void dry_write(struct dry *d, int unit, enum part_kind kind)
+void dry_write(struct dry *d, int unit, enum part_kind kind, int owner)
 {
     int64_t begin = plan_part_begin(&d->plan, &d->layout, unit, kind);
     int64_t count = plan_part_count(&d->plan, &d->layout, unit, kind);
-    d->version[unit][kind]++;
-    if (count > 0)
+    bool holds = owner < 0 || owner == d->rank || d->plan.whole_state;
+    d->version[unit][kind] += holds;
+    if (holds && count > 0)
         walk_some(d, WALK_ASSIGN, begin, begin + count);
     wait_for(d, queues_tail(d->queues, QUEUE_TO_DEVICE));
     d->before[unit][kind] = d->version[unit][kind];

@@ -117,7 +117,8 @@ void dry_phase(struct dry *d, enum zero_phase phase);
 /* Elements of a unit's part. */
 void dry_read(struct dry *d, int unit, enum part_kind kind, int64_t first, int64_t count);
 void dry_read_grads(struct dry *d, int unit); /* after a step's last reduce, or the step */
-void dry_write(struct dry *d, int unit, enum part_kind kind); /* all of it */
+/* What rank owner has of it; -1: all. */
+void dry_write(struct dry *d, int unit, enum part_kind kind, int owner);
 void dry_digest(struct dry *d);
 
 /* Carries out all that was appended; a fault when that cannot be. */
