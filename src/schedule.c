@@ -426,8 +426,7 @@ static struct ref reduce_local(struct schedule *s, int unit, struct ref filled, 
     const struct part *live = &s->layout->unit[unit].part[PART_LIVE];
     struct command c = command_make(COMMAND_ACCUMULATE, unit, -1, u->grad, 0);
     c.part = first;
-    /* The last update has read these sums, or the last micro-step has made them. */
-    command_wait(&c, first ? u->consumed : u->summed);
+    command_wait(&c, u->sums);
     command_wait(&c, filled);
     struct ref own = s->grad[u->grad].reduced = schedule_append(s, QUEUE_COMM, &c);
     if (!last)
@@ -450,8 +449,7 @@ static struct ref reduce_shard(struct schedule *s, int unit, struct ref filled, 
     c.part = first + 2 * last;
     command_wait(&c, filled);
     if (p->set.grad == ZERO_DEVICE) {
-        if (first)
-            command_wait(&c, u->consumed); /* the last update has read these sums */
+        command_wait(&c, u->sums);
         return reduce(s, unit, &c);
     }
     command_wait(&c, g->summed); /* the sum slot was copied out */
@@ -459,7 +457,7 @@ static struct ref reduce_shard(struct schedule *s, int unit, struct ref filled, 
         struct command in =
             command_make(COMMAND_COPY_SUM_IN, unit, -1, u->grad, live->shard * p->grad);
         command_wait(&in, g->summed);
-        command_wait(&in, u->sum_out); /* the last micro-step's sums arrived */
+        command_wait(&in, u->sums);
         command_wait(&c, schedule_append(s, QUEUE_TO_DEVICE, &in));
     }
     struct ref ref = reduce(s, unit, &c);
@@ -468,9 +466,8 @@ static struct ref reduce_shard(struct schedule *s, int unit, struct ref filled, 
                                       (whole ? live->elements : live->shard) * p->grad);
     out.part = whole;
     command_wait(&out, ref);
-    if (first)
-        command_wait(&out, u->consumed); /* the last update has read these sums */
-    return u->sum_out = g->summed = schedule_append(s, QUEUE_TO_HOST, &out);
+    command_wait(&out, u->sums);
+    return g->summed = schedule_append(s, QUEUE_TO_HOST, &out);
 }
 
 static void give_back_grads(struct schedule *s, struct unit_state *u)
@@ -491,11 +488,9 @@ void schedule_reduce(struct schedule *s, int unit)
         schedule_read_early(s);
     if (trains) {
         struct ref filled = schedule_mark(s); /* the program's stream has written the gradients */
-        u->summed = s->plan->set.local ? reduce_local(s, unit, filled, first, last)
-                                       : reduce_shard(s, unit, filled, first, last);
+        u->sums = s->plan->set.local ? reduce_local(s, unit, filled, first, last)
+                                     : reduce_shard(s, unit, filled, first, last);
     }
-    if (last)
-        u->consumed = u->summed; /* a skipped step has no update: then nothing comes after this */
     give_back_grads(s, u);
     u->reduced = true;
     if (++s->reduces == s->layout->units)
@@ -506,8 +501,6 @@ void schedule_discard(struct schedule *s)
 {
     for (int i = 0; i < s->layout->units; i++) {
         struct unit_state *u = &s->units[i];
-        if (s->micro > 0 || u->reduced)
-            u->consumed = u->summed; /* the next sums take the place of those */
         give_back_grads(s, u);
         u->reduced = false;
     }

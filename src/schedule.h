@@ -58,9 +58,7 @@ struct unit_state {
     struct ref released; /* likewise: what the program's stream read of it */
     bool reduced;        /* in this micro-step */
     int grad;            /* gradient slot held, or -1 */
-    struct ref consumed; /* its gradient sums were read by the last update */
-    struct ref sum_out;  /* its sums so far arrived in host memory */
-    struct ref summed;   /* its last reduction is done, sums at rest */
+    struct ref sums;     /* who used its gradient sums last: a reduction, or an update */
 };
 
 struct schedule {

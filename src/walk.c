@@ -236,7 +236,7 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
         walk_batch(s, &w, c, end, false, read);
     }
     for (int u = 0; (kind == WALK_ADAM || kind == WALK_FILL) && u < s->layout->units; u++) {
-        s->units[u].consumed = ref_up_to(w.last);
+        s->units[u].sums = ref_up_to(w.last);
         if (s->layout->unit[u].part[PART_LIVE].elements > 0)
             schedule_forget(s, u, PART_LIVE);
         if (kind == WALK_FILL)
