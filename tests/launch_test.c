@@ -76,6 +76,25 @@ static int leaves_main(const char *how)
     return status == ZERO_ERR_MISMATCH || status == ZERO_ERR_COMM ? TOLD : 1;
 }
 
+/* Rank 0 gives up before rank 1 comes, whose deadline is long. */
+static int waits_main(void)
+{
+    struct zero *z;
+    struct zero_param p = {.name = "a", .ndim = 1, .shape = {64}};
+    const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK"), *others = getenv("PMI_RANK");
+    if (!strcmp(open_mpi ? open_mpi : others ? others : "0", "0")) {
+        int refused = rank_main();
+        sleep(40); /* mpirun ends it when rank 1 has ended */
+        return refused;
+    }
+    sleep(4);
+    int status = zero_init(&z, &p, 1, .stage = 3);
+    puts(zero_last_error(z));
+    bool told = status == ZERO_ERR_COMM && strstr(zero_last_error(z), "Rank 0 gave up");
+    zero_destroy(z);
+    return told ? TOLD : 1;
+}
+
 START_TEST(a_launcher_of_another_mpi_is_named)
 {
     char command[600];
@@ -114,6 +133,17 @@ START_TEST(a_rank_that_never_comes_is_not_waited_for)
 }
 END_TEST
 
+START_TEST(a_rank_that_comes_late_hears_that_it_is)
+{
+    char words[600];
+    double begun = seconds_now();
+    snprintf(words, sizeof(words), "%s waits", program);
+    int status = job_status("a rank that comes late", 2, words);
+    ck_assert_msg(status == TOLD || status == -1, "status %d", status);
+    ck_assert_double_lt(seconds_now() - begun, 30);
+}
+END_TEST
+
 START_TEST(a_rank_that_leaves_ends_the_others)
 {
     const char *const how[] = {"exits", "ends", "destroys", "late"};
@@ -148,12 +178,14 @@ int main(int argc, char **argv)
     if (argc > 1)
         return *argv[1] == 'a'   ? alone_main()
                : *argv[1] == 'l' ? leaves_main(argv[2])
+               : *argv[1] == 'w' ? waits_main()
                                  : rank_main();
     snprintf(program, sizeof(program), "%s", argv[0]);
     Suite *suite = suite_create("launch");
     TCase *tests = tcase_create("launch");
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, a_rank_that_never_comes_is_not_waited_for, 0, 2);
+    tcase_add_test(tests, a_rank_that_comes_late_hears_that_it_is);
     tcase_add_loop_test(tests, a_rank_that_leaves_ends_the_others, 0, 4);
     tcase_add_test(tests, a_launcher_of_another_mpi_is_named);
     tcase_add_test(tests, a_thread_that_cannot_be_made_is_named);

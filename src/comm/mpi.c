@@ -43,8 +43,7 @@
 /* MPI is one per process, and so is what is left to do at its exit. */
 static atomic_bool finalize_at_exit;
 static atomic_bool failed; /* an engine over it has, or the process ends with one */
-static struct mpi *living; /* the communicators */
-static pthread_mutex_t living_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int living;  /* communicators */
 static atomic_int exit_status;
 static _Atomic pid_t started_in; /* the process that has: a fork of it neither uses nor ends it */
 static atomic_bool given_up;     /* its start: it may be half done for good */
@@ -229,26 +228,6 @@ static int mpi_listen(struct zero_comm *comm, uint64_t sequence)
     return status;
 }
 
-/* -------------------------------------------------------------- who lives */
-
-static void living_add(struct mpi *m)
-{
-    pthread_mutex_lock(&living_lock);
-    m->next = living;
-    living = m;
-    pthread_mutex_unlock(&living_lock);
-}
-
-static void living_remove(const struct mpi *m)
-{
-    pthread_mutex_lock(&living_lock);
-    struct mpi **at = &living;
-    while (*at != m)
-        at = &(*at)->next;
-    *at = m->next;
-    pthread_mutex_unlock(&living_lock);
-}
-
 /* ------------------------------------------------------------------- abort */
 
 /* Ends all collectives that are not done. */
@@ -368,8 +347,7 @@ static void mpi_free(struct mpi *m)
 static void mpi_destroy(struct zero_comm *comm)
 {
     struct mpi *m = (struct mpi *)comm;
-    if (!forked()) /* where another thread of the parent may have held the list */
-        living_remove(m);
+    atomic_fetch_sub(&living, 1);
     if (!m->finalized && !forked()) {
         bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
         quiesce(m);
@@ -525,7 +503,7 @@ static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *er
             MPI_Comm_free(&world);
         return error->status;
     }
-    living_add(m);
+    atomic_fetch_add(&living, 1);
     *comm = &m->comm;
     return ZERO_OK;
 }
@@ -589,9 +567,8 @@ static void finalize(void)
 }
 
 #ifdef __GLIBC__
-/* Engines that are still there come to no more collectives: the other ranks hear so. Those wait
- * for them, and not for MPI_Finalize, so a rank that fails soon ends, and that the launcher ends
- * them. Where they have known of a failure there is nothing to wait for. */
+/* Engines that are still there: MPI_Finalize tells the other ranks, which then end rather soon.
+ * Where they have known of a failure there is nothing to wait for. */
 static void hurry(int status, void *arg)
 {
     (void)arg;
@@ -600,15 +577,8 @@ static void hurry(int status, void *arg)
     atomic_store(&exit_status, status & 0xff);
     if (status != 0 && atomic_load(&failed))
         mpi_never_finalize();
-    pthread_mutex_lock(&living_lock);
-    if (status != 0 && living)
+    if (status != 0 && atomic_load(&living))
         comm_default_deadline(EXIT_SECONDS_MIN);
-    for (struct mpi *m = living; m; m = m->next) {
-        pthread_mutex_lock(&m->lock);
-        give_up(m, m->sequence + 1);
-        pthread_mutex_unlock(&m->lock);
-    }
-    pthread_mutex_unlock(&living_lock);
 }
 #endif
 
@@ -642,8 +612,10 @@ static void *launch_main(void *arg)
         mpi_create(MPI_COMM_WORLD, &launch->comm, &launch->error);
     pthread_mutex_unlock(&starting);
     if (atomic_exchange(&launch->left, true)) {
-        if (launch->comm)
+        if (launch->comm) {
+            launch->comm->ops->abort(launch->comm, 1); /* a rank that came late waits for it */
             launch->comm->ops->destroy(launch->comm);
+        }
         free(launch);
     }
     return NULL;

@@ -67,8 +67,6 @@ struct mpi {
     pthread_mutex_t lock; /* the process's end waits for calls: there are none after it */
     bool finalized;       /* or about to be destroyed: there is nothing to say to others */
     int key;              /* of the attribute by which it tells */
-
-    struct mpi *next; /* of those that live */
 };
 
 /* Tags of one pair of ranks. Headers arrive in the order of the starts. At most
