@@ -58,7 +58,6 @@ static void note_retry(void *arg, const char *sentence)
     } else {
         count(&r->lost, 1);
     }
-    count(&r->count, 1);
 }
 
 /* Tells the log what the engine thread has noted: every rank's own affair. */

@@ -67,7 +67,6 @@ struct update {
     bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
     int bounces;  /* copies that take it there */
     enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
-    double started;
     struct device_copy mark[UPDATE_STEPS]; /* each behind a step of the device's own */
     bool mark_taken[UPDATE_STEPS];
     int steps; /* of the device's own, not done */
@@ -77,8 +76,8 @@ struct update {
 
 /* Transfers that were tried again: the engine thread's notes for the caller's log. */
 struct retries {
-    int64_t count, noted, lost; /* the engine thread's */
-    int64_t told, lost_told;    /* the caller's */
+    int64_t noted, lost;     /* the engine thread's */
+    int64_t told, lost_told; /* the caller's */
     char text[RETRIES_NOTED][sizeof(((struct error *)0)->text)];
 };
 
@@ -159,7 +158,7 @@ struct zero {
     int run_count;
     struct update update;
     /* counters, read by zero_stats at any time */
-    int64_t sent_bytes, to_device_bytes, to_host_bytes, update_ns;
+    int64_t sent_bytes, to_device_bytes, to_host_bytes;
     struct zero_io io, step_io[STEPS_KEPT]; /* the latter by step */
     struct retries retries;
     struct lane lanes[QUEUES], files; /* files: of both that move them */

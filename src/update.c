@@ -12,7 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "src/clock.h"
 #include "src/random.h"
 
 #define TASK ((int64_t)1 << 15) /* elements */
@@ -413,8 +412,7 @@ static void device_step(struct zero *z, const struct command *c)
     int64_t begin = c->chunk * z->plan.chunk;
     int i = (int)(c->sequence % UPDATE_STEPS);
     u->mark_taken[i] = true;
-    if (u->steps++ == 0)
-        u->started = seconds_now();
+    u->steps++;
     walk(z, begin, begin + plan_chunk_count(&z->plan, c->chunk));
     z->device->ops->mark(z->device, DEVICE_UPDATE, &u->mark[i]);
 }
@@ -432,7 +430,6 @@ void update_start(struct zero *z, const struct command *c)
         return;
     }
     u->running = true;
-    u->started = seconds_now();
     if (plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_STEPPING, c->chunk);
     u->bounced = z->plan.device_apart && z->plan.compute == ZERO_DEVICE;
@@ -448,7 +445,6 @@ static int finish(struct zero *z, const struct command *c, struct error *error)
 {
     struct update *u = &z->update;
     u->running = false;
-    count(&z->update_ns, (int64_t)(1e9 * (seconds_now() - u->started)));
     if (plan_chunk_in_file(&z->plan, c->chunk)) {
         bool params = !z->plan.shared && z->plan.set.param == ZERO_NVME;
         pipeline_stepped(&z->pipeline.slots[c->slot], walk_writes(u->kind) ? 1 + params : 0);
@@ -466,8 +462,7 @@ static int test_step(struct zero *z, const struct command *c, bool *done, struct
     if (!*done)
         return z->device->ops->status(z->device, error);
     u->mark_taken[i] = false;
-    if (--u->steps == 0)
-        count(&z->update_ns, (int64_t)(1e9 * (seconds_now() - u->started)));
+    u->steps--;
     return ZERO_OK;
 }
 

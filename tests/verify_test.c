@@ -94,7 +94,7 @@ static void body(int rank, struct zero_comm *comm, void *arg)
         o->status = zero_digest(z, &o->digest);
     snprintf(o->text, sizeof(o->text), "%s", zero_last_error(z));
     zero_stats(z, &o->stats);
-    o->retried = counted(&z->retries.count);
+    o->retried = counted(&z->retries.noted) + counted(&z->retries.lost);
     if (o->status) /* and it stays so */
         ck_assert(zero_step(z, NULL) != ZERO_OK);
     zero_destroy(z);

@@ -131,7 +131,7 @@ static bool may_post(const struct mpi *m, const struct set *s, enum track first,
 
 static int post_pieces(struct mpi *m, struct set *s)
 {
-    int tag = TAG_PIECES + (int)(s->order % TAGS_OF_PIECES);
+    int tag = TAG_PIECES + (int)(s->mine.sequence % TAGS_OF_PIECES);
     int64_t *in = s->posted, *out = s->posted + m->peers;
     for (int i = 0; i < m->peers; i++) {
         for (; may_post(m, s, TRACK_IN_0, i, in[i]); in[i]++)
@@ -273,7 +273,6 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
 {
     assert(s->state == SET_FREE && s->pending == 0);
     s->state = SET_HEADERS;
-    s->order = ++m->order;
     s->c = c;
     s->mine = c->header;
     s->headers_missing = m->peers;

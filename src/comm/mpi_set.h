@@ -31,7 +31,6 @@ enum set_state {
 
 struct set {
     enum set_state state;
-    uint64_t order; /* of its start: 1, 2, ... */
     struct zero_collective *c;
     struct zero_collective_header mine, *theirs; /* (peers) */
     int headers_missing;
@@ -49,8 +48,8 @@ struct mpi {
     MPI_Comm world;
     int peers;
     int64_t transfer_max;
-    int status;               /* of the first failure */
-    uint64_t order, sequence; /* of the last start */
+    int status;        /* of the first failure */
+    uint64_t sequence; /* of the last start */
     struct set sets[ZERO_COLLECTIVES];
     struct set *busy[ZERO_COLLECTIVES]; /* in the order of their starts */
     int busy_count;
