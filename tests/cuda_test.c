@@ -176,6 +176,31 @@ START_TEST(local_sums)
 }
 END_TEST
 
+/* Of a program that has let the engine make its stream, and computes in another. */
+START_TEST(in_the_default_stream)
+{
+    make_references();
+    for (int i = 0; i < 16; i++) {
+        const struct fake_cuda_options options = {
+            .gpus = 1 + i / 8, .bytes = 1 << 24, .seed = 1 + (uint64_t)i, .legacy = true};
+        struct toy t = {.config = {.device = ZERO_CUDA,
+                                   .stage = i % 4,
+                                   .dtype = i / 4 % 2 ? ZERO_BF16 : ZERO_FP32,
+                                   .chunk = 1088,
+                                   .threads = 1},
+                        .ranks = 1 + i / 8,
+                        .accumulate = BATCH / (1 + i / 8),
+                        .steps = EQUAL_STEPS};
+        int gpus = gpus_begin(&options);
+        ck_assert_int_gt(gpus, 0);
+        toy_cuda_start(gpus < t.ranks ? gpus : t.ranks, true);
+        toy_cuda_in_default();
+        equal_expect(&t, &reference[t.config.dtype == ZERO_BF16]);
+        end();
+    }
+}
+END_TEST
+
 /* ---------------------------------------------------- sums in NCCL's order */
 
 static const double rounded[] = {[ZERO_FP32] = 1e-6, [ZERO_BF16] = 1e-2, [ZERO_FP16] = 1e-3};
@@ -517,6 +542,7 @@ int main(void)
     tcase_add_loop_test(c, places, 0, 4);
     tcase_add_test(c, sampled);
     tcase_add_test(c, local_sums);
+    tcase_add_test(c, in_the_default_stream);
     tcase_add_test(c, added_up_by_nccl);
     tcase_add_test(c, refused_without_nccl);
     tcase_add_test(c, ways);

@@ -42,6 +42,7 @@
     X(cudaMemcpyDefault, 4)
 
 #define CUDA_FLAGS(X)                                                                              \
+    X(cudaStreamDefault, 0)                                                                        \
     X(cudaStreamNonBlocking, 1)                                                                    \
     X(cudaEventDefault, 0)                                                                         \
     X(cudaEventBlockingSync, 1)                                                                    \

@@ -657,24 +657,25 @@ int device_cuda_gpu(int index, struct zero_gpu *gpu, struct error *error)
     return ZERO_OK;
 }
 
-static bool make_stream(struct device_cuda *d, struct stream *s, void *given, int priority)
+static bool make_stream(struct device_cuda *d, struct stream *s, unsigned flags, int priority)
 {
-    s->stream = given;
     s->event_fd = d->event_fd;
-    return (given ||
-            good(d, cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, priority),
-                 "make a stream")) &&
+    return (s->stream || good(d, cudaStreamCreateWithPriority(&s->stream, flags, priority),
+                              "make a stream")) &&
            good(d, cudaStreamCreateWithFlags(&s->watch, cudaStreamNonBlocking), "make a stream") &&
            good(d, cudaEventCreateWithFlags(&s->event, cudaEventDisableTiming), "make an event");
 }
 
-/* What the program waits for goes before what it computes meanwhile. */
+/* What the program waits for goes before what it computes meanwhile. A program that computes in
+ * CUDA's default stream all the same is in order with a stream that is made with no flag. */
 static bool make_all(struct device_cuda *d, void *compute)
 {
+    d->streams[DEVICE_COMPUTE].stream = compute;
     bool ok = good(d, cudaSetDevice(d->gpu), "be chosen") &&
-              make_stream(d, &d->streams[DEVICE_COMPUTE], compute, 0);
+              make_stream(d, &d->streams[DEVICE_COMPUTE], cudaStreamDefault, 0);
     for (int i = 0; ok && i < DEVICE_STREAMS; i++)
-        ok = i == DEVICE_COMPUTE || make_stream(d, &d->streams[i], NULL, CUDA_PRIORITY_FIRST);
+        ok = i == DEVICE_COMPUTE ||
+             make_stream(d, &d->streams[i], cudaStreamNonBlocking, CUDA_PRIORITY_FIRST);
     for (int i = 0; ok && i < 2; i++)
         ok = good(d, cudaHostAlloc((void **)&d->landing[i], LANDING_BYTES, cudaHostAllocDefault),
                   "give registered memory");

@@ -16,7 +16,7 @@
  *
  * Nothing else orders: not the calls' own tables, nor cudaMalloc, cudaFree or
  * cudaHostUnregister, nor the default stream, in which no operation is allowed but a
- * cudaMemcpy. One from pageable memory to a GPU returns before it is done, as the
+ * cudaMemcpy (without .legacy). One from pageable memory to a GPU returns before it is done, as the
  * real one does; every other one is done.
  *
  * A synchronise that fails has waited all the same, so that who then gives up may free.
@@ -27,6 +27,7 @@
 #ifndef TESTS_SUPPORT_FAKE_CUDA_H
 #define TESTS_SUPPORT_FAKE_CUDA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tests/support/fault.h"
@@ -37,6 +38,8 @@ struct fake_cuda_options {
     int gpus;            /* 0: a machine without a driver */
     int64_t bytes;       /* memory of each GPU; 0: 1 GiB; -1: other processes have it all */
     uint64_t seed;       /* of what operations wait before they run; 0: they do not */
+    bool legacy;         /* the default stream takes operations: each waits for all that stand in
+                            streams made with no flag, and what comes there later for it */
     struct fault *fault; /* FAULT_CUDA_*; NULL: none */
 };
 

@@ -31,6 +31,7 @@
 struct CUstream_st {
     struct CUstream_st *before; /* in the list of all */
     int gpu;
+    bool blocks; /* in order with the default stream, where there is one */
     pthread_t thread;
     atomic_bool destroyed;
     struct fake_op start;           /* done: nothing is before the first operation */
@@ -213,6 +214,8 @@ struct fake_op *fake_op_create(const char *call, cudaStream_t stream, size_t arg
 {
     cudaError_t error = fake_enter();
     int gpu = fake_gpu(call);
+    if (!stream && fake_options.legacy)
+        stream = stream_default(gpu);
     if (error == cudaSuccess && !stream) {
         fake_report(FAKE_CUDA_DEFAULT, "%s: in the default stream, which orders others", call);
         error = cudaErrorInvalidResourceHandle;
@@ -244,25 +247,6 @@ cudaError_t fake_op_drop(struct fake_op *op)
     return fake_result(error);
 }
 
-cudaError_t fake_op_append(struct fake_op *op, void (*run)(void *arg))
-{
-    if (op->error != cudaSuccess)
-        return fake_op_drop(op);
-    op->run = run;
-    append(op->stream, op);
-    return cudaSuccess;
-}
-
-cudaError_t fake_op_append_wait(struct fake_op *op, void (*run)(void *arg))
-{
-    if (op->error != cudaSuccess)
-        return fake_op_drop(op);
-    op->run = run;
-    append(op->stream, op);
-    op_wait(op);
-    return fake_result(fake_gpu_error(op->gpu));
-}
-
 /* -------------------------------------------------------------------- streams */
 
 FAKE_UNSEEN static void stream_list(struct CUstream_st *s)
@@ -281,7 +265,7 @@ FAKE_UNSEEN static struct CUstream_st *stream_next(struct CUstream_st *s, int gp
     return s;
 }
 
-static struct CUstream_st *stream_create(int gpu)
+static struct CUstream_st *stream_create(int gpu, bool blocks)
 {
     static atomic_int created;
     struct CUstream_st *s = calloc(1, sizeof(*s));
@@ -289,6 +273,7 @@ static struct CUstream_st *stream_create(int gpu)
         return NULL;
     int number = atomic_fetch_add_explicit(&created, 1, memory_order_relaxed);
     s->gpu = gpu;
+    s->blocks = blocks;
     s->random = fake_options.seed ^ (uint64_t)number << 32;
     atomic_init(&s->start.done, 1);
     atomic_init(&s->last, &s->start);
@@ -324,13 +309,58 @@ static struct CUstream_st *stream_default(int gpu)
     struct CUstream_st *is = default_set(gpu, NULL);
     if (is)
         return is;
-    struct CUstream_st *mine = stream_create(gpu);
+    struct CUstream_st *mine = stream_create(gpu, false);
     if (!mine)
         abort();
     is = default_set(gpu, mine);
     if (is != mine)
         stream_end(mine);
     return is;
+}
+
+static void event_wait_run(void *arg)
+{
+    op_wait(*(struct fake_op **)arg);
+}
+
+/* One more operation of then: it waits for all that stands in first. */
+static void append_behind(struct CUstream_st *first, struct CUstream_st *then)
+{
+    struct fake_op *op = op_new("order", then, sizeof(op));
+    *(struct fake_op **)op->arg = last_of(first);
+    op->run = event_wait_run;
+    append(then, op);
+}
+
+static void order_default(struct CUstream_st *to)
+{
+    struct CUstream_st *is = fake_options.legacy ? default_set(to->gpu, NULL) : NULL;
+    if (is && to->blocks)
+        append_behind(is, to);
+    for (struct CUstream_st *s = stream_next(NULL, to->gpu); s && is == to;
+         s = stream_next(s, to->gpu))
+        if (s->blocks)
+            append_behind(s, to);
+}
+
+cudaError_t fake_op_append(struct fake_op *op, void (*run)(void *arg))
+{
+    if (op->error != cudaSuccess)
+        return fake_op_drop(op);
+    op->run = run;
+    order_default(op->stream);
+    append(op->stream, op);
+    return cudaSuccess;
+}
+
+cudaError_t fake_op_append_wait(struct fake_op *op, void (*run)(void *arg))
+{
+    if (op->error != cudaSuccess)
+        return fake_op_drop(op);
+    op->run = run;
+    append(op->stream, op);
+    op_wait(op);
+    return fake_result(fake_gpu_error(op->gpu));
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
@@ -343,8 +373,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
     cudaError_t error = fake_enter();
     if (error != cudaSuccess)
         return fake_result(error);
-    (void)flags, (void)priority; /* the default stream orders nothing; threads share no GPU */
-    *stream = stream_create(fake_gpu(__func__));
+    (void)priority; /* threads share no GPU */
+    *stream = stream_create(fake_gpu(__func__), !(flags & cudaStreamNonBlocking));
     return fake_result(*stream ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
@@ -502,19 +532,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     struct fake_op *op = fake_op_create(__func__, stream, 0);
     if (op->error == cudaSuccess && !event_valid(__func__, event))
         op->error = cudaErrorInvalidResourceHandle;
-    if (op->error == cudaSuccess && event->gpu != stream->gpu) {
+    if (op->error == cudaSuccess && event->gpu != op->gpu) {
         fake_report(FAKE_CUDA_OTHER_DEVICE, "%s: the event is GPU %d's, the stream GPU %d's",
-                    __func__, event->gpu, stream->gpu);
+                    __func__, event->gpu, op->gpu);
         op->error = cudaErrorInvalidResourceHandle;
     }
     if (op->error == cudaSuccess)
         atomic_store_explicit(&event->recorded, op, memory_order_relaxed);
     return fake_op_append(op, nothing_run);
-}
-
-static void event_wait_run(void *arg)
-{
-    op_wait(*(struct fake_op **)arg);
 }
 
 /* The stream may be another GPU's than the event, and than the thread's. */

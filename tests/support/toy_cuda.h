@@ -10,6 +10,9 @@
  * pieces of 64 KiB, and with or without NCCL (tests/support/fake_nccl.h). */
 void toy_cuda_start(int gpus, bool nccl);
 
+/* Until the next start the program computes in CUDA's default stream. */
+void toy_cuda_in_default(void);
+
 /* Whether a call of the runtime that was the program's own has failed since. */
 bool toy_cuda_failed(void);
 
