@@ -221,9 +221,13 @@ struct zero_config {
                                 (cudaSetDevice). Parameters and gradients are in its memory:
                                 their addresses are for kernels, not for the host. Needs the
                                 plugin libzero_cuda.so beside the library or the program, where
-                                the loader looks, or named by $ZERO_CUDA_PLUGIN */
-    void *stream;            /* with ZERO_CUDA: the cudaStream_t that the program computes on.
-                                Default: one that the engine makes, see zero_stream */
+                                the loader looks, or named by $ZERO_CUDA_PLUGIN. An engine has a
+                                dozen streams, of which CUDA lets 8 run at once unless a program
+                                sets CUDA_DEVICE_MAX_CONNECTIONS=32 before its first call */
+    void *stream;            /* with ZERO_CUDA: the cudaStream_t that the program computes on, and
+                                that it keeps until zero_destroy; cudaStreamLegacy is CUDA's
+                                default one. Default: one that the engine makes, see zero_stream,
+                                in order with CUDA's default one (cudaStreamDefault) */
 
     enum zero_place offload;           /* default ZERO_DEVICE. ZERO_HOST and ZERO_NVME: optimizer
                                           state there, at stage 3 parameters too, gradients in
@@ -300,6 +304,9 @@ struct zero_config {
                                With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
                                each rank has a GPU of its own and the plugin was built with NCCL;
                                else by it, through host memory. Equal bits; the log says which.
+                               NCCL wants one user of a GPU at a time: where a process has several
+                               engines, or calls NCCL itself, each comes to rest (zero_wait on all
+                               ranks) before the next is called.
                                Ranks started by torchrun, or by srun without PMIx (in a build
                                without MPI: with PMIx too), reach each other by TCP and NCCL;
                                where that cannot be, as on the CPU, they are
@@ -438,8 +445,8 @@ struct zero_step_info {
 ZERO_API int zero_step(struct zero *z, struct zero_step_info *info);
 
 /* Local. With ZERO_CUDA the cudaStream_t that the program computes on: acquire, release
- * and reduce are places in the order of its work. NULL on the CPU, where that is the
- * calling thread. */
+ * and reduce are places in the order of its work, and not to be called while it is being
+ * captured into a graph. NULL on the CPU, where that is the calling thread. */
 ZERO_API void *zero_stream(const struct zero *z);
 
 /* Local. What to multiply the loss by before the next backward pass: 1 unless

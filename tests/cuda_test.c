@@ -201,6 +201,28 @@ START_TEST(in_the_default_stream)
 }
 END_TEST
 
+/* A GPU's own test of this would have to capture something. */
+START_TEST(beside_a_capture)
+{
+    make_references();
+    for (int i = 0; i < 8 && gpus_fake(); i++) {
+        const struct fake_cuda_options options = {
+            .gpus = 1 + i / 4, .bytes = 1 << 24, .seed = 1 + (uint64_t)i, .captured = true};
+        struct toy t = {.config = {.device = ZERO_CUDA,
+                                   .stage = i % 4,
+                                   .offload = i % 2 ? ZERO_HOST : ZERO_DEVICE,
+                                   .chunk = 1088,
+                                   .threads = 1},
+                        .ranks = options.gpus,
+                        .accumulate = BATCH / options.gpus,
+                        .steps = EQUAL_STEPS};
+        toy_cuda_start(gpus_begin(&options), true);
+        equal_expect(&t, &reference[0]);
+        end();
+    }
+}
+END_TEST
+
 /* ---------------------------------------------------- sums in NCCL's order */
 
 static const double rounded[] = {[ZERO_FP32] = 1e-6, [ZERO_BF16] = 1e-2, [ZERO_FP16] = 1e-3};
@@ -543,6 +565,7 @@ int main(void)
     tcase_add_test(c, sampled);
     tcase_add_test(c, local_sums);
     tcase_add_test(c, in_the_default_stream);
+    tcase_add_test(c, beside_a_capture);
     tcase_add_test(c, added_up_by_nccl);
     tcase_add_test(c, refused_without_nccl);
     tcase_add_test(c, ways);

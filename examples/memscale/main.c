@@ -173,14 +173,17 @@ static int run(struct test *t, int argc, char **argv)
     return finish(t);
 }
 
-/* The CPU device's limit is the library's variable, whichever of the two was given. Where it is
- * next to nothing the ranks still have room to meet: the plans are held to it. */
+/* A GPU gets queues for an engine's streams. The CPU device's limit is the library's variable,
+ * whichever of the two was given. Where it is next to nothing the ranks still have room to meet:
+ * the plans are held to it. */
 static void resolve_device(struct arguments *a)
 {
     const char *variable = getenv("ZERO_DEVICE_MEMORY");
     char text[32];
-    if (a->device != ZERO_CPU)
+    if (a->device != ZERO_CPU) {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
         return;
+    }
     if (a->memory[0] == 0 && (!variable || !options_size(variable, &a->memory[0])))
         return; /* where it is none, the library says so */
     snprintf(text, sizeof(text), "%lld",

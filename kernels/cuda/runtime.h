@@ -32,6 +32,7 @@
     X(cudaErrorLaunchFailure, 719)                                                                 \
     X(cudaErrorNotPermitted, 800)                                                                  \
     X(cudaErrorNotSupported, 801)                                                                  \
+    X(cudaErrorStreamCaptureUnsupported, 900)                                                      \
     X(cudaErrorUnknown, 999)
 
 #define CUDA_COPIES(X)                                                                             \
@@ -40,6 +41,11 @@
     X(cudaMemcpyDeviceToHost, 2)                                                                   \
     X(cudaMemcpyDeviceToDevice, 3)                                                                 \
     X(cudaMemcpyDefault, 4)
+
+#define CUDA_CAPTURES(X)                                                                           \
+    X(cudaStreamCaptureModeGlobal, 0)                                                              \
+    X(cudaStreamCaptureModeThreadLocal, 1)                                                         \
+    X(cudaStreamCaptureModeRelaxed, 2)
 
 #define CUDA_FLAGS(X)                                                                              \
     X(cudaStreamDefault, 0)                                                                        \
@@ -63,6 +69,7 @@
 CUDA_ERRORS(CUDA_SAME)
 CUDA_COPIES(CUDA_SAME)
 CUDA_FLAGS(CUDA_SAME)
+CUDA_CAPTURES(CUDA_SAME)
 #undef CUDA_SAME
 
 #else
@@ -71,6 +78,7 @@ CUDA_FLAGS(CUDA_SAME)
 enum cudaError { CUDA_ERRORS(CUDA_NAME) };
 enum cudaMemcpyKind { CUDA_COPIES(CUDA_NAME) };
 enum { CUDA_FLAGS(CUDA_NAME) };
+enum cudaStreamCaptureMode { CUDA_CAPTURES(CUDA_NAME) };
 #undef CUDA_NAME
 
 typedef enum cudaError cudaError_t;
@@ -131,6 +139,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run, void *arg);
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
@@ -139,6 +148,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end);
+
+/* How the calling thread stands to a graph that another one captures; returns how it stood. By
+ * default what it asks of streams and events is refused then, and ends the capture too. */
+static inline enum cudaStreamCaptureMode cuda_capture_mode(enum cudaStreamCaptureMode mode)
+{
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
 
 #ifdef __cplusplus
 }

@@ -145,7 +145,9 @@ static bool healthy(struct device_cuda *d, cudaStream_t stream)
     assert(stream);
     if (failed(d))
         return false;
+    enum cudaStreamCaptureMode mode = cuda_capture_mode(cudaStreamCaptureModeRelaxed);
     cudaError_t rc = cudaStreamQuery(stream);
+    (void)cuda_capture_mode(mode);
     return rc == cudaErrorNotReady || good(d, rc, "go on");
 }
 

@@ -116,7 +116,7 @@ train() { # parameters in millions, variables and options
 # first among them those behind so many micro-steps that they can hide.
 table() {
     local stage place xl="1558 --model gpt2-xl --batch" gpt2="124 --model gpt2 --batch 16 --steps"
-    local none="--offload none" cpu="--offload cpu" nvme="--offload nvme"
+    local fewer="--state split --grad-dtype bf16" none="--offload none" cpu="--offload cpu" nvme="--offload nvme"
     for place in none cpu nvme; do
         for stage in 0 3; do
             [ -z "${quick[*]}" ] ||
@@ -128,6 +128,8 @@ $xl 8 --steps 20 --stage 0 $none
 $xl 8 --steps 20 --stage 3 $none
 $gpt2 40 --stage 0 $none
 $gpt2 40 --stage 3 $none
+$xl 8 --steps 20 --stage 0 $none $fewer
+$gpt2 40 --stage 0 $none $fewer
 $xl 8 --steps 20 --stage 1 $none
 $xl 8 --steps 20 --stage 2 $none
 $gpt2 40 --stage 1 $none

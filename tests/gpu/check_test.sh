@@ -146,7 +146,7 @@ GPT2
     chmod +x "$b/gpt2"
     ROW_SECONDS=2 ONLY=gpt2 tests/gpu/bench.sh --fakes "$b" >"$scratch/out" 2>&1
     [ "$(grep -c '^| --model gpt2 .* | 100 ktok/s | 74.4 Tflop/s, 9 % of 800 | 38 % |  |$' \
-        "$scratch/out")" = 9 ] &&
+        "$scratch/out")" = 10 ] &&
         [ "$(grep -c '^| CUDA.*=8 --model gpt2-xl .* | 1000 ktok/s | ' "$scratch/out")" = 1 ] &&
         [ "$(grep -c ' | 100 ktok/s | 934.8 Tflop/s |  | stopped after 2 s |$' \
             "$scratch/out")" = 1 ] &&

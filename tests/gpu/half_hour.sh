@@ -69,9 +69,9 @@ bits)
     m bench-gpu ONLY='kernels copies units'
     ;;
 speed)
-    m bench-gpu ONLY=gpt2 ROWS=1,6
+    m bench-gpu ONLY=gpt2 ROWS=1,8
     profile
-    m bench-gpu ONLY=gpt2 ROWS=7,16
+    m bench-gpu ONLY=gpt2 ROWS=9,18
     m bench-gpu ONLY='memory timeline peer'
     ;;
 rest)
@@ -79,5 +79,5 @@ rest)
     for name in cuda_kernels gpt2_kernels; do suites+=" memcheck_$name racecheck_$name"; done
     ZERO_TEST_SHORT=1 m check-gpu LIMIT=330 ONLY="$suites"
     ;;
-files) m bench-gpu ONLY=gpt2 ROWS=17,24 ;;
+files) m bench-gpu ONLY=gpt2 ROWS=19,26 ;;
 esac

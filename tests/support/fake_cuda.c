@@ -17,6 +17,7 @@ static atomic_int lost[FAKE_CUDA_GPUS_MAX];
 static _Thread_local int current = -1;
 static _Thread_local bool within;
 static _Thread_local cudaError_t last_error;
+static _Thread_local enum cudaStreamCaptureMode capture_mode;
 
 /* -------------------------------------------------------------------- reports */
 
@@ -135,6 +136,19 @@ cudaError_t fake_enter(void)
 {
     cudaError_t error = enter_any();
     return error == cudaSuccess ? fake_gpu_error(current < 0 ? 0 : current) : error;
+}
+
+bool fake_may_query(void)
+{
+    return !fake_options.captured || capture_mode == cudaStreamCaptureModeRelaxed;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    enum cudaStreamCaptureMode before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return cudaSuccess;
 }
 
 int fake_gpu(const char *call)

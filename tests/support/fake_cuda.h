@@ -40,6 +40,7 @@ struct fake_cuda_options {
     uint64_t seed;       /* of what operations wait before they run; 0: they do not */
     bool legacy;         /* the default stream takes operations: each waits for all that stand in
                             streams made with no flag, and what comes there later for it */
+    bool captured;       /* some other thread captures a graph */
     struct fault *fault; /* FAULT_CUDA_*; NULL: none */
 };
 

@@ -36,6 +36,8 @@ cudaError_t fake_result(cudaError_t error);
 /* What every call that may fail begins with: the injected error, or the first of
  * the calling thread's GPU. */
 cudaError_t fake_enter(void);
+/* No capture forbids the calling thread to ask. */
+bool fake_may_query(void);
 bool fake_strikes(enum fault_kind kind);
 
 /* The calling thread's GPU; 0 and a report when it has set none. */

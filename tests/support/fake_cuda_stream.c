@@ -418,7 +418,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     cudaError_t error;
     struct CUstream_st *s = stream_asked(__func__, stream, &error);
-    if (s && error == cudaSuccess)
+    if (s && !fake_may_query())
+        error = cudaErrorStreamCaptureUnsupported;
+    else if (s && error == cudaSuccess)
         error = stream_idle(s) ? fake_gpu_error(s->gpu) : cudaErrorNotReady;
     return fake_result(error);
 }
@@ -581,7 +583,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     cudaError_t error;
     struct fake_op *op = event_asked(__func__, event, &error);
-    if (op && op_done(op) && op->sound && error == fake_gpu_error(event->gpu))
+    if (op && !fake_may_query())
+        error = cudaErrorStreamCaptureUnsupported;
+    else if (op && op_done(op) && op->sound && error == fake_gpu_error(event->gpu))
         error = cudaSuccess;
     else if (op && error == cudaSuccess)
         error = op_done(op) ? fake_gpu_error(event->gpu) : cudaErrorNotReady;
