@@ -228,53 +228,48 @@ START_TEST(no_order_hurts)
 }
 END_TEST
 
-/* A part without elements is written while the other part's gather is under way: the
- * next acquire waits for that all the same. */
+/* Units are written while a gather may be under way, or the program's stream read what one has
+ * brought, and this rank walks over nothing that would wait for that. */
+static void write_beside_gathers(const struct model *m, const struct zero_config *c, int owner,
+                                 int seed)
+{
+    struct dry d;
+    ck_assert(!dry_create(&d, m->params, m->tensors, c, 2, 0, (uint64_t)seed));
+    must_acquire(&d, 0); /* gathers unit 1 ahead */
+    dry_release(&d, 0);
+    for (int u = 1; u >= 0; u--) {
+        dry_write(&d, u, PART_LIVE, owner);
+        must_acquire(&d, u);
+        dry_release(&d, u);
+    }
+    dry_finish(&d);
+    expect_no_fault(&d, seed);
+    dry_destroy(&d);
+}
+
 START_TEST(an_empty_part_hides_no_gather)
 {
     for (int seed = 0; seed < 50; seed++) {
         struct model m = {0};
-        struct dry d;
         struct zero_config c = {.size = sizeof(c), .stage = 1 + seed % 3, .chunk = 128};
         add_tensor(&m, 0, 640, false);
         add_tensor(&m, 1, 0, false);
         add_tensor(&m, 1, 640, true);
-        ck_assert(!dry_create(&d, m.params, m.tensors, &c, 2, 0, (uint64_t)seed));
-        must_acquire(&d, 0); /* gathers unit 1 ahead */
-        dry_release(&d, 0);
-        dry_write(&d, 1, PART_LIVE, -1);
-        must_acquire(&d, 1);
-        dry_release(&d, 1);
-        dry_finish(&d);
-        expect_no_fault(&d, seed);
-        dry_destroy(&d);
+        write_beside_gathers(&m, &c, -1, seed);
     }
 }
 END_TEST
 
-/* Another rank's elements are written, so this one walks over nothing: a gather in place may be
- * under way, or the program's stream may read what one has brought. */
 START_TEST(another_ranks_elements_hide_no_gather)
 {
     for (int seed = 0; seed < 50; seed++) {
-        struct model m = {0};
-        struct dry d;
+        struct model m;
         struct zero_config c = {.size = sizeof(c),
                                 .device = seed % 4 < 2 ? ZERO_CUDA : ZERO_CPU,
                                 .stage = 1 + seed % 2,
                                 .chunk = 128};
         equal_units(&m, 2, 640);
-        ck_assert(!dry_create(&d, m.params, m.tensors, &c, 2, 0, (uint64_t)seed));
-        must_acquire(&d, 0); /* gathers unit 1 ahead */
-        dry_release(&d, 0);
-        for (int u = 1; u >= 0; u--) {
-            dry_write(&d, u, PART_LIVE, 1);
-            must_acquire(&d, u);
-            dry_release(&d, u);
-        }
-        dry_finish(&d);
-        expect_no_fault(&d, seed);
-        dry_destroy(&d);
+        write_beside_gathers(&m, &c, 1, seed);
     }
 }
 END_TEST

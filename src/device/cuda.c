@@ -662,8 +662,8 @@ int device_cuda_gpu(int index, struct zero_gpu *gpu, struct error *error)
 static bool make_stream(struct device_cuda *d, struct stream *s, unsigned flags, int priority)
 {
     s->event_fd = d->event_fd;
-    return (s->stream || good(d, cudaStreamCreateWithPriority(&s->stream, flags, priority),
-                              "make a stream")) &&
+    return (s->stream ||
+            good(d, cudaStreamCreateWithPriority(&s->stream, flags, priority), "make a stream")) &&
            good(d, cudaStreamCreateWithFlags(&s->watch, cudaStreamNonBlocking), "make a stream") &&
            good(d, cudaEventCreateWithFlags(&s->event, cudaEventDisableTiming), "make an event");
 }

@@ -116,7 +116,8 @@ train() { # parameters in millions, variables and options
 # first among them those behind so many micro-steps that they can hide.
 table() {
     local stage place xl="1558 --model gpt2-xl --batch" gpt2="124 --model gpt2 --batch 16 --steps"
-    local fewer="--state split --grad-dtype bf16" none="--offload none" cpu="--offload cpu" nvme="--offload nvme"
+    local none="--offload none" cpu="--offload cpu" nvme="--offload nvme"
+    local fewer="--state split --grad-dtype bf16"
     for place in none cpu nvme; do
         for stage in 0 3; do
             [ -z "${quick[*]}" ] ||
