@@ -145,12 +145,13 @@ too_small() { # ranks
 # The most layers fit, one more does not: as another run of those sizes finds.
 largest() { # ranks, stage, place, what is said of too much, limits
     local name="$1 ranks, the largest at stage $2, $3, ${5%% *}" layers limits
+    local missing="($4 needs [0-9.]+ .*of [0-9.]+ |$4 of [0-9]+ are free|$4\$)"
     have_ranks "$1" "$name" || return
     read -ra limits <<<"$5 --stage $2 --offload $3 --channels 128 --chunk 64K"
     run "$1" --find-largest "${limits[@]}" --csv "$rows" --svg "$plot"
     verdict $? "$name failed: $(cat "$scratch/err")"
     layers=$(awk -F, 'NR == 2 && $15 == 1 && $16 == 1 { print $4 }' "$rows")
-    grep -qE "one layer more: ($4 needs [0-9.]+ .*of [0-9.]+ |$4 of [0-9]+ are free)" "$scratch/out"
+    grep -qE "one layer more: $missing" "$scratch/out"
     verdict $? "$name: it is not said what is missing: $(cat "$scratch/out")"
     well_formed "$name" 5
     run "$1" --layers "${layers:-1}" "${limits[@]}" --csv "$rows"
@@ -214,6 +215,7 @@ on_gpus() { # ranks, GPUs, ranks on each
 }
 
 gpus() {
+    local nccl
     if ! "$build/memscale" --help | grep -q '^ *--device '; then
         ! "$build/memscale" --help | grep -q cuda
         verdict $? "--help speaks of cuda, which this build has not"
@@ -236,6 +238,8 @@ gpus() {
         ZERO_FAKE_GPU_BYTES=$bytes exec "$@"' sh)
     largest 2 3 none "[0-9]+ bytes of GPU memory are needed, [0-9]+" "--device cuda"
     through=()
+    nccl="(NCCL failed to .*, whose memory does not suffice: '.*'|it does not fit on another rank)"
+    ZERO_FAKE_GPUS=2 ZERO_FAKE_NCCL_BYTES=4000000 largest 2 3 none "$nccl" "--device cuda"
     unset ZERO_FAKE_GPU_BYTES
     ZERO_FAKE_GPUS=0 refused 1 1 "No GPU can be used: .* \(cudaErrorInsufficientDriver, 35\)\." \
         --device cuda

@@ -86,8 +86,9 @@ struct trial {
     const struct comm_scenario *scenario;
     void (*body)(struct trial *run, struct zero_comm *comm, void *stream, int rank);
     uint64_t seed;
-    bool tcp;  /* between them, as control channel */
-    bool hear; /* whether ranks but the first are patient */
+    int64_t bytes; /* of a communicator's own */
+    bool tcp;      /* between them, as control channel */
+    bool hear;     /* whether ranks but the first are patient */
     struct comm_world world[RANKS_MAX];
     int status[RANKS_MAX], missing[RANKS_MAX];
     char text[RANKS_MAX][496];
@@ -145,7 +146,7 @@ static void *worker_main(void *arg)
 static void run_ranks(struct trial *run, struct fault *fault)
 {
     const struct fake_cuda_options cuda = {.gpus = RANKS_MAX, .seed = run->seed};
-    const struct fake_nccl_options nccl = {.seed = run->seed, .fault = fault};
+    const struct fake_nccl_options nccl = {.seed = run->seed, .bytes = run->bytes, .fault = fault};
     struct worker workers[RANKS_MAX];
     struct error error = {0};
     fake_plain_memory = true;
@@ -480,6 +481,21 @@ START_TEST(making_fails)
 }
 END_TEST
 
+START_TEST(its_buffers_do_not_fit)
+{
+    struct trial run = {.ranks = 2, .body = work, .bytes = (int64_t)2 << 30};
+    run_ranks(&run, NULL);
+    int own = 0;
+    for (int r = 0; r < run.ranks; r++) {
+        const char *text = run.text[r];
+        bool full = strstr(text, ", whose memory does not suffice: 'Failed to CUDA calloc ");
+        ck_assert_msg(run.status[r] == (full ? ZERO_ERR_MEMORY : ZERO_ERR_COMM), "%s", text);
+        own += full;
+    }
+    ck_assert_int_ge(own, 1);
+}
+END_TEST
+
 /* The making of one communicator alone, where its n-th call of a kind is refused. */
 static void expect_refused(enum fault_kind kind, int64_t n, int status, const char *says)
 {
@@ -592,6 +608,7 @@ int main(void)
     tcase_add_loop_test(tests, peers_do_not_move, 0, 2);
     tcase_add_test(tests, who_gives_up_is_heard);
     tcase_add_test(tests, making_fails);
+    tcase_add_test(tests, its_buffers_do_not_fit);
     tcase_add_test(tests, a_gpu_fails);
     tcase_add_test(tests, no_memory);
     tcase_add_loop_test(tests, may_not_block, 0, 4);

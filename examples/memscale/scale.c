@@ -41,6 +41,7 @@ static int check(struct scale *s, int status)
 {
     if (status == ZERO_OK)
         return 0;
+    s->status = status;
     const char *sentence = s->z ? zero_last_error(s->z) : "";
     snprintf(s->error, sizeof(s->error), "%s", *sentence ? sentence : zero_status_name(status));
     return -1;
@@ -357,6 +358,7 @@ static int run(struct scale *s, const struct model *m, const struct before *befo
 enum outcome {
     FITS,
     REFUSED, /* memory or space: for its size, if the smallest is not */
+    LEFT,    /* by another rank, that may have been refused */
     FAILED,
 };
 
@@ -364,11 +366,13 @@ static enum outcome attempt(struct scale *s, const struct model *m,
                             const struct zero_config *config, const struct before *before,
                             struct result *r)
 {
-    int status = create(s, m, config);
-    if (status == ZERO_OK)
-        return run(s, m, before, r) ? FAILED : FITS;
-    check(s, status);
-    return status == ZERO_ERR_MEMORY || status == ZERO_ERR_IO ? REFUSED : FAILED;
+    s->status = ZERO_OK;
+    bool made = !check(s, create(s, m, config));
+    if (made && !run(s, m, before, r))
+        return FITS;
+    if (s->status == ZERO_ERR_MEMORY || (!made && s->status == ZERO_ERR_IO))
+        return REFUSED;
+    return s->status == ZERO_ERR_COMM ? LEFT : FAILED;
 }
 
 /* COLLECTIVE: what it is for all ranks, of which one may have failed alone. Leaves in s->error
@@ -377,13 +381,15 @@ static int settle(struct scale *s, const struct zero_config *config, enum outcom
                   struct result *r)
 {
     char sentence[sizeof(s->error)];
-    double refused, failed;
+    double refused, failed, left;
     bool room = true;
     memcpy(sentence, s->error, sizeof(sentence));
     s->error[0] = 0;
-    int status =
-        meet(s) || sum(s, outcome == REFUSED, &refused) || sum(s, outcome == FAILED, &failed);
+    int status = meet(s) || sum(s, outcome == REFUSED, &refused) ||
+                 sum(s, outcome == FAILED, &failed) || sum(s, outcome == LEFT, &left);
     destroy(s);
+    if (!status && refused == 0)
+        failed += left;
     if (!status && refused > 0 && failed == 0)
         status = try_smallest(s, config, &room);
     if (status) {
@@ -393,8 +399,10 @@ static int settle(struct scale *s, const struct zero_config *config, enum outcom
     }
     r->failed = failed > 0 || !room;
     r->fits = outcome == FITS && !r->failed && refused == 0;
-    if (r->failed || refused > 0)
+    if (r->failed)
         take_reason(r, sentence[0] ? sentence : "another rank failed");
+    else if (refused > 0)
+        take_reason(r, outcome == REFUSED ? sentence : "it does not fit on another rank");
     if (r->failed)
         memcpy(s->error, sentence, sizeof(sentence));
     return 0;

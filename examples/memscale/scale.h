@@ -45,6 +45,7 @@ struct scale {
     int64_t memory;      /* of this process before the first configuration */
     int64_t left;        /* after one: the most by which there was more */
     int64_t left_on_gpu; /* likewise, there */
+    int status; /* of the last call of the library that failed */
     char error[640];
     char where[64]; /* the configuration in which that was, for the sentence; "": in none */
 };

@@ -83,16 +83,28 @@ struct nccl {
 
 /* ------------------------------------------------------------------- errors */
 
-/* Whether a call of NCCL has succeeded, or will. */
+/* Whether a call of NCCL has succeeded, or will. That its own buffers had no memory only its
+ * words tell: src/include/alloc.h there. */
 static bool fine(struct nccl *n, ncclResult_t rc, const char *what)
 {
     if (rc == ncclSuccess || rc == ncclInProgress)
         return true;
-    if (!n->status)
+    const char *said = ncclGetLastError(NULL);
+    if (n->status)
+        return false;
+    if (rc == ncclUnhandledCudaError &&
+        (strstr(said, "out of memory") || strstr(said, "Failed to CUDA ")))
+        n->status = error_comm(&n->comm, ZERO_ERR_MEMORY,
+                               "NCCL failed to %s on rank %d, GPU %d, whose memory does not "
+                               "suffice: '%.120s'. Leave some hundred MiB to it: use a higher "
+                               "stage, more ranks, or offload more.",
+                               what, n->comm.rank, n->gpu, said);
+    else
         n->status = error_comm(&n->comm, ZERO_ERR_COMM,
-                               "NCCL failed to %s on rank %d, GPU %d: %s (%d). Look for another "
-                               "rank's own error, or set NCCL_DEBUG=WARN for NCCL's reasons.",
-                               what, n->comm.rank, n->gpu, ncclGetErrorString(rc), (int)rc);
+                               "NCCL failed to %s on rank %d, GPU %d: %s (%d), its last warning "
+                               "is '%.120s'. Look for another rank's own error, or set "
+                               "NCCL_DEBUG=WARN for all of NCCL's reasons.",
+                               what, n->comm.rank, n->gpu, ncclGetErrorString(rc), (int)rc, said);
     return false;
 }
 

@@ -61,6 +61,7 @@ struct ncclComm {
     atomic_bool aborted, gone;
     atomic_int running; /* operations in streams */
     bool found, finalizes;
+    void *buffers;
     int looks;           /* that will still find it in progress */
     struct group *waits; /* to enter the stream */
     uint64_t random;
@@ -353,6 +354,15 @@ ncclResult_t ncclGetVersion(int *version)
     return ncclSuccess;
 }
 
+static _Atomic(const char *) warning;
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    const char *last = atomic_load_explicit(&warning, memory_order_relaxed);
+    (void)comm;
+    return last ? last : "";
+}
+
 const char *ncclGetErrorString(ncclResult_t result)
 {
     return result == ncclSuccess ? "no error" : "an error of the fake NCCL";
@@ -403,6 +413,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     return ncclInProgress;
 }
 
+static bool take_buffers(ncclComm_t comm)
+{
+    if (!options.bytes || cudaMalloc(&comm->buffers, (size_t)options.bytes) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    atomic_store_explicit(&warning, "Failed to CUDA calloc the fake's bytes", memory_order_relaxed);
+    return false;
+}
+
 /* What a look finds. */
 static ncclResult_t look(ncclComm_t comm)
 {
@@ -418,6 +437,10 @@ static ncclResult_t look(ncclComm_t comm)
         return ncclInProgress;
     if ((!comm->found || comm->waits) && comm->looks-- > 0)
         return ncclInProgress;
+    if (!comm->found && !take_buffers(comm)) {
+        atomic_store_explicit(&comm->state, ncclUnhandledCudaError, memory_order_relaxed);
+        return ncclUnhandledCudaError;
+    }
     comm->found = true;
     ncclResult_t rc = comm->waits ? launch(comm) : ncclSuccess;
     atomic_store_explicit(&comm->state, rc, memory_order_relaxed);
@@ -597,6 +620,9 @@ static void end(ncclComm_t comm)
         atomic_fetch_add_explicit(&comm->clique->finalized, 1, memory_order_relaxed);
     free(comm->waits);
     comm->waits = NULL;
+    if (comm->buffers)
+        (void)cudaFree(comm->buffers);
+    comm->buffers = NULL;
     fake_clique_leave(comm->clique);
     atomic_store_explicit(&comm->gone, true, memory_order_relaxed);
 }
@@ -635,6 +661,7 @@ void fake_nccl_start(const struct fake_nccl_options *given)
     for (int i = 0; i <= FAKE_NCCL_REPORTS; i++)
         atomic_store(&counts[i], 0);
     atomic_store(&groups, 0);
+    atomic_store(&warning, NULL);
     options = *given;
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* ranks of other processes may read */
 }
