@@ -264,10 +264,11 @@ struct zero_config {
                               2^30. Default ZERO_CHUNK_NVME where it is in files, else
                               ZERO_CHUNK_CUDA with ZERO_CUDA and ZERO_CHUNK without */
     int chunk_slots;       /* chunks that pass through memory at once, 2 to 64. Of files so many
-                              are read while gradients are still reduced; the others then pass
-                              through four of the slots for each folder (or an eighth, if more),
-                              whose memory stays in a CPU's cache. Default: as many as hold 2^22
-                              elements of files, 4 to 32, else 4 */
+                              are read while gradients are still reduced, and written when
+                              nobody waits for it; the others then pass through four of the
+                              slots for each folder (or an eighth, if more), whose memory stays
+                              in a CPU's cache. Default: as many as hold 2^22 elements of files,
+                              4 to 32, else 4 */
     int gather_slots;      /* stage 3: units whose parameters are whole at once, 1 to 64.
                               Default 3 */
     int grad_slots;        /* units whose gradients are whole at once, 1 to 64. Default 3 */

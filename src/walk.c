@@ -130,20 +130,42 @@ static struct ref publish(struct schedule *s, int64_t c, int slot, struct ref re
     return ref;
 }
 
+/* Whether a chunk of a walk's has its slot to itself: nobody waits for its record to be written
+ * but those who want parameters that are in it. */
+static bool alone_in_slot(const struct plan *p, int64_t c)
+{
+    int64_t far = chunks_far(p, c);
+    return !p->shared && far >= p->chunk_window && far < p->chunk_slots;
+}
+
+static void write_record(struct schedule *s, int64_t c, int slot, struct ref done)
+{
+    struct command write =
+        command_make(COMMAND_STATE_WRITE, -1, c, slot, plan_record(s->plan, c).bytes);
+    command_wait(&write, done);
+    s->chunk[slot].write = schedule_append(s, QUEUE_STATE_DISK, &write);
+}
+
 static void write_chunk(struct schedule *s, int64_t c, int slot, struct ref done)
 {
     const struct plan *p = s->plan;
     s->published[c] = done;
-    if (plan_chunk_in_file(p, c)) {
-        struct command write =
-            command_make(COMMAND_STATE_WRITE, -1, c, slot, plan_record(p, c).bytes);
-        command_wait(&write, done);
-        s->chunk[slot].write = schedule_append(s, QUEUE_STATE_DISK, &write);
+    if (plan_chunk_in_file(p, c) && !alone_in_slot(p, c)) {
+        write_record(s, c, slot, done);
         if (p->shared)
             s->published[c] = s->chunk[slot].write;
     }
     if (p->slot_param && plan_chunk_apart(p, c))
         s->published[c] = s->chunk[slot].publish = publish(s, c, slot, done);
+}
+
+/* Records that can wait are written behind those that others wait for. */
+static void write_alone(struct schedule *s, int64_t first, int64_t last)
+{
+    const struct plan *p = s->plan;
+    for (int64_t c = first; c < last && chunks_far(p, c) < p->chunk_slots; c++)
+        if (plan_chunk_in_file(p, c) && alone_in_slot(p, c))
+            write_record(s, c, slot_of(p, c), s->chunk[slot_of(p, c)].used);
 }
 
 static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
@@ -235,6 +257,8 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
         }
         walk_batch(s, &w, c, end, false, read);
     }
+    if (walk_writes(kind))
+        write_alone(s, first, last);
     for (int u = 0; (kind == WALK_ADAM || kind == WALK_FILL) && u < s->layout->units; u++) {
         s->units[u].sums = ref_up_to(w.last);
         if (s->layout->unit[u].part[PART_LIVE].elements > 0)

@@ -7,10 +7,11 @@
 # the disk moves in a second, reads and writes together. A step that hides what can be hidden
 # takes
 #
-#   backward + max(forward, I/O (1 - s / 2))
+#   max(backward + max(forward, I/O (1 - s)), I/O)
 #
-# since reads begin in backward as deep as there are slots (s: their part of the state) and
-# the rest of the update runs behind the next forward. Prints that (limit), what a step took
+# since what lies in slots (s: its part of the state) is read during backward and written when
+# nobody waits for it, and the rest of the update runs behind the next forward. Prints that
+# (limit), what a step took
 # (ours), and the share. The digests of all runs must agree. THROTTLE=300 lets the drive read
 # and write so many MB/s each (as root, with cgroup v1's blkio): with --batch it finds the point
 # where compute and I/O take equally long. SLOTS=64 and ROUNDS=3 may be set; TRACE=FILE keeps
@@ -57,12 +58,13 @@ limit=$(awk -v forward="$(value memory forward_ms)" -v backward="$(value memory 
     -v rate="$rate" -v bytes="$(value files read_bytes)" -v written="$(value files written_bytes)" \
     -v waited="$(value files wait_ms)" -v part="$part" -v notes="$scratch/notes" 'BEGIN {
     io = 1e3 * (bytes + written) / rate
-    hidden = io * (1 - part / 2)
+    waited_for = io * (1 - part)
     printf "# forward %.0f, backward %.0f ms; in files %.2f GB a step, %.0f ms at %.3f GB/s; " \
         "%.2f of the state in slots; waited %.0f ms; one after the other: %.4g s\n", forward,
         backward, (bytes + written) / 1e9, io, rate / 1e9, part, waited,
         (forward + backward + io) / 1e3 >notes
-    print (backward + (forward > hidden ? forward : hidden)) / 1e3
+    step = backward + (forward > waited_for ? forward : waited_for)
+    print (step > io ? step : io) / 1e3
 }')
 cat "$scratch/notes"
 seconds overlap "$limit" "$(value files step_ms)e-3"

@@ -113,7 +113,7 @@ train() { # parameters in millions, variables and options
 
 # Millions of parameters, and what gpt2 is given. What matters most comes first: state on the
 # device with all activations kept; then host memory; files come last, for they take longest, and
-# first among them those behind so many micro-steps that they can hide.
+# first among them those behind so many tokens that they can hide.
 table() {
     local stage place xl="1558 --model gpt2-xl --batch" gpt2="124 --model gpt2 --batch 16 --steps"
     local none="--offload none" cpu="--offload cpu" nvme="--offload nvme"
@@ -143,8 +143,8 @@ $gpt2 12 --stage 1 $cpu
 $gpt2 12 --stage 2 $cpu
 ${xl/ / CUDA_DEVICE_MAX_CONNECTIONS=8 } 8 --steps 20 --stage 3 $none
 $xl 4 --recompute --steps 10 --stage 3 $none
-$gpt2 4 --accumulate 64 --stage 0 $none
-$gpt2 4 --accumulate 64 --slots 64 --chunk 1M --stage 0 $nvme
+${gpt2/16/1024} 4 --recompute --stage 0 $none
+${gpt2/16/1024} 4 --recompute --slots 64 --chunk 1M --stage 0 $nvme
 $gpt2 6 --stage 0 $nvme
 $gpt2 6 --stage 3 $nvme
 $gpt2 6 --stage 1 $nvme
