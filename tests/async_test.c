@@ -526,7 +526,7 @@ static int64_t walk_chunk(const struct rank *r, const struct latch_op *op)
     return chunk;
 }
 
-/* From the last micro-step's first reduce on, which begins to read ahead. */
+/* From a first reduce on, which begins to read ahead. */
 static void closed_to_next_forward(struct rank *r, enum moment when, int unit)
 {
     struct error error = {0};
@@ -576,12 +576,12 @@ static void count_reads(struct rank *r, struct latch_op *op)
     r->submitted += op->kind == LATCH_RING && !op->request->write && record_chunk(r, op) >= 0;
 }
 
-/* Before it reduces the last unit, the caller waits until the ring has seen as
+/* Before it reduces the first micro-step's last unit, the caller waits until the ring has seen as
  * many reads as there are slots. */
 static void wait_for_reads(struct rank *r, enum moment when, int unit)
 {
     pthread_mutex_lock(&r->lock);
-    if (when == BEFORE_REDUCE && unit == 0 && r->z->schedule.micro == r->trial->accumulate - 1)
+    if (when == BEFORE_REDUCE && unit == 0 && r->z->schedule.micro == 0)
         while (r->submitted - r->watched < r->plan.chunk_slots)
             pthread_cond_wait(&r->changed, &r->lock);
     if (when == AFTER_STEP) /* the walk's reads, of which some may come later */

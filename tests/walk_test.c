@@ -107,7 +107,7 @@ static void note_late(void *arg, const struct command *c)
 }
 
 /* A slot that nobody waits for is written behind all reads of the update, which the next forward
- * waits for: behind that forward, and the next backward up to its last micro-step. Where others
+ * waits for: behind that forward, until the next backward reads. Where others
  * wait for parameters that are in the record it is not. */
 START_TEST(what_can_wait_is_written_last)
 {
