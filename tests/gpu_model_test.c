@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cuda/runtime.h"
 #include "src/device/device.h"
@@ -115,12 +116,51 @@ START_TEST(golden_adam)
         session_expect_near("loss", session_train(&s), g.losses[step], 1e-5);
         OK(&s, zero_step(s.z, NULL));
         struct gpt_times times = gpt_times_take(s.m);
-        ck_assert(times.forward > 0 && times.backward > 0);
+        ck_assert(times.forward > 0 && times.backward > 0 && times.busy > 0);
+        ck_assert(times.busy < times.forward + times.backward);
         ck_assert(gpt_times_take(s.m).backward == 0);
         ck_assert(step == 0 || !fake_cublas_asked || fake_cublas_asked() == asked);
         asked = fake_cublas_asked ? fake_cublas_asked() : 0; /* once per shape */
     }
     golden_free(&s, &g);
+    session_close(&s);
+    stop();
+}
+END_TEST
+
+enum { SETTLED_MS = 20 };
+
+/* Marks, behind each of which all is done and then nothing for a while. */
+static void pass(struct session *s, const enum gpu_mark *marks, int count)
+{
+    for (int i = 0; i < count; i++) {
+        gpus.plugin->mark(s->gpu, marks[i]);
+        ck_assert_int_eq(cudaStreamSynchronize(zero_stream(s->z)), cudaSuccess);
+        usleep(1000 * SETTLED_MS);
+    }
+}
+
+/* What the stream waits for is time of a pass, and no work; nor is what no micro-step does. */
+START_TEST(waits_are_no_work)
+{
+    static const enum gpu_mark marks[] = {GPU_WORKS, GPU_RESTS,    GPU_FORWARD, GPU_WORKS,
+                                          GPU_RESTS, GPU_BACKWARD, GPU_WORKS,   GPU_RESTS,
+                                          GPU_END,   GPU_WORKS,    GPU_RESTS};
+    const double least = 1e-3 * SETTLED_MS;
+    struct session s;
+    start(1, 0);
+    open(&s, &session_tiny, ZERO_FP32);
+    for (int round = 0; round < 3; round++) {
+        pass(&s, marks, sizeof(marks) / sizeof(*marks));
+        struct gpt_times times = gpt_times_take(s.m);
+        ck_assert_double_ge(times.forward, 3 * least);
+        ck_assert_double_ge(times.backward, 3 * least);
+        ck_assert_double_ge(times.busy, 2 * least);
+        ck_assert_double_le(times.busy, times.forward + times.backward - 4 * least);
+        for (int i = 0; i < 64; i++) /* as evaluations do */
+            gpus.plugin->mark(s.gpu, marks[i % 2]);
+        ck_assert(gpt_times_take(s.m).busy == 0);
+    }
     session_close(&s);
     stop();
 }
@@ -445,6 +485,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, golden_gradients, 0, SESSION_KINDS);
     tcase_add_test(t, golden_adam);
+    tcase_add_test(t, waits_are_no_work);
     tcase_add_loop_test(t, recompute_changes_no_bit, suite_short() ? 1 : 0,
                         suite_short() ? 2 : SESSION_KINDS);
     tcase_add_loop_test(t, stages_change_no_bit, suite_short() ? 1 : 0,

@@ -168,7 +168,7 @@ START_TEST(step_judged)
 }
 END_TEST
 
-/* On GPUs the program waits for nothing, and their clock counts what they wait for. */
+/* On GPUs the program appends and waits: its own time is no measure, theirs is. */
 START_TEST(gpus_judged)
 {
     struct roofline r = {.layers = true, .step = 1};
@@ -178,6 +178,9 @@ START_TEST(gpus_judged)
     roofline_verdict(&r, text, sizeof(text));
     ck_assert_str_eq(text, "the step waits for the GPU: 0.9 of its 1 s");
     r.row[ROOFLINE_DISK].seconds = .8;
+    roofline_verdict(&r, text, sizeof(text));
+    ck_assert_str_eq(text, "the step waits for the GPU: 0.9 of its 1 s");
+    r.row[ROOFLINE_COMPUTE].seconds = .1;
     roofline_verdict(&r, text, sizeof(text));
     ck_assert_str_eq(text, "the step waits for the disk: 0.8 of its 1 s");
     r.row[ROOFLINE_DISK].seconds = r.row[ROOFLINE_COMPUTE].seconds = .3;

@@ -132,10 +132,14 @@ struct gpu_start {
     void *stream; /* zero_stream's */
     bool tf32;    /* products of fp32 operands round these to 10 bits of mantissa */
     int64_t bytes, pinned_bytes;
+    int marks; /* of a micro-step, at most */
 };
 
-/* Where a step was at some time of the GPU's clock. */
-enum gpu_mark { GPU_FORWARD, GPU_BACKWARD, GPU_END, GPU_MARKS };
+/* Where a micro-step was at some time of the GPU's clock: where forward and backward begin, and
+ * where kernels follow each other until the stream may wait for the engine again. */
+enum gpu_mark { GPU_FORWARD, GPU_BACKWARD, GPU_END, GPU_WORKS, GPU_RESTS };
+
+enum { GPU_SECONDS = 3 }; /* forward, backward, and of both what lies between WORKS and RESTS */
 
 struct gpu_plugin {
     const char *version; /* ZERO_VERSION and the rest: of the sources the program is from */
@@ -149,10 +153,11 @@ struct gpu_plugin {
     int (*start)(struct gpu *gpu, const struct gpu_start *start, void **memory, void **pinned,
                  char *error, size_t error_size);
     void (*stop)(struct gpu *gpu); /* ends its work and gives back what start has given */
-    /* Appends a mark; after GPU_END, seconds takes what was measured since the last call of
-     * micro-steps that have ended, or with wait of all: forward, backward. */
+    /* Appends a mark: of a micro-step from GPU_FORWARD to GPU_END, elsewhere nothing. Then seconds
+     * takes what was measured since the last call of micro-steps that have ended, or with wait of
+     * all. */
     void (*mark)(struct gpu *gpu, enum gpu_mark mark);
-    void (*seconds)(struct gpu *gpu, bool wait, double seconds[2]);
+    void (*seconds)(struct gpu *gpu, bool wait, double seconds[GPU_SECONDS]);
     const char *(*name)(const struct gpu *gpu);     /* "GPU 0 of 2, NVIDIA H100 80GB HBM3" */
     const char *(*products)(const struct gpu *gpu); /* "cuBLASLt 13.0, TF32 off" */
     int64_t (*used)(struct gpu *gpu);               /* of its memory, by all processes */

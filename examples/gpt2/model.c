@@ -141,6 +141,13 @@ static int cpu_memory_create(struct gpt *m, char *error, size_t error_size)
     return -1;
 }
 
+/* Of a micro-step: around each unit in forward and in backward, where the head is one more. */
+static int marks_most(const struct gpt_shape *shape)
+{
+    int units = shape->layers + 2;
+    return 3 + 2 * (2 * units + 2);
+}
+
 static int gpu_memory_create(struct gpt *m, const struct gpt_config *config, char *error,
                              size_t error_size)
 {
@@ -148,6 +155,7 @@ static int gpu_memory_create(struct gpt *m, const struct gpt_config *config, cha
     assert(gpu && config->stream);
     const struct gpu_start start = {.stream = config->stream,
                                     .tf32 = config->tf32,
+                                    .marks = marks_most(&m->shape),
                                     .bytes = m->bytes,
                                     .pinned_bytes = m->pinned_bytes};
     void *memory, *pinned;
@@ -326,19 +334,21 @@ static double mark(const struct walk *w, enum gpu_mark which)
 /* What began at begin is done. */
 static void span(const struct walk *w, const char *name, int unit, double begin)
 {
+    double end = mark(w, GPU_RESTS);
     if (w->m->span)
-        w->m->span(w->m->span_arg, name, unit, begin, clock_now());
+        w->m->span(w->m->span_arg, name, unit, begin, end);
 }
 
 /* A micro-step's seconds: the host's, or what of the GPU's has been measured by now. */
 static void times_add(struct gpt *m, bool wait, double forward, double backward)
 {
-    double seconds[2] = {forward, backward};
+    double seconds[GPU_SECONDS] = {forward, backward, forward + backward};
     struct gpu *gpu = m->compute.gpu;
     if (gpu)
         gpu->plugin->seconds(gpu, wait, seconds);
     m->times.forward += seconds[0];
     m->times.backward += seconds[1];
+    m->times.busy += seconds[2];
 }
 
 struct gpt_times gpt_times_take(struct gpt *m)
@@ -374,7 +384,7 @@ static int embed_unit_forward(struct walk *w)
     const void *params[2];
     TRY(zero_acquire(w->z, 0));
     TRY(params_get(w->z, WTE, 2, params));
-    double begin = clock_now();
+    double begin = mark(w, GPU_WORKS);
     w->c.layers->embed_forward(&w->c, w->tokens, params[WTE], params[WPE], w->m->saved[0].x);
     span(w, "forward", 0, begin);
     return zero_release(w->z, 0);
@@ -387,7 +397,7 @@ static int block_unit_forward(struct walk *w, int layer)
     float *y = layer + 1 < m->shape.layers ? m->saved[layer + 1].x : m->x;
     TRY(zero_acquire(w->z, layer + 1));
     TRY(params_get(w->z, tensors_block(layer, 0), BLOCK_TENSORS, params));
-    double begin = clock_now();
+    double begin = mark(w, GPU_WORKS);
     block_forward(&w->c, params, &m->saved[layer], y);
     span(w, "forward", layer + 1, begin);
     return zero_release(w->z, layer + 1);
@@ -400,7 +410,7 @@ static int final_unit_forward(struct walk *w)
     int unit = m->shape.layers + 1;
     TRY(zero_acquire(w->z, unit));
     TRY(params_get(w->z, tensors_final(&m->shape), 2, params));
-    double begin = clock_now();
+    double begin = mark(w, GPU_WORKS);
     w->c.layers->norm_forward(&w->c, m->x, params[0], params[1], m->final_stats, m->final);
     span(w, "forward", unit, begin);
     return zero_release(w->z, unit);
@@ -424,14 +434,15 @@ static int head_unit_train(struct walk *w, double *middle)
     void *dwte;
     TRY(zero_acquire(w->z, 0));
     TRY(params_get(w->z, WTE, 1, &wte));
-    double begin = clock_now();
+    double begin = mark(w, GPU_WORKS);
     w->c.layers->head_loss(&w->c, m->final, wte, w->targets);
-    *middle = mark(w, GPU_BACKWARD);
     span(w, "head forward", 0, begin);
+    *middle = mark(w, GPU_BACKWARD);
     TRY(grads_get(w->z, WTE, 1, &dwte));
+    begin = mark(w, GPU_WORKS);
     w->c.layers->head_backward(&w->c, zero_loss_scale(w->z), m->final, wte, w->targets,
                                m->room.dnorm, dwte);
-    span(w, "head backward", 0, *middle);
+    span(w, "head backward", 0, begin);
     return zero_release(w->z, 0);
 }
 
@@ -444,7 +455,7 @@ static int final_unit_backward(struct walk *w)
     TRY(zero_acquire(w->z, unit));
     TRY(params_get(w->z, first, 2, params));
     TRY(grads_get(w->z, first, 2, grads));
-    double begin = clock_now();
+    double begin = mark(w, GPU_WORKS);
     w->c.layers->clear(&w->c, m->dx,
                        (int64_t)compute_rows(&w->c) * w->c.channels * (int64_t)sizeof(float));
     w->c.layers->norm_backward(&w->c, m->x, m->final_stats, params[0], m->room.dnorm, m->dx,
@@ -463,7 +474,7 @@ static int block_unit_backward(struct walk *w, int layer)
     TRY(zero_acquire(w->z, layer + 1));
     TRY(params_get(w->z, first, BLOCK_TENSORS, params));
     TRY(grads_get(w->z, first, BLOCK_TENSORS, grads));
-    double begin = clock_now();
+    double begin = mark(w, GPU_WORKS);
     if (m->recompute && layer < m->shape.layers - 1) /* the last one's is still there */
         block_forward(&w->c, params, &m->saved[layer], NULL);
     block_backward(&w->c, params, grads, &m->saved[layer], &m->room, m->dx);
@@ -478,7 +489,7 @@ static int embed_unit_backward(struct walk *w)
     struct gpt *m = w->m;
     void *grads[2];
     TRY(grads_get(w->z, WTE, 2, grads));
-    double begin = clock_now();
+    double begin = mark(w, GPU_WORKS);
     w->c.layers->embed_backward(&w->c, w->tokens, m->dx, grads[WTE], grads[WPE]);
     span(w, "backward", 0, begin);
     return zero_reduce(w->z, 0);

@@ -103,7 +103,8 @@ int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens /* (B, T) */,
               const int32_t *targets /* (B, T) */, double *loss);
 
 struct gpt_times {
-    double forward, backward; /* seconds, waiting for the engine included */
+    double forward, backward; /* seconds, waiting for the engine included, */
+    double busy;              /* on GPUs not */
 };
 
 /* Of all micro-steps since the last call; waits for the last of them to end. */

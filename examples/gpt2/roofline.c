@@ -18,8 +18,8 @@ static const struct {
     {"disk: files", "the disk", "byte"},
 };
 
-/* A GPU's clock is read around forward and backward: it counts what is between products too,
- * and what its stream waits for, which the program does not. */
+/* A GPU's clock is read around each unit's kernels: it counts what is between products too. The
+ * program's own is no measure there: it appends, and waits for what it has appended. */
 static const char *const layers_name = "compute: the GPU";
 static const char *const layers_waits = "the GPU";
 
@@ -39,7 +39,7 @@ void roofline_verdict(const struct roofline *r, char *text, size_t size)
         if (bound(r, k) > bound(r, most))
             most = k;
     double engine = bound(r, most);
-    if (engine >= r->step / 2 && (engine >= program || r->layers))
+    if (engine >= r->step / 2 && engine >= (r->layers ? products : program))
         snprintf(text, size, "the step waits for %s: %.3g of its %.3g s", kinds[most].waits, engine,
                  r->step);
     else if (products >= r->step / 2)

@@ -27,7 +27,7 @@ struct roofline_row {
 
 struct roofline {
     struct roofline_row row[ROOFLINE_ROWS];
-    bool layers;   /* compute's seconds are of forward and backward on GPUs, not of products */
+    bool layers;   /* compute's seconds are of all the model's kernels on GPUs, not of products */
     double step;   /* seconds of one, all that belongs to it included */
     double waited; /* of them: a rank's program waited for its engine, on average */
 };

@@ -432,7 +432,7 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     r->stopped = record->step < a->steps ? stop_voted(info.votes) : 0;
     record->norm = info.norm;
     record->times = gpt_times_take(r->model);
-    r->computed += record->times.forward + record->times.backward;
+    r->computed += record->times.busy;
     r->made++;
     record->skipped = info.skipped;
     record->loss_scale = info.loss_scale;

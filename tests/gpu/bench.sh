@@ -80,7 +80,7 @@ memory() { # part, title, options of memscale
 
 # Tokens a second, of the median step after the first; arithmetic, 6 operations a parameter and
 # token, and its share of the rate of large products that gpt2 has measured on this GPU; and what
-# share forward and backward reach. What takes too long is stopped, and says what it has measured.
+# share the kernels reach alone. What takes too long is stopped, and says what it has measured.
 train() { # parameters in millions, variables and options
     local log=$scratch/train steps=$scratch/steps millions=$1 row=${*:2}
     local variables=() why="" status=0
@@ -166,7 +166,7 @@ trainer() {
     fi
     program=$(cat "$build/gpt2" "$ZERO_CUDA_PLUGIN" "$GPT2_CUDA_PLUGIN" 2>/dev/null | cksum)
     printf '\nWhole runs of gpt2 on one GPU, 1024 tokens a sequence, bf16; the median step:\n\n'
-    printf '| options | tokens | arithmetic | forward and backward | |\n|---|---|---|---|---|\n'
+    printf '| options | tokens | arithmetic | its kernels alone | |\n|---|---|---|---|---|\n'
     while read -ra row <&3; do
         rows=$((rows + 1))
         [ -z "${quick[*]}" ] && grep -qsxF "$program ${row[*]}" "$measured" && continue

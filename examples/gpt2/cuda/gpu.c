@@ -6,6 +6,7 @@
  */
 #include "examples/gpt2/cuda/gpu.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,16 +123,26 @@ static struct gpu *cuda_open(int local_rank, char *error, size_t error_size)
 
 /* ------------------------------------------------------------- start, stop */
 
+static void turns_free(struct gpu_cuda *g)
+{
+    for (int i = 0; i < GPU_TURNS; i++) {
+        struct gpu_turn *turn = &g->turns[i];
+        for (int mark = 0; turn->events && mark < g->marks; mark++)
+            if (turn->events[mark])
+                (void)cudaEventDestroy(turn->events[mark]);
+        free(turn->events);
+        free(turn->what);
+        *turn = (struct gpu_turn){0};
+    }
+    g->turn = 0;
+}
+
 static void cuda_stop(struct gpu *gpu)
 {
     struct gpu_cuda *g = cuda_of(gpu);
     if (g->stream)
         (void)cudaStreamSynchronize(g->stream);
-    for (int turn = 0; turn < GPU_TURNS; turn++)
-        for (int mark = 0; mark < GPU_MARKS; mark++)
-            if (g->marks[turn][mark])
-                (void)cudaEventDestroy(g->marks[turn][mark]);
-    memset(g->marks, 0, sizeof(g->marks));
+    turns_free(g);
     if (g->loss)
         (void)cudaEventDestroy(g->loss);
     g->loss = NULL;
@@ -161,8 +172,15 @@ static bool make_event(struct gpu_cuda *g, cudaEvent_t *event, unsigned flags)
 static bool make_events(struct gpu_cuda *g)
 {
     bool ok = make_event(g, &g->loss, cudaEventDisableTiming | cudaEventBlockingSync);
-    for (int i = 0; ok && i < GPU_TURNS * GPU_MARKS; i++)
-        ok = make_event(g, &g->marks[i / GPU_MARKS][i % GPU_MARKS], cudaEventBlockingSync);
+    for (int i = 0; ok && i < GPU_TURNS; i++) {
+        struct gpu_turn *turn = &g->turns[i];
+        turn->events = calloc((size_t)g->marks, sizeof(*turn->events));
+        turn->what = calloc((size_t)g->marks, sizeof(*turn->what));
+        ok = gpu_good(g, turn->events && turn->what ? cudaSuccess : cudaErrorMemoryAllocation,
+                      "give events");
+        for (int mark = 0; ok && mark < g->marks; mark++)
+            ok = make_event(g, &turn->events[mark], cudaEventBlockingSync);
+    }
     return ok;
 }
 
@@ -185,7 +203,7 @@ static int cuda_start(struct gpu *gpu, const struct gpu_start *start, void **mem
     cublasStatus_t status;
     g->stream = start->stream;
     g->bytes = start->bytes;
-    g->marked[0] = g->marked[1] = false;
+    g->marks = start->marks;
     cudaError_t rc = cudaMalloc(&g->memory, (size_t)start->bytes);
     if (rc == cudaErrorMemoryAllocation)
         return no_memory(g, start->bytes, error, error_size);
@@ -213,38 +231,58 @@ static int cuda_start(struct gpu *gpu, const struct gpu_start *start, void **mem
 static void cuda_mark(struct gpu *gpu, enum gpu_mark mark)
 {
     struct gpu_cuda *g = cuda_of(gpu);
-    int turn = g->turn;
-    if (*g->failure)
+    struct gpu_turn *turn = &g->turns[g->turn];
+    if (mark == GPU_FORWARD)
+        turn->count = 0;
+    else if (turn->count == 0)
         return;
-    g->marked[turn] =
-        gpu_good(g, cudaEventRecord(g->marks[turn][mark], g->stream), "record an event") &&
-        mark == GPU_END;
-    if (mark == GPU_END)
-        g->turn = (turn + 1) % GPU_TURNS;
+    assert(turn->count < g->marks);
+    if (*g->failure ||
+        !gpu_good(g, cudaEventRecord(turn->events[turn->count], g->stream), "record an event"))
+        return;
+    turn->what[turn->count++] = mark;
+    turn->ended = mark == GPU_END;
+    if (turn->ended)
+        g->turn = (g->turn + 1) % GPU_TURNS;
 }
 
-static double elapsed(struct gpu_cuda *g, int turn, enum gpu_mark from)
+static double between(struct gpu_cuda *g, cudaEvent_t begin, cudaEvent_t end)
 {
     float milliseconds = 0;
-    gpu_good(g, cudaEventElapsedTime(&milliseconds, g->marks[turn][from], g->marks[turn][from + 1]),
-             "read its clock");
+    gpu_good(g, cudaEventElapsedTime(&milliseconds, begin, end), "read its clock");
     return 1e-3 * (double)milliseconds;
 }
 
-static void cuda_seconds(struct gpu *gpu, bool wait, double seconds[2])
+/* Each mark ends what the one before it of its sort began. */
+static void turn_read(struct gpu_cuda *g, struct gpu_turn *turn, double seconds[GPU_SECONDS])
+{
+    cudaEvent_t pass = NULL, work = NULL;
+    for (int i = 0; i < turn->count; i++) {
+        cudaEvent_t now = turn->events[i];
+        switch (turn->what[i]) {
+        case GPU_FORWARD: pass = now; break;
+        case GPU_BACKWARD: seconds[0] += between(g, pass, now), pass = now; break;
+        case GPU_END: seconds[1] += between(g, pass, now); break;
+        case GPU_WORKS: work = now; break;
+        case GPU_RESTS: seconds[2] += between(g, work, now); break;
+        }
+    }
+    turn->count = 0;
+    turn->ended = false;
+}
+
+static void cuda_seconds(struct gpu *gpu, bool wait, double seconds[GPU_SECONDS])
 {
     struct gpu_cuda *g = cuda_of(gpu);
-    seconds[0] = seconds[1] = 0;
-    for (int turn = 0; turn < GPU_TURNS; turn++) {
-        if (!g->marked[turn] || *g->failure)
+    memset(seconds, 0, GPU_SECONDS * sizeof(*seconds));
+    for (int i = 0; i < GPU_TURNS; i++) {
+        struct gpu_turn *turn = &g->turns[i];
+        if (!turn->ended || *g->failure)
             continue;
-        cudaEvent_t end = g->marks[turn][GPU_END];
+        cudaEvent_t end = turn->events[turn->count - 1];
         cudaError_t rc = wait ? cudaEventSynchronize(end) : cudaEventQuery(end);
-        if (rc == cudaErrorNotReady || !gpu_good(g, rc, "end a step"))
-            continue;
-        seconds[0] += elapsed(g, turn, GPU_FORWARD);
-        seconds[1] += elapsed(g, turn, GPU_BACKWARD);
-        g->marked[turn] = false;
+        if (rc != cudaErrorNotReady && gpu_good(g, rc, "end a step"))
+            turn_read(g, turn, seconds);
     }
 }
 
@@ -279,7 +317,7 @@ static double cuda_flops(const struct gpu *gpu)
 /* Seconds of one of a number of equal things, of which work appends one; 0: something failed. */
 static double seconds_of(struct gpu_cuda *g, bool (*work)(struct gpu_cuda *g, void *arg), void *arg)
 {
-    cudaEvent_t begin = g->marks[0][GPU_FORWARD], end = g->marks[0][GPU_END];
+    cudaEvent_t begin = g->turns[0].events[0], end = g->turns[0].events[1];
     double best = 0;
     for (int times = 1; times <= TIMES_MAX; times *= 2) {
         float ms = 0;

@@ -11,6 +11,14 @@
 
 enum { GPU_TURNS = 2 }; /* micro-steps whose marks are kept: one may be under way */
 
+/* A micro-step's marks, in the order of the stream. */
+struct gpu_turn {
+    cudaEvent_t *events;
+    enum gpu_mark *what;
+    int count;  /* 0: none has begun, or it was read */
+    bool ended; /* and not read yet */
+};
+
 struct gpu_cuda {
     struct gpu gpu;
     int number;
@@ -22,9 +30,8 @@ struct gpu_cuda {
     void *memory, *pinned;
     int64_t bytes;
     cudaEvent_t loss; /* behind the copy of it */
-    cudaEvent_t marks[GPU_TURNS][GPU_MARKS];
-    bool marked[GPU_TURNS]; /* to the end, and not read yet */
-    int turn;
+    struct gpu_turn turns[GPU_TURNS];
+    int turn, marks; /* the next one's, at most so many each */
 };
 
 /* Whether a call has succeeded; else the first sentence is kept. What: "copy tokens". */
