@@ -484,7 +484,7 @@ void schedule_reduce(struct schedule *s, int unit)
     bool first = s->micro == 0, last = s->micro == s->accumulate - 1;
     bool trains = s->layout->unit[unit].part[PART_LIVE].elements > 0;
     assert((u->grad >= 0 || !trains) && !u->reduced);
-    if (s->reduces == 0) /* of every micro-step: what was not overwritten since is there */
+    if (s->reduces == 0) /* in later micro-steps what other walks have overwritten since */
         schedule_read_early(s);
     if (trains) {
         struct ref filled = schedule_mark(s); /* the program's stream has written the gradients */

@@ -139,7 +139,7 @@ struct gpu_start {
  * where kernels follow each other until the stream may wait for the engine again. */
 enum gpu_mark { GPU_FORWARD, GPU_BACKWARD, GPU_END, GPU_WORKS, GPU_RESTS };
 
-enum { GPU_SECONDS = 3 }; /* forward, backward, and of both what lies between WORKS and RESTS */
+struct gpt_times;
 
 struct gpu_plugin {
     const char *version; /* ZERO_VERSION and the rest: of the sources the program is from */
@@ -154,10 +154,10 @@ struct gpu_plugin {
                  char *error, size_t error_size);
     void (*stop)(struct gpu *gpu); /* ends its work and gives back what start has given */
     /* Appends a mark: of a micro-step from GPU_FORWARD to GPU_END, elsewhere nothing. Then seconds
-     * takes what was measured since the last call of micro-steps that have ended, or with wait of
-     * all. */
+     * adds what was measured since the last call of micro-steps that have ended, or with wait of
+     * all; busy is what lies between WORKS and RESTS. */
     void (*mark)(struct gpu *gpu, enum gpu_mark mark);
-    void (*seconds)(struct gpu *gpu, bool wait, double seconds[GPU_SECONDS]);
+    void (*seconds)(struct gpu *gpu, bool wait, struct gpt_times *times);
     const char *(*name)(const struct gpu *gpu);     /* "GPU 0 of 2, NVIDIA H100 80GB HBM3" */
     const char *(*products)(const struct gpu *gpu); /* "cuBLASLt 13.0, TF32 off" */
     int64_t (*used)(struct gpu *gpu);               /* of its memory, by all processes */

@@ -340,20 +340,21 @@ static void span(const struct walk *w, const char *name, int unit, double begin)
 }
 
 /* A micro-step's seconds: the host's, or what of the GPU's has been measured by now. */
-static void times_add(struct gpt *m, bool wait, double forward, double backward)
+static void times_add(struct gpt *m, double forward, double backward)
 {
-    double seconds[GPU_SECONDS] = {forward, backward, forward + backward};
-    struct gpu *gpu = m->compute.gpu;
-    if (gpu)
-        gpu->plugin->seconds(gpu, wait, seconds);
-    m->times.forward += seconds[0];
-    m->times.backward += seconds[1];
-    m->times.busy += seconds[2];
+    if (m->compute.gpu) {
+        m->compute.gpu->plugin->seconds(m->compute.gpu, false, &m->times);
+        return;
+    }
+    m->times.forward += forward;
+    m->times.backward += backward;
+    m->times.busy += forward + backward;
 }
 
 struct gpt_times gpt_times_take(struct gpt *m)
 {
-    times_add(m, true, 0, 0);
+    if (m->compute.gpu)
+        m->compute.gpu->plugin->seconds(m->compute.gpu, true, &m->times);
     struct gpt_times times = m->times;
     m->times = (struct gpt_times){0};
     return times;
@@ -543,7 +544,7 @@ int gpt_train(struct gpt *m, struct zero *z, const int32_t *tokens, const int32_
         m->span(m->span_arg, "backward", -1, middle, end);
     }
     TRY(walk_end(&w, loss));
-    times_add(m, false, middle - start, end - middle);
+    times_add(m, middle - start, end - middle);
     return ZERO_OK;
 }
 

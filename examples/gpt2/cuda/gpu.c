@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "examples/gpt2/cuda/room.h"
+#include "examples/gpt2/model.h"
 
 static struct gpu_cuda *cuda_of(struct gpu *gpu)
 {
@@ -241,8 +242,7 @@ static void cuda_mark(struct gpu *gpu, enum gpu_mark mark)
         !gpu_good(g, cudaEventRecord(turn->events[turn->count], g->stream), "record an event"))
         return;
     turn->what[turn->count++] = mark;
-    turn->ended = mark == GPU_END;
-    if (turn->ended)
+    if (mark == GPU_END)
         g->turn = (g->turn + 1) % GPU_TURNS;
 }
 
@@ -254,35 +254,34 @@ static double between(struct gpu_cuda *g, cudaEvent_t begin, cudaEvent_t end)
 }
 
 /* Each mark ends what the one before it of its sort began. */
-static void turn_read(struct gpu_cuda *g, struct gpu_turn *turn, double seconds[GPU_SECONDS])
+static void turn_read(struct gpu_cuda *g, struct gpu_turn *turn, struct gpt_times *times)
 {
     cudaEvent_t pass = NULL, work = NULL;
     for (int i = 0; i < turn->count; i++) {
         cudaEvent_t now = turn->events[i];
         switch (turn->what[i]) {
         case GPU_FORWARD: pass = now; break;
-        case GPU_BACKWARD: seconds[0] += between(g, pass, now), pass = now; break;
-        case GPU_END: seconds[1] += between(g, pass, now); break;
+        case GPU_BACKWARD: times->forward += between(g, pass, now), pass = now; break;
+        case GPU_END: times->backward += between(g, pass, now); break;
         case GPU_WORKS: work = now; break;
-        case GPU_RESTS: seconds[2] += between(g, work, now); break;
+        case GPU_RESTS: times->busy += between(g, work, now); break;
         }
     }
     turn->count = 0;
-    turn->ended = false;
 }
 
-static void cuda_seconds(struct gpu *gpu, bool wait, double seconds[GPU_SECONDS])
+static void cuda_seconds(struct gpu *gpu, bool wait, struct gpt_times *times)
 {
     struct gpu_cuda *g = cuda_of(gpu);
-    memset(seconds, 0, GPU_SECONDS * sizeof(*seconds));
     for (int i = 0; i < GPU_TURNS; i++) {
         struct gpu_turn *turn = &g->turns[i];
-        if (!turn->ended || *g->failure)
+        int last = turn->count - 1;
+        if (last < 0 || turn->what[last] != GPU_END || *g->failure)
             continue;
-        cudaEvent_t end = turn->events[turn->count - 1];
+        cudaEvent_t end = turn->events[last];
         cudaError_t rc = wait ? cudaEventSynchronize(end) : cudaEventQuery(end);
         if (rc != cudaErrorNotReady && gpu_good(g, rc, "end a step"))
-            turn_read(g, turn, seconds);
+            turn_read(g, turn, times);
     }
 }
 

@@ -15,8 +15,7 @@ enum { GPU_TURNS = 2 }; /* micro-steps whose marks are kept: one may be under wa
 struct gpu_turn {
     cudaEvent_t *events;
     enum gpu_mark *what;
-    int count;  /* 0: none has begun, or it was read */
-    bool ended; /* and not read yet */
+    int count; /* 0: none has begun, or it was read */
 };
 
 struct gpu_cuda {
