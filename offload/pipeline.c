@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #define REAP_MAX 64
 
@@ -80,6 +81,16 @@ void pipeline_poll(struct pipeline *p)
     }
 }
 
+/* Whether a read that met its file's end met a true one: a file that is shorter than
+ * it was made, or that was and has been made as long again. */
+static bool has_been_cut(const struct pipeline *p, const struct ring_request *r)
+{
+    struct stat now;
+    return r->error_end && !fstat(p->spill->stripes.fd[r->error_file], &now) &&
+           (now.st_size < p->spill->file[r->error_file].bytes ||
+            now.st_blocks * 512 < p->spill->file[r->error_file].bytes);
+}
+
 /* The ring has failed: another attempt, or the error. */
 static int try_again(struct pipeline *p, struct transfer *t, const char *what, int64_t number,
                      struct error *error)
@@ -92,6 +103,7 @@ static int try_again(struct pipeline *p, struct transfer *t, const char *what, i
                          (long long)number, r->error.text, file->path, file->type, t->tries);
     if (!pipeline_room(p)) /* it will be asked for when others are done */
         return ZERO_OK;
+    t->cut |= has_been_cut(p, r);
     struct error note = {0};
     error_set(&note, r->error.status,
               "%s %lld failed, trying again (%d of %d): %s File in %s (%s).", what,
@@ -100,6 +112,18 @@ static int try_again(struct pipeline *p, struct transfer *t, const char *what, i
     if (p->again)
         p->again(p->again_arg, note.text);
     return put(p, t, error);
+}
+
+/* A read of a file that was cut brought something, but not what was written. */
+static int lost(const struct pipeline *p, const struct transfer *t, const char *what,
+                int64_t number, struct error *error)
+{
+    const struct spill_file *file = &p->spill->file[t->request.error_file];
+    return error_set(error, ZERO_ERR_IO,
+                     "%s %lld: the file in %s (%s), of %lld bytes, was truncated while in use, and "
+                     "what lay there is lost. Find what truncates files there, or choose another "
+                     "folder, and go on from the last checkpoint.",
+                     what, (long long)number, file->path, file->type, (long long)file->bytes);
 }
 
 /* Whether a read brought what was written. */
@@ -133,6 +157,8 @@ int pipeline_done(struct pipeline *p, struct transfer *t, bool *done, const char
         return ZERO_OK;
     if (t->request.error.status)
         return try_again(p, t, what, number, error);
+    if (t->cut)
+        return lost(p, t, what, number, error);
     if (p->sums && !t->request.write && compare(p, t, what, number, error))
         return error->status;
     *done = true;

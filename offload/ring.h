@@ -38,6 +38,7 @@ struct ring_request {
     int64_t offset;     /* in the linear space */
     struct error error; /* set by the ring: path-free sentence with offset, length, errno */
     int error_file;     /* which of files it is about */
+    bool error_end;     /* a read met that file's end */
     /* the ring's own */
     int64_t submitted;
     int64_t completed; /* grows while the request is under way: read it atomically then */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -472,7 +473,7 @@ struct refusing {
     struct ring ring; /* first */
     struct ring_request *queued;
     int times, looked;
-    bool ends;
+    bool ends, at_end;
 };
 
 static void refusing_queue(struct ring *ring, struct ring_request *r)
@@ -494,6 +495,8 @@ static int refusing_reap(struct ring *ring, struct ring_request **done, int max)
     f->looked++;
     if (!f->queued || max < 1)
         return 0;
+    f->queued->error_end = f->at_end;
+    f->queued->error = (struct error){.status = ZERO_OK};
     if (!f->ends)
         f->queued->error = (struct error){.status = ZERO_ERR_IO, .text = "refused."};
     *done = f->queued;
@@ -589,6 +592,40 @@ START_TEST(a_full_ring_comes_first)
 }
 END_TEST
 
+/* A read that met the end of its file, and is tried again: of a whole file it counts,
+ * of one that was cut it does not, even where a write has made that as long again. */
+START_TEST(a_file_is_long_again)
+{
+    enum { PAGES = 3, BYTES = PAGES * SPILL_ALIGN };
+    static char memory[SPILL_ALIGN] __attribute__((aligned(SPILL_ALIGN)));
+    static const struct ring_request read = {.buffer = memory, .bytes = SPILL_ALIGN};
+    for (int left = 0; left <= PAGES; left++) {
+        struct refusing ring = {.ring = {.ops = &refusing_ops}, .at_end = true};
+        struct spill spill = {.bytes = BYTES, .file = {{.bytes = BYTES, .path = "/f"}}};
+        struct pipeline p = {.ring = &ring.ring, .spill = &spill};
+        struct error error = {0};
+        struct transfer t;
+        bool done;
+        int fd = memfd_create("spill", MFD_CLOEXEC);
+        stripes_deal(&spill.stripes, 1, &(double){1}, RING_BLOCK);
+        spill.stripes.fd[0] = fd;
+        ck_assert(fd >= 0 && !posix_fallocate(fd, 0, BYTES));
+        ck_assert(!ftruncate(fd, left * SPILL_ALIGN) && !ftruncate(fd, left ? BYTES : 0));
+        ck_assert(!pipeline_transfer(&p, &t, &read, &error));
+        pipeline_poll(&p);
+        ck_assert(!pipeline_done(&p, &t, &done, "x", 1, &error) && !done && ring.times == 2);
+        ck_assert(!ftruncate(fd, BYTES));
+        ring.ends = true;
+        pipeline_poll(&p);
+        ck_assert_int_eq(pipeline_done(&p, &t, &done, "x", 1, &error),
+                         left < PAGES ? ZERO_ERR_IO : ZERO_OK);
+        ck_assert_int_eq(done, left == PAGES);
+        ck_assert(done || strstr(error.text, "x 1: the file in /f (), of 12288 bytes, was trunc"));
+        close(fd);
+    }
+}
+END_TEST
+
 /* Three times in a row: that is the end, on all ranks. */
 START_TEST(a_transfer_fails_for_good)
 {
@@ -672,6 +709,7 @@ int main(void)
     tcase_add_test(c, long_transfers);
     tcase_add_test(c, the_first_page_is_named);
     tcase_add_test(c, a_full_ring_comes_first);
+    tcase_add_test(c, a_file_is_long_again);
     tcase_add_loop_test(c, a_transfer_fails_for_good, 0, 2);
     tcase_add_test(c, the_rank_speaks);
     suite_add_tcase(s, c);
