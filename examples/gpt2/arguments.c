@@ -145,8 +145,8 @@ static const struct option table[] = {
     {"seed", SIZE(seed, 0, 0x1p53), .value = "K", .initial = "1",
      .help = "of initial parameters, choice of sequences, and sample"},
     {"recompute", .kind = OPTION_FLAG, FIELD(recompute),
-     .help = "compute each block's forward again in backward: less memory, a quarter more time, "
-             "the same bits"},
+     .help = "compute each block's forward again in backward, and on a GPU the logits: less "
+             "memory, a quarter more time, the same bits"},
     {"device", CHOICE(device, devices), .initial = "cpu",
      .help = WITH_CUBLAS("what computes: the CPU, or an NVIDIA GPU for each rank of a node, in "
                          "turn")},

@@ -107,7 +107,7 @@ static int64_t memory_carve(struct gpt *m, void *base, void *pinned)
     m->room.dwide = carve_take(&carve, row * 4);
     m->room.dnorm = carve_take(&carve, floats * c->channels);
     if (m->on_gpu)
-        room_carve(&m->cuda, &carve, &host, c);
+        room_carve(&m->cuda, &carve, &host, c, !m->recompute);
     else
         cpu_carve(m, &carve);
     m->pinned_bytes = host.used;

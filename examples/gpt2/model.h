@@ -65,7 +65,8 @@ struct gpt_config {
     int batch;         /* sequences of shape.seq positions in a micro-batch */
     int threads;       /* workers, the caller included */
     bool recompute;    /* backward runs each block's forward again, so that of a block only its
-                       input is kept: the same bits, a quarter more time, less memory */
+                       input is kept, and on a GPU no logits: the same bits, a quarter more
+                       time, less memory */
     gpt_span_fn *span; /* NULL: none */
     void *span_arg;
     enum zero_device device; /* ZERO_CUDA: threads is not looked at, and */

@@ -233,7 +233,13 @@ static struct part part_at(const struct compute *c, int first)
     return (struct part){first, left < stride ? left : stride, stride};
 }
 
-/* room.logits (rows, stride) = x (rows, C) wte^T of a part */
+static float *logits_of(const struct compute *c, struct part part)
+{
+    const struct cuda_room *r = c->room;
+    return r->logits + (r->keeps_logits ? (int64_t)compute_rows(c) * part.first : 0);
+}
+
+/* logits (rows, stride) = x (rows, C) wte^T of a part */
 static void logits_compute(const struct compute *c, int rows, const void *x, const void *wte,
                            struct part part)
 {
@@ -247,7 +253,7 @@ static void logits_compute(const struct compute *c, int rows, const void *x, con
                                   .b = operand_at(c->dtype, wte, (int64_t)part.first * c->channels),
                                   .ldb = c->channels,
                                   .type = ZERO_FP32,
-                                  .c = c->room->logits,
+                                  .c = logits_of(c, part),
                                   .ldc = part.stride});
 }
 
@@ -260,8 +266,8 @@ static void head_loss(const struct compute *c, const void *x, const void *wte,
         struct part part = part_at(c, first);
         logits_compute(c, rows, x, wte, part);
         LAUNCH(c, "sum a softmax",
-               gpt_launch_softmax(stream_of(c), rows, first, part.count, part.stride, r->logits,
-                                  targets, r->softmax));
+               gpt_launch_softmax(stream_of(c), rows, first, part.count, part.stride,
+                                  logits_of(c, part), targets, r->softmax));
     }
     LAUNCH(c, "sum losses",
            gpt_launch_loss(stream_of(c), rows, r->softmax, r->lse, r->losses, r->loss));
@@ -283,10 +289,11 @@ static void part_backward(const struct compute *c, struct part part, float scale
     const struct cuda_room *r = c->room;
     int n = c->channels, rows = compute_rows(c);
     int64_t at = (int64_t)part.first * n;
-    logits_compute(c, rows, x, wte, part);
+    if (!r->keeps_logits)
+        logits_compute(c, rows, x, wte, part);
     LAUNCH(c, "differentiate a softmax",
            gpt_launch_dlogits(stream_of(c), c->dtype, rows, part.first, part.count, part.stride,
-                              r->logits, r->lse, targets, scale, r->dlogits));
+                              logits_of(c, part), r->lse, targets, scale, r->dlogits));
     struct product p = {.dtype = c->dtype,
                         .m = rows,
                         .n = n,
@@ -319,7 +326,7 @@ static void head_logits(const struct compute *c, const void *x, int64_t row, con
         struct part part = part_at(c, first);
         logits_compute(c, 1, operand_at(c->dtype, x, row * c->channels), wte, part);
         LAUNCH(c, "copy logits",
-               cudaMemcpyAsync(r->logits_to + first, r->logits,
+               cudaMemcpyAsync(r->logits_to + first, logits_of(c, part),
                                (size_t)part.count * sizeof(*r->logits), cudaMemcpyDeviceToHost,
                                stream_of(c)));
     }

@@ -11,7 +11,8 @@
 #include "examples/gpt2/device.h"
 #include "examples/gpt2/model.h"
 
-/* Columns of the vocabulary at once, as head.h has them: whole logits would be gigabytes. */
+/* Columns of the vocabulary at once, as head.h has them: logits are gigabytes, and are kept where
+ * activations are; their gradients never exist whole. */
 #define ROOM_COLUMNS 4096
 
 /* Of every product, one size for all: the algorithm that is chosen depends on it. 32 MiB are
@@ -23,7 +24,8 @@ struct cuda_room {
     int32_t *order;              /* (gpt_embed_ints(rows)) */
     float *partial;              /* (gpt_partial_floats(rows, C)) */
     float *delta;                /* (B, heads, T) */
-    float *logits;               /* (rows, room_stride(V, 0)) */
+    bool keeps_logits;           /* from forward to backward: every part of them has its place */
+    float *logits;               /* (rows, room_stride(V, first)) of one part, or of each */
     void *dlogits;               /* (rows, room_stride(V, 0)) operand */
     struct gpt_softmax *softmax; /* (rows) */
     float *lse;                  /* (rows) */
@@ -45,9 +47,10 @@ static inline int room_stride(int vocab, int first)
 }
 
 static inline void room_carve(struct cuda_room *r, struct carve *carve, struct carve *pinned,
-                              const struct compute *c)
+                              const struct compute *c, bool keep_logits)
 {
     int64_t rows = compute_rows(c), columns = rows * room_stride(c->vocab, 0);
+    int64_t logits = keep_logits ? rows * gpt_padded_vocab(c->vocab) : columns;
     int64_t four = sizeof(float), eight = sizeof(double);
     for (int i = 0; i < 2; i++) {
         r->tokens[i] = carve_take(carve, rows * four);
@@ -56,7 +59,8 @@ static inline void room_carve(struct cuda_room *r, struct carve *carve, struct c
     r->order = carve_take(carve, gpt_embed_ints((int)rows) * four);
     r->partial = carve_take(carve, gpt_partial_floats((int)rows, c->channels) * four);
     r->delta = carve_take(carve, rows * c->heads * four);
-    r->logits = carve_take(carve, columns * four);
+    r->keeps_logits = keep_logits;
+    r->logits = carve_take(carve, logits * four);
     r->dlogits = carve_take(carve, columns * operand_bytes(c->dtype));
     r->softmax = carve_take(carve, rows * (int64_t)sizeof(*r->softmax));
     r->lse = carve_take(carve, rows * four);
