@@ -27,7 +27,7 @@
 #
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
 # SAN=address,undefined or SAN=thread, VALGRIND=1 (built in a folder of its own),
-# MPI=0 URING=0 DNNL=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 NCCL=0 (build without that package),
+# MPI=0 URING=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 NCCL=0 (build without that package),
 # CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite) JOBS=2 (check:
@@ -61,9 +61,9 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
 EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
-PACKAGES := MPI URING DNNL XXHASH CUDA CUBLAS NCCL VALGRIND
+PACKAGES := MPI URING XXHASH CUDA CUBLAS NCCL VALGRIND
 DEFS := $(foreach p,$(PACKAGES),$(if $(filter 1,$($p)),-DHAVE_$p))
-INCS := $(CHECK_CFLAGS) $(MPI_CFLAGS) $(URING_CFLAGS) $(DNNL_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
+INCS := $(CHECK_CFLAGS) $(MPI_CFLAGS) $(URING_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 ISA := # of one file
 COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -ldl -pthread
@@ -205,7 +205,7 @@ SONAME := libzero.so.$(firstword $(subst ., ,$(VERSION)))
 SHARED := -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete $(if $(SAN),,-Wl,-z,defs)
 
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
-LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS)
+LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(LIBS)
 LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(MEMSCALE) $(SUPPORT) $(KERNELS) \
 	$(CUDA_LIBS) $(NCCL_LIBS) $(GPT2_CUDA) $(GPT2_KERNELS) $(CUBLAS_LIBS)
 
@@ -241,7 +241,7 @@ $(BUILD)/gpt2_cuda.so: $(call obj,$(GPT2_CUDA)) $(GPT2_KERNELS) $(BUILD)/stamp/L
 # see nothing of src/.
 $(BUILD)/gpt2: $(call obj,$(GPT2) $(COMMON)) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
-	$(Q)$(LINK) $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) $(LIBS) -o $@
 
 $(BUILD)/quickstart: $(call obj,examples/quickstart.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
@@ -267,7 +267,7 @@ $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD
 		$(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
 
 $(BUILD)/tests/cuda_kernels_on_host: $(HOSTED)
 of = $(foreach on,gpu fakes host,$(BUILD)/tests/$(1)_on_$(on))
@@ -294,7 +294,7 @@ $(BUILD)/tests/gpt2_kernels_on_%: $(BUILD)/obj/tests/gpt2_kernels_test.o \
 		$(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
 
 # The model on the kernels by a C++ compiler, and on a GPU.
 $(BUILD)/tests/gpu_model_on_host: $(call obj,$(OVER_FAKES)) $(HOSTED) $(GPT2_HOSTED)
@@ -306,7 +306,7 @@ $(BUILD)/tests/gpu_model_on_%: $(BUILD)/obj/tests/gpu_model_test.o \
 		$(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
 
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
@@ -347,7 +347,7 @@ $(BUILD)/tests/other/gpt2_cuda.so: $(call obj,tests/other_gpt2_plugin.c)
 $(FAKES): $(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(PLUGIN_SHARED) $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) $(PLUGIN_SHARED) $(LIBS) -o $@
 
 # A program of its own, of check-scale.
 $(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
@@ -378,7 +378,7 @@ $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%_fuzz.o $(BUILD)/libfuzzed.a $(BUILD)/
 		$(BUILD)/stamp/LINKED
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) -fsanitize=fuzzer $(DNNL_LIBS) $(LIBS) -o $@
+	$(Q)$(LINK) -fsanitize=fuzzer $(LIBS) -o $@
 
 $(BUILD)/libfuzzed.a: $(call obj,$(FUZZED)) $(BUILD)/stamp/LINKED
 	$(call say,AR,$@)

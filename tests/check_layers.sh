@@ -35,7 +35,7 @@ src/a.c|"offload/ring_core.h"
 src/b.c|"tests/support/deny.h"
 src/c.c|"kernels/cpu/cpu.h"
 src/d.c|<check.h>
-src/e.c|<oneapi/dnnl/dnnl.h>
+src/e.c|<cblas.h>
 examples/common/a.c|"examples/gpt2/model.h"
 examples/gpt2/a.c|"src/engine.h"
 LIST

@@ -41,7 +41,7 @@ echo 'int main(void) { return 0; }' | "$cc" -static -x c - -o "$build/probe" 2>"
 
 # What the make that runs this was told does not hold for another machine.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
-make --no-print-directory -j"$(nproc)" CC="$cc" BUILD="$build" MPI=0 URING=0 DNNL=0 CUDA=0 \
+make --no-print-directory -j"$(nproc)" CC="$cc" BUILD="$build" MPI=0 URING=0 CUDA=0 \
     CHECK=1 CHECK_CFLAGS= CHECK_LIBS= SUPPORT="$support" \
     CFLAGS="-O3 -g -Werror -Itests/cross" LDFLAGS=-static \
     "${suites[@]/#/$build/tests/}" >"$log" 2>&1 || {

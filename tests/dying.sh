@@ -246,7 +246,7 @@ told() { # ranks, SIGNAL, ranks that are sent it
     for rank in $3; do
         pids+=" $(rank_pid "$rank" "$1")"
     done
-    # A handler would push its frame onto the heap, where oneDNN has its stack.
+    # A thread waits for them: no handler interrupts what is under way.
     local caught
     caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/${pids##* }/status")
     verdict $(((0x${caught:-4002} & 0x4002) != 0)) "SIGINT or SIGTERM has a handler: $caught"

@@ -40,7 +40,7 @@ echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { retur
 # What the make that runs this was told does not hold for another compiler.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 mkdir -p "$build/failed" || exit 1
-make --no-print-directory -j"$(nproc)" CC="$cc" BUILD="$build" MPI=0 URING=0 DNNL=0 CUDA=0 \
+make --no-print-directory -j"$(nproc)" CC="$cc" BUILD="$build" MPI=0 URING=0 CUDA=0 \
     SAN=address,undefined,fuzzer-no-link CFLAGS='-O1 -g -Werror' "${targets[@]/#/$build/fuzz/}" \
     >"$build/fuzz.log" 2>&1 || {
     tail -n 20 "$build/fuzz.log"

@@ -44,8 +44,7 @@ static struct compute cpu_begin(enum zero_dtype dtype, const struct sizes *s)
     char error[200];
     struct compute c = {
         .dtype = dtype, .batch = s->batch, .seq = s->seq, .channels = s->channels, .heads = heads};
-    c.workers = workers_create(2, scratch > more ? scratch : more, matmul_thread_init, error,
-                               sizeof(error));
+    c.workers = workers_create(2, scratch > more ? scratch : more, NULL, error, sizeof(error));
     ck_assert_msg(c.workers != NULL, "%s", error);
     int64_t lines = (rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     c.partial = malloc((size_t)(lines * 4 * s->channels) * sizeof(float));

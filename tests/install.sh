@@ -15,7 +15,6 @@ cc|C compiler|builds everything|gcc libc6-dev|gcc glibc-devel|gcc
 mpi|Open MPI|several ranks; without it, one|libopenmpi-dev openmpi-bin|openmpi-devel|openmpi
 mpirun|mpirun|starts several ranks|openmpi-bin|openmpi|openmpi
 uring|liburing|file I/O by io_uring; without it, by threads|liburing-dev|liburing-devel|liburing
-dnnl|oneDNN|products of bf16 on CPUs with AMX|libdnnl-dev|onednn-devel|onednn
 xxhash|xxHash|checksums of what is read from files|libxxhash-dev|xxhash-devel|xxhash
 cuda|CUDA toolkit|kernels for GPUs|nvidia-cuda-toolkit|cuda-toolkit|cuda
 cublas|cuBLAS|gpt2 on GPUs|nvidia-cuda-toolkit|libcublas-devel|cuda
@@ -128,7 +127,7 @@ main() {
         echo "Nothing to install: compiler, packages and tests' tools are here."
     elif ! provide "$found" "${needed[@]}"; then
         echo "To build without a package, say so:" \
-            "make MPI=0, URING=0, DNNL=0, XXHASH=0, CHECK=0." >&2
+            "make MPI=0, URING=0, XXHASH=0, CHECK=0." >&2
         return 1
     fi
     provide "$found" "${extra[@]}" || echo "Without it these tests are skipped."
@@ -146,7 +145,7 @@ apt-get|7|0|cxx|0|sudo apt-get install --no-install-recommends g++$
 apt-get|7|0|cxx|0|Without it these tests are skipped
 apt-get|0|1|cxx pkgconfig|0|run: apt-get .*install --no-install-recommends g++ pkg-config$
 apt-get|7|0|mpi cxx|1|sudo apt-get install --no-install-recommends libopenmpi-dev openmpi-bin$
-dnf|0|0|cc mpi dnnl|0|run: dnf .*install gcc glibc-devel openmpi-devel onednn-devel$
+dnf|0|0|cc mpi uring|0|run: dnf .*install gcc glibc-devel openmpi-devel liburing-devel$
 dnf|0|0|xxhash|0|run: dnf .*install xxhash-devel$
 dnf|0|1|check|1|dnf could not install: check-devel pkgconf\.
 dnf|7|0|mpi mpirun check|1|sudo dnf install openmpi-devel openmpi check-devel pkgconf$

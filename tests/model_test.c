@@ -2,9 +2,9 @@
 /*
  * GPT-2 on the CPU against two others: PyTorch's numbers of a tiny model
  * (golden/make_golden.py) and plain double loops (support/gpt_double.c), which
- * are themselves held to finite differences. Also that threads change no bit
- * and oneDNN starts none of its own. One rank; the engine keeps the
- * parameters and gives the gradients back.
+ * are themselves held to finite differences. Also that threads change no bit,
+ * and that products start none. One rank; the engine keeps the parameters and
+ * gives the gradients back.
  */
 #include <check.h>
 #include <dirent.h>
@@ -220,7 +220,7 @@ static float *all_bits_of(const struct gpt_config *config, bool spoil, int64_t *
     if (spoil)
         memory_spoil(&s);
     double loss = session_train(&s), again;
-    ck_assert_int_eq(process_threads(), before); /* oneDNN has started none */
+    ck_assert_int_eq(process_threads(), before); /* none was started */
     memcpy(bits, &loss, sizeof(loss));
     for (int i = 0; i < s.count; i++) {
         int64_t n = session_elements(&s.params[i]);

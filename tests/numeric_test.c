@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/gpt2/matmul_dnnl.h"
 #include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 #include "include/zero.h"
@@ -73,15 +72,13 @@ static void twice(const struct pieces *pieces, const struct matmul *p, float *c,
 }
 
 /* Each way to multiply and to store operands, at sizes around those of pieces
- * and panels, against a sum in double: widened, as gpt2 does, and bf16 by oneDNN. */
+ * and panels, against a sum in double: widened, and as gpt2 does. */
 START_TEST(products)
 {
     static const int sizes[][3] = {
         {1, 1, 1}, {3, 17, 5}, {40, 64, 33}, {130, 20, 257}, {261, 9, 520}};
-    enum zero_dtype dtype = _i < 24 ? dtypes[_i % 12 / 4] : ZERO_BF16;
+    enum zero_dtype dtype = dtypes[_i % 12 / 4];
     bool ta = _i & 1, tb = _i & 2;
-    if (_i >= 24)
-        dnnl_thread_init();
     for (size_t size = 0; size < sizeof(sizes) / sizeof(*sizes); size++) {
         int m = sizes[size][0], n = sizes[size][1], k = sizes[size][2], gap = 3;
         int lda = (ta ? m : k) + gap, ldb = (tb ? k : n) + gap, ldc = n + gap;
@@ -97,12 +94,7 @@ START_TEST(products)
         operand_store(dtype, ao, 0, (int64_t)an, a);
         operand_store(dtype, bo, 0, (int64_t)bn, b);
         struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
-        if (_i >= 24) {
-            dnnl_multiply(&p, false, c, ldc);
-            dnnl_multiply(&p, true, c, ldc);
-        } else {
-            twice(_i < 12 ? pieces_best(ZERO_FP32) : NULL, &p, c, ldc);
-        }
+        twice(_i < 12 ? pieces_best(ZERO_FP32) : NULL, &p, c, ldc);
         for (int i = 0; i < m; i++)
             for (int j = 0; j < n; j++) { /* small integers: exact */
                 double sum = 0;
@@ -119,17 +111,17 @@ START_TEST(products)
 }
 END_TEST
 
-/* Vectors give the bits of the plain loops. */
-START_TEST(pieces_agree)
+/* A product of random values whose sums round, at edges of pieces and panels. */
+struct random_product {
+    size_t bytes; /* of the result */
+    void *a, *b;
+    struct matmul p;
+};
+
+static struct random_product random_product(enum zero_dtype dtype, bool ta, bool tb)
 {
-    enum zero_dtype dtype = dtypes[_i / 4];
-    const struct pieces *all[] = {&pieces_plain, pieces_avx2(), pieces_avx512(), pieces_neon(),
-                                  dtype == ZERO_BF16 ? pieces_bf16() : NULL};
-    bool ta = _i & 1, tb = _i & 2;
-    int m = 265, n = 150, k = 535, lda = ta ? m : k, ldb = tb ? k : n;
-    size_t bytes = (size_t)(m * n) * sizeof(float);
+    int m = 265, n = 150, k = 535;
     float *a = zeros((size_t)(m * k), 4), *b = zeros((size_t)(k * n), 4);
-    float *plain = zeros(bytes, 1), *c = zeros(bytes, 1);
     for (int i = 0; i < m * k; i++)
         a[i] = (float)((int)(mix((uint64_t)i) >> 40) - (1 << 23)) * 1e-6f;
     for (int i = 0; i < k * n; i++)
@@ -137,14 +129,60 @@ START_TEST(pieces_agree)
     void *ao = zeros((size_t)(m * k), 4), *bo = zeros((size_t)(k * n), 4);
     operand_store(dtype, ao, 0, (int64_t)m * k, a);
     operand_store(dtype, bo, 0, (int64_t)k * n, b);
-    struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
-    twice(all[0], &p, plain, n);
+    free(a), free(b);
+    return (struct random_product){(size_t)(m * n) * sizeof(float),
+                                   ao,
+                                   bo,
+                                   {dtype, ta, tb, m, n, k, ao, ta ? m : k, bo, tb ? k : n}};
+}
+
+/* Vectors give the bits of the plain loops. */
+START_TEST(pieces_agree)
+{
+    enum zero_dtype dtype = dtypes[_i / 4];
+    const struct pieces *all[] = {&pieces_plain, pieces_avx2(), pieces_avx512(), pieces_neon(),
+                                  dtype == ZERO_BF16 ? pieces_bf16() : NULL};
+    struct random_product r = random_product(dtype, _i & 1, _i & 2);
+    float *plain = zeros(r.bytes, 1), *c = zeros(r.bytes, 1);
+    twice(all[0], &r.p, plain, r.p.n);
     for (size_t i = 1; i < sizeof(all) / sizeof(*all); i++)
         if (all[i]) {
-            twice(all[i], &p, c, n);
-            ck_assert_msg(memcmp(plain, c, bytes) == 0, "%s", all[i]->name);
+            twice(all[i], &r.p, c, r.p.n);
+            ck_assert_msg(memcmp(plain, c, r.bytes) == 0, "%s", all[i]->name);
         }
-    free(a), free(b), free(plain), free(c), free(ao), free(bo);
+    free(r.a), free(r.b), free(plain), free(c);
+}
+END_TEST
+
+/* An element by AMX's order, begun with what is there. */
+static float tiles_sum(const struct matmul *p, int row, int col, float sum)
+{
+    for (int k = 0; k < p->k; k += 32) {
+        float part[2] = {0};
+        for (int q = k; q < k + 32 && q < p->k; q++) {
+            float x, y;
+            int64_t at = p->ta ? (int64_t)q * p->lda + row : (int64_t)row * p->lda + q;
+            int64_t from = p->tb ? (int64_t)col * p->ldb + q : (int64_t)q * p->ldb + col;
+            part[q % 2] = fmaf(*operand_view(p->dtype, p->a, at, 1, &x),
+                               *operand_view(p->dtype, p->b, from, 1, &y), part[q % 2]);
+        }
+        sum += part[0] + part[1];
+    }
+    return sum;
+}
+
+START_TEST(tiles_of_bf16)
+{
+    struct random_product r = random_product(ZERO_BF16, _i & 1, _i & 2);
+    float *c = zeros(r.bytes, 1);
+    twice(pieces_amx(), &r.p, c, r.p.n);
+    for (int i = 0; i < r.p.m; i++)
+        for (int j = 0; j < r.p.n; j++) {
+            float expected = tiles_sum(&r.p, i, j, tiles_sum(&r.p, i, j, 0));
+            ck_assert_msg(c[i * r.p.n + j] == expected, "(%d, %d) is %.9g, not %.9g", i, j,
+                          (double)c[i * r.p.n + j], (double)expected);
+        }
+    free(r.a), free(r.b), free(c);
 }
 END_TEST
 
@@ -244,10 +282,9 @@ START_TEST(tiles)
         b[i] = (float)(mix((uint64_t)i) % 255) / 7;
     void *scratch = zeros((size_t)matmul_scratch(ZERO_FP32, m, n, k), 1);
     struct matmul p = {ZERO_FP32, false, false, m, n, k, a, k, b, n};
-    struct workers *workers = workers_create(_i, matmul_tiles_scratch(ZERO_FP32, k),
-                                             matmul_thread_init, error, sizeof(error));
+    struct workers *workers =
+        workers_create(_i, matmul_tiles_scratch(ZERO_FP32, k), NULL, error, sizeof(error));
     ck_assert_ptr_nonnull(workers);
-    matmul_thread_init();
     matmul(&p, false, whole, n, scratch);
     matmul_tiles(workers, &p, tile_keep, c);
     ck_assert_mem_eq(whole, c, (size_t)(m * n) * sizeof(float));
@@ -277,7 +314,6 @@ START_TEST(counted)
     static float a[7 * 5], b[5 * 3], c[7 * 3];
     struct matmul p = {ZERO_FP32, false, false, 7, 3, 5, a, 5, b, 3};
     void *scratch = zeros((size_t)matmul_scratch(ZERO_FP32, 7, 3, 5) + 1, 1);
-    matmul_thread_init();
     struct matmul_done before = matmul_flops_done();
     for (int i = 0; i < 1000; i++)
         matmul(&p, false, c, 3, scratch);
@@ -295,8 +331,9 @@ int main(void)
     TCase *t = tcase_create("numbers");
     printf("products by %s, of bf16 by %s\n", matmul_backend(ZERO_FP32), matmul_backend(ZERO_BF16));
     tcase_add_test(t, exp_and_log);
-    tcase_add_loop_test(t, products, 0, dnnl_multiplies() ? 28 : 24);
+    tcase_add_loop_test(t, products, 0, 24);
     tcase_add_loop_test(t, pieces_agree, 0, 12);
+    tcase_add_loop_test(t, tiles_of_bf16, 0, pieces_amx() ? 4 : 0);
     tcase_add_loop_test(t, tiles, 1, 5);
     tcase_add_loop_test(t, scratch_grows, 0, 3);
     tcase_add_test(t, counted);

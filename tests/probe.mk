@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this machine has: CC_WORKS, MPI, URING, DNNL, XXHASH, CHECK, CUDA, CUBLAS and NCCL are 1 or
+# What this machine has: CC_WORKS, MPI, URING, XXHASH, CHECK, CUDA, CUBLAS and NCCL are 1 or
 # 0, with the flags of what is there. MISSING names for tests/install.sh what is not,
 # OPTIONAL what only some tests would use, ABSENT both, and what the caller has
 # switched off (MPI=0). Every package is tried once.
@@ -66,9 +66,6 @@ endif
 
 URING_LIBS ?= -luring
 $(eval $(call find,URING,liburing.h,uring))
-
-DNNL_LIBS := -ldnnl
-$(eval $(call find,DNNL,oneapi/dnnl/dnnl.h,dnnl))
 
 # Of xxHash the header is all: no library is linked.
 $(eval $(call find,XXHASH,xxhash.h,xxhash,XXH3_64bits))

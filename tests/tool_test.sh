@@ -104,7 +104,7 @@ failed() { # pattern, arguments
 
 facts() { # what a machine of any kind is told of
     local fact
-    for fact in libzero compiler MPI liburing oneDNN xxHash kernel io_uring model CPUs \
+    for fact in libzero compiler MPI liburing xxHash kernel io_uring model CPUs \
         "affinity mask" "NUMA nodes" "instruction sets" "kernels chosen" available "cgroup limit" \
         "transparent huge pages" RLIMIT_MEMLOCK "default for nvme" /var/tmp "launched under"; do
         has "^  $fact  *[^ ]" "info"

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* There are no handlers. A handler's frame is pushed where the stack pointer of
- * the interrupted thread points, and within oneDNN's matrix products that is
- * memory of the heap, whose contents it would destroy. */
+/* There are no handlers: a thread waits for signals, and may do what a handler may not. */
 #include "examples/common/stop.h"
 
 #include <pthread.h>

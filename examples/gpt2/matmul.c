@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The choice between the two ways to multiply, what they have done, and tiles.
+ * Products by the best pieces that this CPU has, what they have done, and tiles.
  */
 #include "examples/gpt2/matmul.h"
 
@@ -9,39 +9,20 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "examples/common/clock.h"
-#include "examples/gpt2/matmul_dnnl.h"
 #include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 
 const char *matmul_backend(enum zero_dtype dtype)
 {
-    return dnnl_leads(dtype) ? "oneDNN" : pieces_best(dtype)->name;
-}
-
-void matmul_thread_init(void)
-{
-    if (dnnl_leads(ZERO_BF16))
-        dnnl_thread_init();
-}
-
-bool matmul_has_room(enum zero_dtype dtype, int threads, int64_t *bytes)
-{
-    *bytes = dnnl_leads(dtype) ? (1 + threads) * DNNL_THREAD_BYTES : 0;
-    if (*bytes == 0)
-        return true;
-    void *room = mmap(NULL, (size_t)*bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return room != MAP_FAILED && munmap(room, (size_t)*bytes) == 0;
+    return pieces_best(dtype)->name;
 }
 
 /* op(B) packed, then a panel of A. */
 int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 {
     struct carve carve = {NULL, 0};
-    if (dnnl_leads(dtype))
-        return 0;
     carve_take(&carve, packed_bytes(pieces_best(dtype), n, k));
     carve_take(&carve, packed_scratch(pieces_best(dtype), m, k));
     return carve.used;
@@ -49,7 +30,7 @@ int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 
 /* ----------------------------------------------------------------- counting */
 
-static atomic_int_fast64_t done_flops, done_ns; /* of the process, as oneDNN's state is */
+static atomic_int_fast64_t done_flops, done_ns; /* of the process */
 
 static void count(const struct matmul *p, double begin)
 {
@@ -63,13 +44,9 @@ void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
     const struct pieces *pieces = pieces_best(p->dtype);
     struct carve carve = {scratch, 0};
     double begin = clock_now();
-    if (dnnl_leads(p->dtype)) {
-        dnnl_multiply(p, add, c, ldc);
-    } else {
-        float *packed = carve_take(&carve, packed_bytes(pieces, p->n, p->k));
-        packed_make(pieces, p, packed);
-        packed_multiply(pieces, p, packed, add, c, ldc, (char *)scratch + carve.used);
-    }
+    float *packed = carve_take(&carve, packed_bytes(pieces, p->n, p->k));
+    packed_make(pieces, p, packed);
+    packed_multiply(pieces, p, packed, add, c, ldc, (char *)scratch + carve.used);
     count(p, begin);
 }
 
@@ -84,7 +61,7 @@ struct matmul_done matmul_flops_done(void)
 /* ------------------------------------------------------- a product in tiles */
 
 /* A task is a strip: tiles one below the other and side by side, computed a row at a time, for
- * which their part of op(B) is packed once. Each tile is by itself where oneDNN multiplies. */
+ * which their part of op(B) is packed once. */
 struct strips {
     const struct matmul *product;
     int down, across; /* tiles of a strip */
@@ -115,9 +92,9 @@ static int sum_most(int across)
     return across > 1 ? (int)(PACKED_MOST / (across * TILE * (int64_t)sizeof(float))) : INT_MAX;
 }
 
-static int across_most(enum zero_dtype dtype, int k)
+static int across_most(int k)
 {
-    int across = dnnl_leads(dtype) ? 1 : ACROSS;
+    int across = ACROSS;
     while (k > sum_most(across))
         across /= 2;
     return across;
@@ -139,21 +116,16 @@ static int64_t room_carve(struct strip_room *r, void *base, enum zero_dtype dtyp
     int64_t floats = sizeof(float);
     r->values = carve_take(&carve, TILE * (across * TILE + GAP) * floats);
     r->spare = carve_take(&carve, 2 * TILE * floats);
-    if (!dnnl_leads(dtype)) {
-        r->packed = carve_take(&carve, packed_bytes(pieces, across * TILE, k));
-        r->scratch = carve_take(&carve, packed_scratch(pieces, TILE, k));
-    }
+    r->packed = carve_take(&carve, packed_bytes(pieces, across * TILE, k));
+    r->scratch = carve_take(&carve, packed_scratch(pieces, TILE, k));
     return carve.used;
 }
 
 static void row_multiply(const struct matmul *p, const struct strip_room *room,
                          const struct tile *row)
 {
-    if (dnnl_leads(p->dtype))
-        dnnl_multiply(p, false, row->values, row->ld);
-    else
-        packed_multiply(pieces_best(p->dtype), p, room->packed, false, row->values, row->ld,
-                        room->scratch);
+    packed_multiply(pieces_best(p->dtype), p, room->packed, false, row->values, row->ld,
+                    room->scratch);
 }
 
 static void row_finish(const struct strips *t, const struct tile *row)
@@ -184,8 +156,7 @@ static void strip_task(void *arg, int64_t index, void *scratch)
     row.spare = room.spare;
     row.ld = row.cols + GAP;
     double begin = clock_now();
-    if (!dnnl_leads(p.dtype))
-        packed_make(pieces_best(p.dtype), &p, room.packed);
+    packed_make(pieces_best(p.dtype), &p, room.packed);
     for (row.row = first; row.row < end; row.row += TILE) {
         p.m = row.rows = part_at(end, row.row, TILE);
         p.a = operand_at(p.dtype, whole->a, p.ta ? row.row : (int64_t)row.row * p.lda);
@@ -201,8 +172,7 @@ void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_f
 {
     int rows = parts(p->m, TILE), cols = parts(p->n, TILE);
     int enough = workers_threads(workers) > 1 ? TASKS_PER_THREAD * workers_threads(workers) : 1;
-    struct strips t = {p,  dnnl_leads(p->dtype) ? 1 : rows, across_most(p->dtype, p->k), 0, finish,
-                       arg};
+    struct strips t = {p, rows, across_most(p->k), 0, finish, arg};
     assert(p->m >= 1 && p->n >= 1 && p->k >= 1);
     while (t.down * t.across > 1 && parts(rows, t.down) * parts(cols, t.across) < enough)
         if (t.down >= t.across)
@@ -217,7 +187,7 @@ int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
 {
     struct strip_room room = {0};
     int64_t most = 0;
-    for (int across = across_most(dtype, 1); across >= 1; across /= 2) {
+    for (int across = across_most(1); across >= 1; across /= 2) {
         int sum = k < sum_most(across) ? k : sum_most(across);
         int64_t bytes = room_carve(&room, NULL, dtype, across, sum);
         most = bytes > most ? bytes : most;
@@ -243,8 +213,7 @@ double matmul_peak(enum zero_dtype dtype)
     struct tile row = {.rows = TILE, .cols = TILE, .values = room.values, .ld = TILE + GAP};
     struct matmul p = {
         dtype, false, false, TILE, TILE, PEAK_SUM, memory, PEAK_SUM, memory + operand, TILE};
-    if (!dnnl_leads(dtype))
-        packed_make(pieces_best(dtype), &p, room.packed);
+    packed_make(pieces_best(dtype), &p, room.packed);
     double least = PEAK_SECONDS, start = clock_now();
     for (double now = start; now - start < PEAK_SECONDS;) {
         double begin = now;

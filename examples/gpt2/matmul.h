@@ -2,9 +2,8 @@
 /*
  * Matrix products: one single-threaded product, and a large one cut into tiles
  * of fixed size, a task each. The summed dimension is never cut, so the bits
- * do not depend on the number of threads. All matrices are row-major. By our
- * own packed panels, the same bits on every CPU; but bf16 by oneDNN where the
- * CPU has AMX and the build oneDNN, which rounds differently.
+ * do not depend on the number of threads. All matrices are row-major. The same bits
+ * on every CPU, but of bf16 where the CPU has AMX, which adds in another order.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_H
 #define EXAMPLES_GPT2_MATMUL_H
@@ -27,16 +26,8 @@ struct matmul {
     int ldb;
 };
 
-/* "oneDNN", "packed panels, AVX2" and so on. */
+/* "packed panels, AVX2" and so on. */
 const char *matmul_backend(enum zero_dtype dtype);
-
-/* In each thread that multiplies, before its first product: keeps oneDNN's
- * OpenMP to the calling thread alone, and its memory with the process. */
-void matmul_thread_init(void);
-
-/* Whether the address space has room for what oneDNN takes on its own account:
- * where it does not, oneDNN dies of it. *bytes: how much that is. */
-bool matmul_has_room(enum zero_dtype dtype, int threads, int64_t *bytes);
 
 /* c (m, n), rows ldc apart, = product, or += with add. */
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch);
@@ -52,8 +43,7 @@ struct matmul_done {
 struct matmul_done matmul_flops_done(void);
 
 /* flop/s that the calling thread reaches with one tile's operands, in cache: the best of
- * a tenth of a second. Not counted above. After matmul_thread_init; takes megabytes for its
- * time. 0: there are none. */
+ * a tenth of a second. Not counted above. Takes megabytes for its time. 0: there are none. */
 double matmul_peak(enum zero_dtype dtype);
 
 /* ------------------------------------------------------- a product in tiles */

@@ -39,8 +39,15 @@ static void piece_multiply(int k, const float *a, const float *b, bool add, floa
 
 const struct pieces *pieces_neon(void)
 {
-    static const struct pieces neon = {"packed panels, NEON", COLS,         1,
-                                       plain_pack_a,          plain_pack_b, piece_multiply};
+    static const struct pieces neon = {.name = "packed panels, NEON",
+                                       .rows = PIECE_ROWS,
+                                       .cols = COLS,
+                                       .per = 1,
+                                       .step = 1,
+                                       .deep = PANEL_DEEP,
+                                       .pack_a = plain_pack_a,
+                                       .pack_b = plain_pack_b,
+                                       .multiply = piece_multiply};
     return &neon;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Goto's scheme (Goto and van de Geijn 2008, Anatomy of high-performance matrix
- * multiplication): all of B is packed, and of A a panel, DEPTH of the sum deep,
+ * multiplication): all of B is packed, and of A a panel, a part of the sum deep,
  * which stays in the second cache while the stripes of B pass, one after the other.
  * 16-bit operands are widened while they are packed, or paired.
  */
@@ -11,7 +11,6 @@
 
 #include "examples/gpt2/numeric.h"
 
-#define DEPTH      256               /* of the sum at a time */
 #define ROWS       (43 * PIECE_ROWS) /* of A at a time: 258 KiB, and a tile's 256 fit */
 #define PLAIN_COLS 16
 #define LINE       16 /* floats of a cache line */
@@ -26,7 +25,7 @@ static int stripes(int n, int width)
 /* One stripe, a stored row at a time. What is not there stays zero. */
 static void stripe_pack(const struct panel *s, int first, int width, float *out)
 {
-    float row[DEPTH];
+    float row[PANEL_DEEP];
     int count = s->count - first < width ? s->count - first : width;
     memset(out, 0, (size_t)s->k * (size_t)width * sizeof(float));
     for (int k = 0; !s->along && k < s->k; k++) {
@@ -67,12 +66,20 @@ static void plain_multiply(int k, const float *a, const float *b, bool add, floa
     }
 }
 
-const struct pieces pieces_plain = {"packed panels, plain", PLAIN_COLS,   1,
-                                    plain_pack_a,           plain_pack_b, plain_multiply};
+const struct pieces pieces_plain = {.name = "packed panels, plain",
+                                    .rows = PIECE_ROWS,
+                                    .cols = PLAIN_COLS,
+                                    .per = 1,
+                                    .step = 1,
+                                    .deep = PANEL_DEEP,
+                                    .pack_a = plain_pack_a,
+                                    .pack_b = plain_pack_b,
+                                    .multiply = plain_multiply};
 
 const struct pieces *pieces_best(enum zero_dtype dtype)
 {
-    const struct pieces *best = dtype == ZERO_BF16 ? pieces_bf16() : NULL;
+    const struct pieces *best = dtype == ZERO_BF16 ? pieces_amx() : NULL;
+    best = best || dtype != ZERO_BF16 ? best : pieces_bf16();
     best = best ? best : pieces_avx512();
     best = best ? best : pieces_avx2();
     best = best ? best : pieces_neon();
@@ -83,19 +90,21 @@ const struct pieces *pieces_best(enum zero_dtype dtype)
 
 static int words(const struct pieces *pieces, int k)
 {
-    return stripes(k, pieces->per);
+    return stripes(k, pieces->per * pieces->step) * pieces->step;
 }
 
-/* DEPTH words at most, in parts of one size. */
+/* So many words at most, in parts of one size. */
 static int depth_of(const struct pieces *pieces, int k)
 {
-    int parts = stripes(k, DEPTH * pieces->per);
-    return stripes(stripes(k, parts), 8) * 8;
+    int step = pieces->per * pieces->step, parts = stripes(k, pieces->deep * pieces->per);
+    step = step > 8 ? step : 8;
+    return stripes(stripes(k, parts), step) * step;
 }
 
-static int rows_of(int m)
+static int rows_of(const struct pieces *pieces, int m)
 {
-    return m < ROWS ? m : ROWS;
+    int most = ROWS / pieces->rows * pieces->rows;
+    return m < most ? m : most;
 }
 
 /* Words from a stripe's k to its next. */
@@ -124,16 +133,17 @@ void packed_make(const struct pieces *pieces, const struct matmul *p, float *pac
 /* A panel of A, for the deepest part that a sum of k or less is cut into. */
 int64_t packed_scratch(const struct pieces *pieces, int m, int k)
 {
-    int64_t rows = (int64_t)stripes(rows_of(m), PIECE_ROWS) * PIECE_ROWS;
+    int64_t rows = (int64_t)stripes(rows_of(pieces, m), pieces->rows) * pieces->rows;
     int deep = words(pieces, stripes(k, 8) * 8);
-    return (rows * (deep < DEPTH ? deep : DEPTH) + PACK_BEYOND) * (int64_t)sizeof(float);
+    deep = deep < pieces->deep ? deep : pieces->deep;
+    return (rows * deep + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 
 /* A piece at the edge of the result is computed beside it. */
 static void edge_multiply(const struct pieces *pieces, int k, const float *a, const float *b,
                           bool add, int rows, int cols, float *c, int ldc)
 {
-    float piece[PIECE_ROWS * PIECE_COLS_MOST] = {0};
+    float piece[PIECE_MOST] = {0};
     for (int i = 0; add && i < rows; i++)
         memcpy(piece + i * pieces->cols, c + (int64_t)i * ldc, (size_t)cols * sizeof(float));
     pieces->multiply(k, a, b, add, piece, pieces->cols);
@@ -144,7 +154,7 @@ static void edge_multiply(const struct pieces *pieces, int k, const float *a, co
 /* A piece of the result that comes next, while another is computed. */
 static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
 {
-    for (int i = 0; i < PIECE_ROWS; i++)
+    for (int i = 0; i < pieces->rows; i++)
         for (int j = 0; j < pieces->cols; j += LINE)
             __builtin_prefetch(c + (int64_t)i * ldc + j, 1);
 }
@@ -153,16 +163,16 @@ static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
 static void panels_multiply(const struct pieces *pieces, int m, int n, int deep, const float *a,
                             const float *b, bool add, float *c, int ldc)
 {
-    int width = pieces->cols;
+    int height = pieces->rows, width = pieces->cols;
     for (int j = 0; j < n; j += width)
-        for (int i = 0; i < m; i += PIECE_ROWS) {
+        for (int i = 0; i < m; i += height) {
             const float *left = a + (int64_t)i * deep, *right = b + (int64_t)j * deep;
             float *to = c + (int64_t)i * ldc + j;
-            int rows = m - i < PIECE_ROWS ? m - i : PIECE_ROWS;
+            int rows = m - i < height ? m - i : height;
             int cols = n - j < width ? n - j : width;
-            if (m - i >= 2 * PIECE_ROWS)
-                piece_fetch(pieces, to + (int64_t)PIECE_ROWS * ldc, ldc);
-            if (rows == PIECE_ROWS && cols == width)
+            if (m - i >= 2 * height)
+                piece_fetch(pieces, to + (int64_t)height * ldc, ldc);
+            if (rows == height && cols == width)
                 pieces->multiply(deep, left, right, add, to, ldc);
             else
                 edge_multiply(pieces, deep, left, right, add, rows, cols, to, ldc);
@@ -174,9 +184,12 @@ void packed_multiply(const struct pieces *pieces, const struct matmul *p, const 
 {
     int deep = depth_of(pieces, p->k);
     float *a = scratch;
-    for (int i = 0; i < p->m; i += ROWS)
+    if (pieces->begin)
+        pieces->begin();
+    for (int i = 0, rows; i < p->m; i += rows) {
+        rows = rows_of(pieces, p->m - i);
         for (int k = 0; k < p->k; k += deep) {
-            int rows = rows_of(p->m - i), depth = p->k - k < deep ? p->k - k : deep;
+            int depth = p->k - k < deep ? p->k - k : deep;
             int64_t at = p->ta ? (int64_t)k * p->lda + i : (int64_t)i * p->lda + k;
             struct panel panel = {p->dtype, operand_at(p->dtype, p->a, at), p->lda, !p->ta, rows,
                                   depth};
@@ -185,4 +198,7 @@ void packed_multiply(const struct pieces *pieces, const struct matmul *p, const 
                             packed + words(pieces, k) * padded(pieces, p->n), add || k > 0,
                             c + (int64_t)i * ldc, ldc);
         }
+    }
+    if (pieces->end)
+        pieces->end();
 }

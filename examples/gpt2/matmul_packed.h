@@ -3,15 +3,18 @@
  * What an instruction set does of a packed product: operands laid out in
  * stripes, and one piece of the result in registers. Every set gives the same
  * bits: an element is one chain of fused multiply-adds in order of k. But the
- * instructions for bf16 take values below 2^-126 for zeros.
+ * instructions for bf16 take values below 2^-126 for zeros, and AMX has an order of
+ * its own: of each 32 products the even ones are a chain and the odd ones are, and
+ * their sum is added.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_PACKED_H
 #define EXAMPLES_GPT2_MATMUL_PACKED_H
 
 #include "examples/gpt2/matmul.h"
 
-#define PIECE_ROWS      6
-#define PIECE_COLS_MOST 64
+#define PIECE_ROWS 6    /* of all sets but AMX */
+#define PIECE_MOST 1024 /* elements */
+#define PANEL_DEEP 256  /* of all sets but AMX */
 
 /* Rows of op(A), or columns of op(B). */
 struct panel {
@@ -25,14 +28,18 @@ struct panel {
 
 struct pieces {
     const char *name;
-    int cols; /* of a piece, which all registers but a few hold */
-    int per;  /* values in a word: 1, widened to fp32, or 2 of bf16, of which the first is high */
-    /* Stripes of PIECE_ROWS rows (pack_a) or cols columns (pack_b): for each word of k, a word of
-     * every row or column; padded with zeros. May write PACK_BEYOND words past the last. */
+    int rows, cols; /* of a piece, which all registers but a few hold */
+    int per;        /* values in a word: 1, widened to fp32, or 2 of bf16, the first one high */
+    int step;       /* words of k are a multiple of it, the last ones zeros */
+    int deep;       /* words of k that are packed of A at a time, at most */
+    /* Stripes of rows (pack_a) or of columns (pack_b): for each word of k, a word of every row
+     * or column, or in what order multiply wants them; padded with zeros. May write PACK_BEYOND
+     * words past the last. */
     void (*pack_a)(const struct panel *panel, float *out);
     void (*pack_b)(const struct panel *panel, float *out);
-    /* c (PIECE_ROWS, cols), rows ldc apart, = stripe of A times stripe of B, or += */
+    /* c (rows, cols), rows ldc apart, = stripe of A times stripe of B, or += */
     void (*multiply)(int words, const float *a, const float *b, bool add, float *c, int ldc);
+    void (*begin)(void), (*end)(void); /* before a thread's pieces, and behind; or NULL */
 };
 
 #define PACK_BEYOND 16
@@ -41,8 +48,9 @@ extern const struct pieces pieces_plain;
 const struct pieces *pieces_avx512(void); /* NULL: not on this CPU */
 const struct pieces *pieces_avx2(void);   /* the same */
 const struct pieces *pieces_neon(void);   /* the same */
-/* With AVX-512's instructions for bf16, of that alone. */
+/* With AVX-512's instructions for bf16, of that alone, and with AMX. */
 const struct pieces *pieces_bf16(void);
+const struct pieces *pieces_amx(void);
 const struct pieces *pieces_best(enum zero_dtype dtype); /* of all these */
 
 /* Of pieces_plain, for sets that pack no faster. */

@@ -11,6 +11,9 @@
 #ifdef __x86_64__
 
 #include <immintrin.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "examples/gpt2/numeric.h"
 
@@ -146,7 +149,7 @@ INLINE void stripe_copy(enum zero_dtype dtype, const struct panel *s, int first,
         int64_t at = (int64_t)k * s->ld + first;
         float *to = out + (int64_t)k * width;
         if (count < width) {
-            float row[PIECE_COLS_MOST];
+            float row[COLS_AVX512];
             for (int g = 0; g < width; g += WIDTH)
                 _mm256_storeu_ps(row + g, load_some(dtype, s->from, at + g,
                                                     count - g < WIDTH ? count - g : WIDTH));
@@ -271,16 +274,30 @@ AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, 
 
 const struct pieces *pieces_avx2(void)
 {
-    static const struct pieces avx2 = {"packed panels, AVX2", COLS, 1, pack_a, pack_b,
-                                       piece_multiply};
+    static const struct pieces avx2 = {.name = "packed panels, AVX2",
+                                       .rows = PIECE_ROWS,
+                                       .cols = COLS,
+                                       .per = 1,
+                                       .step = 1,
+                                       .deep = PANEL_DEEP,
+                                       .pack_a = pack_a,
+                                       .pack_b = pack_b,
+                                       .multiply = piece_multiply};
     bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return runs ? &avx2 : NULL; /* every CPU with AVX2 has F16C */
 }
 
 const struct pieces *pieces_avx512(void)
 {
-    static const struct pieces avx512 = {
-        "packed panels, AVX-512", COLS_AVX512, 1, pack_a, pack_b_avx512, piece_multiply_avx512};
+    static const struct pieces avx512 = {.name = "packed panels, AVX-512",
+                                         .rows = PIECE_ROWS,
+                                         .cols = COLS_AVX512,
+                                         .per = 1,
+                                         .step = 1,
+                                         .deep = PANEL_DEEP,
+                                         .pack_a = pack_a,
+                                         .pack_b = pack_b_avx512,
+                                         .multiply = piece_multiply_avx512};
     return pieces_avx2() && __builtin_cpu_supports("avx512f") ? &avx512 : NULL;
 }
 
@@ -309,9 +326,8 @@ BF16 static void row_pair(const uint16_t *first, const uint16_t *second, int cou
     }
 }
 
-BF16 static void pairs_copy(const struct panel *s, int width, float *out)
+BF16 static void pairs_copy(const struct panel *s, int width, int deep, float *out)
 {
-    int deep = (s->k + 1) / 2;
     for (int begin = 0; begin < s->k; begin += REACH)
         for (int first = 0; first < s->count; first += width)
             for (int k = begin; k < s->k && k < begin + REACH; k += 2) {
@@ -342,9 +358,8 @@ BF16 static void block_turn(const uint16_t *from, int ld, int rows, int values, 
             _mm256_mask_storeu_ps(out + i * width, (__mmask8)lanes(cols, WIDTH), r[i]);
 }
 
-BF16 static void pairs_turn(const struct panel *s, int width, float *out)
+BF16 static void pairs_turn(const struct panel *s, int width, int deep, float *out)
 {
-    int deep = (s->k + 1) / 2;
     for (int first = 0; first < s->count; first += width)
         for (int k = 0; k < s->k; k += 2 * WIDTH)
             for (int g = 0; g < width; g += WIDTH) {
@@ -356,14 +371,27 @@ BF16 static void pairs_turn(const struct panel *s, int width, float *out)
             }
 }
 
+/* In words of k that are a multiple of step. */
+BF16 static void pairs_pack(const struct panel *s, int width, int step, float *out)
+{
+    int pairs = (s->k + 1) / 2, deep = (pairs + step - 1) / step * step;
+    if (s->along)
+        pairs_turn(s, width, deep, out);
+    else
+        pairs_copy(s, width, deep, out);
+    for (int first = 0; pairs < deep && first < s->count; first += width)
+        __builtin_memset(out + (int64_t)first * deep + (int64_t)pairs * width, 0,
+                         (size_t)(deep - pairs) * (size_t)width * sizeof(float));
+}
+
 BF16 static void pack_a_bf16(const struct panel *panel, float *out)
 {
-    panel->along ? pairs_turn(panel, PIECE_ROWS, out) : pairs_copy(panel, PIECE_ROWS, out);
+    pairs_pack(panel, PIECE_ROWS, 1, out);
 }
 
 BF16 static void pack_b_bf16(const struct panel *panel, float *out)
 {
-    panel->along ? pairs_turn(panel, COLS_AVX512, out) : pairs_copy(panel, COLS_AVX512, out);
+    pairs_pack(panel, COLS_AVX512, 1, out);
 }
 
 /* The instruction is two fused multiply-adds, of the high values first. */
@@ -391,15 +419,174 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
 
 #endif
 
+/* ---------------------------------------------------------------- tiles of bf16 */
+
+#if defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define AMX                                                                                        \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-"       \
+                          "bf16")))
+
+/* Eight registers of 16 rows of 64 bytes: four sums, two parts of A with 16 words of k each,
+ * two of B with 16 columns. A stripe of A has, for each 16 words of k, those of a row together. */
+#define TILE_SIDE 16
+#define COLS_AMX  (2 * TILE_SIDE)
+#define ROWS_AMX  (2 * TILE_SIDE)
+#define DEEP_AMX  128 /* a stripe of B is a third of the first cache */
+
+/* Linux gives the registers to a process that asks. */
+#define ASK_FOR_STATE 0x1023
+#define STATE_TILES   18
+
+AMX static void tiles_begin(void)
+{
+    static const struct {
+        uint8_t palette, start, none[14];
+        uint16_t bytes[16]; /* of a row */
+        uint8_t rows[16];
+    } all = {.palette = 1,
+             .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+             .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&all);
+}
+
+AMX static void tiles_end(void)
+{
+    _tile_release();
+}
+
+/* Rows stored along k: words of one, the first of a pair high as in B. */
+AMX static void words_copy(const struct panel *s, int first, int deep, float *out)
+{
+    for (int i = 0; i < ROWS_AMX; i++) {
+        const uint16_t *row = (const uint16_t *)s->from + (int64_t)(first + i) * s->ld;
+        for (int w = 0; w < deep; w += TILE_SIDE) {
+            int values = first + i < s->count ? s->k - 2 * w : 0;
+            __mmask32 some = values >= 32 ? UINT32_MAX : lanes(values, 32);
+            __m512i pairs = _mm512_rol_epi32(_mm512_maskz_loadu_epi16(some, row + 2 * w), 16);
+            _mm512_storeu_si512(out + (int64_t)w * ROWS_AMX + i * TILE_SIDE, pairs);
+        }
+    }
+}
+
+/* WIDTH pairs of stored rows, of which so many values and columns are there, become WIDTH rows
+ * of words. */
+AMX static void words_turn(const uint16_t *from, int ld, int values, int cols, float *out)
+{
+    __m256 r[WIDTH];
+    __mmask8 some = (__mmask8)lanes(cols, WIDTH);
+#pragma GCC unroll 8
+    for (int i = 0; i < WIDTH; i++) {
+        const uint16_t *row = from + (int64_t)(2 * i) * ld;
+        __m128i high = _mm_maskz_loadu_epi16(2 * i < values ? some : 0, row);
+        __m128i low = _mm_maskz_loadu_epi16(2 * i + 1 < values ? some : 0, row + ld);
+        r[i] = _mm256_castsi256_ps(_mm256_or_si256(
+            _mm256_slli_epi32(_mm256_cvtepu16_epi32(high), 16), _mm256_cvtepu16_epi32(low)));
+    }
+    transpose(r);
+#pragma GCC unroll 8
+    for (int i = 0; i < WIDTH; i++)
+        _mm256_storeu_ps(out + i * TILE_SIDE, r[i]);
+}
+
+AMX static void pack_a_amx(const struct panel *s, float *out)
+{
+    int deep = (s->k + 2 * TILE_SIDE - 1) / (2 * TILE_SIDE) * TILE_SIDE;
+    for (int first = 0; first < s->count; first += ROWS_AMX, out += (int64_t)deep * ROWS_AMX) {
+        if (s->along)
+            words_copy(s, first, deep, out);
+        for (int w = 0; !s->along && w < deep; w += WIDTH)
+            for (int i = 0; i < ROWS_AMX; i += WIDTH)
+                words_turn((const uint16_t *)s->from + (int64_t)(2 * w) * s->ld + first + i, s->ld,
+                           s->k - 2 * w, s->count - first - i,
+                           out + (int64_t)(w / TILE_SIDE) * ROWS_AMX * TILE_SIDE + i * TILE_SIDE +
+                               w % TILE_SIDE);
+    }
+}
+
+AMX static void pack_b_amx(const struct panel *panel, float *out)
+{
+    pairs_pack(panel, COLS_AMX, TILE_SIDE, out);
+}
+
+AMX static void piece_multiply_amx(int words, const float *a, const float *b, bool add, float *c,
+                                   int ldc)
+{
+    int64_t down = ldc * (int64_t)sizeof(float), across = COLS_AMX * sizeof(float);
+    float *below = c + (int64_t)TILE_SIDE * ldc;
+    if (add) {
+        _tile_loadd(0, c, down);
+        _tile_loadd(1, c + TILE_SIDE, down);
+        _tile_loadd(2, below, down);
+        _tile_loadd(3, below + TILE_SIDE, down);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int w = 0; w < words; w += TILE_SIDE) {
+        _tile_loadd(4, a, 64);
+        _tile_loadd(6, b, across);
+        _tile_loadd(7, b + TILE_SIDE, across);
+        _tile_loadd(5, a + TILE_SIDE * TILE_SIDE, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+        a += ROWS_AMX * TILE_SIDE;
+        b += COLS_AMX * TILE_SIDE;
+    }
+    _tile_stored(0, c, down);
+    _tile_stored(1, c + TILE_SIDE, down);
+    _tile_stored(2, below, down);
+    _tile_stored(3, below + TILE_SIDE, down);
+}
+
+static pthread_once_t tiles_asked = PTHREAD_ONCE_INIT;
+static bool tiles_given;
+
+static void tiles_ask(void)
+{
+    tiles_given = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+                  syscall(SYS_arch_prctl, ASK_FOR_STATE, STATE_TILES) == 0;
+}
+#endif
+
+const struct pieces *pieces_amx(void)
+{
+#ifdef AMX
+    static const struct pieces amx = {.name = "packed panels, AMX",
+                                      .rows = ROWS_AMX,
+                                      .cols = COLS_AMX,
+                                      .per = 2,
+                                      .step = TILE_SIDE,
+                                      .deep = DEEP_AMX,
+                                      .pack_a = pack_a_amx,
+                                      .pack_b = pack_b_amx,
+                                      .multiply = piece_multiply_amx,
+                                      .begin = tiles_begin,
+                                      .end = tiles_end};
+    if (!pieces_bf16())
+        return NULL;
+    pthread_once(&tiles_asked, tiles_ask);
+    if (tiles_given)
+        return &amx;
+#endif
+    return NULL;
+}
+
 const struct pieces *pieces_bf16(void)
 {
 #ifdef BF16
-    static const struct pieces bf16 = {"packed panels, AVX-512 BF16",
-                                       COLS_AVX512,
-                                       2,
-                                       pack_a_bf16,
-                                       pack_b_bf16,
-                                       piece_multiply_bf16};
+    static const struct pieces bf16 = {.name = "packed panels, AVX-512 BF16",
+                                       .rows = PIECE_ROWS,
+                                       .cols = COLS_AVX512,
+                                       .per = 2,
+                                       .step = 1,
+                                       .deep = PANEL_DEEP,
+                                       .pack_a = pack_a_bf16,
+                                       .pack_b = pack_b_bf16,
+                                       .multiply = piece_multiply_bf16};
     bool runs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512vl");
     if (pieces_avx512() && runs)
@@ -421,6 +608,11 @@ const struct pieces *pieces_avx512(void)
 }
 
 const struct pieces *pieces_bf16(void)
+{
+    return NULL;
+}
+
+const struct pieces *pieces_amx(void)
 {
     return NULL;
 }

@@ -195,25 +195,11 @@ static void config_take(struct gpt *m, const struct gpt_config *config)
     }
 }
 
-static int room_check(enum zero_dtype dtype, int threads, char *error, size_t error_size)
-{
-    int64_t bytes;
-    if (matmul_has_room(dtype, threads, &bytes))
-        return 0;
-    snprintf(error, error_size,
-             "Matrix products by %d threads need %lld bytes of address space, which were refused. "
-             "Raise the limit (ulimit -v), or give fewer --threads.",
-             threads, (long long)bytes);
-    return -1;
-}
-
 static int cpu_create(struct gpt *m, int threads, char *error, size_t error_size)
 {
-    if (cpu_memory_create(m, error, error_size) ||
-        room_check(m->compute.dtype, threads, error, error_size))
+    if (cpu_memory_create(m, error, error_size))
         return -1;
-    m->compute.workers =
-        workers_create(threads, scratch_bytes(m), matmul_thread_init, error, error_size);
+    m->compute.workers = workers_create(threads, scratch_bytes(m), NULL, error, error_size);
     return m->compute.workers ? 0 : -1;
 }
 
@@ -516,8 +502,6 @@ static struct walk walk_begin(struct gpt *m, struct zero *z, const int32_t *toke
                               const int32_t *targets, int count)
 {
     struct walk w = {.m = m, .z = z, .c = m->compute};
-    if (!m->on_gpu)
-        matmul_thread_init();
     w.tokens = w.c.layers->tokens(&w.c, tokens, count, false);
     if (targets)
         w.targets = w.c.layers->tokens(&w.c, targets, count, true);

@@ -12,9 +12,6 @@
 #ifdef HAVE_MPI
 #include <mpi.h>
 #endif
-#ifdef HAVE_DNNL
-#include <oneapi/dnnl/dnnl_version.h>
-#endif
 #ifdef HAVE_XXHASH
 #include <xxhash.h>
 #endif
@@ -52,15 +49,6 @@ static void liburing_print(void)
     info_fact("liburing", "%s", name ? name + 1 : "linked statically");
 #else
     info_fact("liburing", "not in this build: files go through pread and pwrite (liburing-dev)");
-#endif
-}
-
-static void dnnl_print(void)
-{
-#ifdef HAVE_DNNL
-    info_fact("oneDNN", "%d.%d.%d", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH);
-#else
-    info_fact("oneDNN", "not in this build, where CPUs with AMX are faster (libdnnl-dev)");
 #endif
 }
 
@@ -107,7 +95,6 @@ void info_versions(void)
 #endif
     mpi_print();
     liburing_print();
-    dnnl_print();
     xxhash_print();
     info_section("kernel");
     if (uname(&name) == 0) {

@@ -18,7 +18,7 @@ stop() {
 packages=(openmpi-bin openmpi-common libopenmpi-dev libopenmpi3 libpmix2 libpmix-dev libhwloc15
     libhwloc-dev libhwloc-plugins liburing2 liburing-dev libxxhash-dev libxxhash0 check
     libsubunit-dev libmunge2 libevent-2.1-7 libevent-core-2.1-7 libevent-pthreads-2.1-7
-    libevent-dev libdnnl2 libdnnl-dev libdnnl3 make)
+    libevent-dev make)
 
 # Parts of Open MPI that need what the bundle has not: other networks' libraries, files, traces.
 unwanted='oshmem|libuc[pst]|ofi|fabric|verbs|psm|ompio|monitoring|libnl'

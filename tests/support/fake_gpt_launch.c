@@ -33,7 +33,6 @@ static struct compute begin(const struct call *call)
     char error[128];
     int64_t rows = compute_rows(&c), layers = layers_scratch(c.dtype, c.channels, (int)rows);
     int64_t attention = attention_scratch(c.dtype, c.seq, c.channels / c.heads);
-    matmul_thread_init();
     c.workers =
         workers_create(1, layers > attention ? layers : attention, NULL, error, sizeof(error));
     c.partial = malloc((size_t)(rows / ROWS_PER_TASK + 1) * 4 * (size_t)c.channels * sizeof(float));
