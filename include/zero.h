@@ -363,10 +363,10 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
  * refused to it alone, is an error on all of them. NULL is fine. */
 ZERO_API void zero_destroy(struct zero *z);
 
-/* The sentence for the last call of this engine, where that failed: what
- * happened, with the values, then what to do. Else "": a call that succeeds
- * clears it, so read it at once. Of an engine that has failed, its first error;
- * of NULL, that there is no engine. Valid until the next call. */
+/* The sentence for the last call of this engine, where that failed: what happened, with
+ * the values, then what to do. Else "": a call that succeeds clears it, but for those of a
+ * const engine, so read it at once. Of an engine that has failed, its first error; of
+ * NULL, that there is no engine. Valid until the next call. */
 ZERO_API const char *zero_last_error(const struct zero *z);
 ZERO_API const char *zero_status_name(int status);
 
@@ -429,7 +429,8 @@ struct zero_step_info {
     double norm;       /* of the mean gradient, before clipping; NaN where skipped */
     double factor;     /* the clip factor applied to it: 1 when not clipped */
     bool skipped;      /* a gradient was not finite, or would not be in fp32 once a .loss_scale
-                          below 1 is divided out: nothing was updated, on any rank */
+                          below 1 is divided out, or once rounded as .grad_dtype says: nothing
+                          was updated, on any rank */
     double loss_scale; /* of this step's gradients */
     uint32_t votes;    /* bits that any rank voted for since the last step */
 };

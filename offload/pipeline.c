@@ -45,6 +45,21 @@ static void take_sums(struct pipeline *p, const struct ring_request *r)
     }
 }
 
+/* Whether a file is shorter than it was made. A write would make it as long again, with a hole
+ * that reads as zeros. */
+static bool finds_cut(const struct pipeline *p, struct ring_request *r)
+{
+    struct stat now;
+    for (int i = 0; i < p->spill->stripes.files; i++)
+        if (!fstat(p->spill->stripes.fd[i], &now) && now.st_size < p->spill->file[i].bytes) {
+            r->error.status = ZERO_ERR_IO;
+            r->error_file = i;
+            r->error_end = true;
+            return true;
+        }
+    return false;
+}
+
 /* Hands a transfer to the ring. */
 static int put(struct pipeline *p, struct transfer *t, struct error *error)
 {
@@ -64,6 +79,10 @@ int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_
     assert(request->offset + request->bytes <= p->spill->bytes);
     *t = (struct transfer){.request = *request};
     t->request.files = &p->spill->stripes;
+    if (request->write && finds_cut(p, &t->request)) {
+        t->done = true;
+        return ZERO_OK;
+    }
     if (p->sums && request->write)
         take_sums(p, request);
     return put(p, t, error);
@@ -81,8 +100,8 @@ void pipeline_poll(struct pipeline *p)
     }
 }
 
-/* Whether a read that met its file's end met a true one: a file that is shorter than
- * it was made, or that was and has been made as long again. */
+/* Whether what met its file's end met a true one: a file that is shorter than it was
+ * made, or that was and has been made as long again. */
 static bool has_been_cut(const struct pipeline *p, const struct ring_request *r)
 {
     struct stat now;
@@ -97,13 +116,18 @@ static int try_again(struct pipeline *p, struct transfer *t, const char *what, i
 {
     const struct ring_request *r = &t->request;
     const struct spill_file *file = &p->spill->file[r->error_file];
+    if (has_been_cut(p, r))
+        return error_set(error, ZERO_ERR_IO,
+                         "%s %lld: the file in %s (%s), of %lld bytes, was truncated while in use, "
+                         "and what lay there is lost. Find what truncates files there, or choose "
+                         "another folder, and go on from the last checkpoint.",
+                         what, (long long)number, file->path, file->type, (long long)file->bytes);
     if (t->tries == PIPELINE_TRIES)
         return error_set(error, r->error.status,
                          "%s %lld: %s File in %s (%s). It was tried %d times.", what,
                          (long long)number, r->error.text, file->path, file->type, t->tries);
     if (!pipeline_room(p)) /* it will be asked for when others are done */
         return ZERO_OK;
-    t->cut |= has_been_cut(p, r);
     struct error note = {0};
     error_set(&note, r->error.status,
               "%s %lld failed, trying again (%d of %d): %s File in %s (%s).", what,
@@ -112,18 +136,6 @@ static int try_again(struct pipeline *p, struct transfer *t, const char *what, i
     if (p->again)
         p->again(p->again_arg, note.text);
     return put(p, t, error);
-}
-
-/* A read of a file that was cut brought something, but not what was written. */
-static int lost(const struct pipeline *p, const struct transfer *t, const char *what,
-                int64_t number, struct error *error)
-{
-    const struct spill_file *file = &p->spill->file[t->request.error_file];
-    return error_set(error, ZERO_ERR_IO,
-                     "%s %lld: the file in %s (%s), of %lld bytes, was truncated while in use, and "
-                     "what lay there is lost. Find what truncates files there, or choose another "
-                     "folder, and go on from the last checkpoint.",
-                     what, (long long)number, file->path, file->type, (long long)file->bytes);
 }
 
 /* Whether a read brought what was written. */
@@ -157,8 +169,6 @@ int pipeline_done(struct pipeline *p, struct transfer *t, bool *done, const char
         return ZERO_OK;
     if (t->request.error.status)
         return try_again(p, t, what, number, error);
-    if (t->cut)
-        return lost(p, t, what, number, error);
     if (p->sums && !t->request.write && compare(p, t, what, number, error))
         return error->status;
     *done = true;

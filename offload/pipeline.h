@@ -31,12 +31,11 @@ enum pipeline_state {
     PIPELINE_WRITING,
 };
 
-/* One request, whether the ring has ended it, how often it was put there, the bytes
- * it had moved when that was asked for last, and whether its file has lost bytes:
- * what a write then puts behind the cut leaves a hole, which reads as zeros. */
+/* One request, whether the ring has ended it, how often it was put there, and the
+ * bytes it had moved when that was asked for last. */
 struct transfer {
     struct ring_request request;
-    bool done, cut;
+    bool done;
     int tries;
     int64_t seen;
 };

@@ -224,7 +224,7 @@ bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_
         snprintf(text, PREFLIGHT_TEXT,
                  "%s is memory (%s), not a disk: %s of files take as much host memory. Name a "
                  "folder on a disk (--nvme-path, .nvme_path).",
-                 limit->name, limit->type, amount(facts->memory_files).text);
+                 limit->name, limit->type, amount(limit->need).text);
         return true;
     }
     return false;

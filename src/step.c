@@ -19,7 +19,8 @@
 #define CONSTANTS_BYTES                                                                            \
     (sizeof(struct adam) - offsetof(struct adam, decay)) /* all but grad_scale */
 #define GROUP_WORDS ((int64_t)(CONSTANTS_BYTES + 7) / 8)
-#define GROUPS_MAX  256 /* a group's number has eight bits */
+#define GROUPS_MAX  256        /* a group's number has eight bits */
+#define BF16_BEYOND 0x1.ffp127 /* what is as large rounds to infinity */
 
 static_assert(8 * (WORD_GROUPS + GROUP_WORDS * GROUPS_MAX) <= ZERO_SUM_BYTES_MAX,
               "a verdict is one sum, however many groups there are");
@@ -87,11 +88,14 @@ static struct zero_step_info judge(const struct zero *z)
     memcpy(sum.limb, z->verdict, sizeof(sum.limb));
     for (int bit = 0; bit < VOTES; bit++)
         info.votes |= (uint32_t)(z->verdict[WORD_VOTES + bit] != 0) << bit;
-    info.norm = sqrt(wide_value(&sum)) / step_divisor(z);
+    double sums = sqrt(wide_value(&sum));
+    info.norm = sums / step_divisor(z);
     if (z->clip > 0 && info.norm > z->clip)
         info.factor = z->clip / (info.norm + 1e-6);
     /* What a loss scale below 1 made small enough for fp32 may be too large for it. */
     bool beyond = step_divisor(z) < 1 && info.norm * info.factor > (double)FLT_MAX;
+    /* What is finite in fp32 may have been rounded to infinity. */
+    beyond |= z->plan.set.round_grads && sums >= BF16_BEYOND;
     info.skipped = z->verdict[WORD_NONFINITE] != 0 || beyond;
     if (info.skipped)
         info.norm = NAN, info.factor = 1;

@@ -7,6 +7,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "src/clock.h"
+
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     sigset_t blocked, before;
@@ -25,6 +27,16 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     prctl(PR_SET_NAME, name);
     return rc;
+}
+
+bool thread_join_by(pthread_t thread, double until)
+{
+    while (pthread_tryjoin_np(thread, NULL)) {
+        if (seconds_now() >= until)
+            return false;
+        usleep(1000);
+    }
+    return true;
 }
 
 void event_write(int event_fd)

@@ -4,12 +4,17 @@
 #define SRC_THREAD_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #define THREAD_NAME "libzero" /* of all of them, in top -H and /proc/self/task */
 
 /* pthread_create with all signals but the synchronous faults blocked, so that
  * the program's handlers run in the program's own threads. Returns an errno. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+
+/* Joins a thread that ends by then, of seconds_now, a millisecond late at most: clocks that are
+ * set do not matter. False: it goes on. */
+bool thread_join_by(pthread_t thread, double until);
 
 /* Adds 1 to an eventfd. */
 void event_write(int event_fd);

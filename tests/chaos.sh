@@ -66,7 +66,7 @@ drive-without-direct|well|
 no-space|refused|bytes are free
 unlike-ranks|refused|Ranks differ in|not given the same
 page-spoiled|refused well|is not what was written there
-file-cut|refused well|is not what was written there|the file ends there
+file-cut|refused well|is not what was written there|was truncated while in use
 drive-fails|refused well|is not what was written there|Input/output error
 LIST
 }

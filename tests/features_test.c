@@ -449,6 +449,34 @@ START_TEST(loss_scale_below_1)
 }
 END_TEST
 
+/* Of what is finite as a sum, but not once it is rounded, nothing gets into the state. */
+static void rounded_body(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct setting *s = arg;
+    const float gradients[] = {3.4e38f, 3.3e38f};
+    struct zero_step_info info;
+    struct zero *z;
+    float master;
+    EXPECT(!create(&z, comm, s->config) && !zero_set_clip(z, 1));
+    for (int n = 0; n < 2; n++) {
+        for (int u = TOY_UNITS_ALL - 1; u >= 0; u--) {
+            if (u == 2 && rank == 0)
+                ((float *)zero_grad_data(z, 5))[0] = gradients[n];
+            EXPECT(!zero_reduce(z, u));
+        }
+        EXPECT(!zero_step(z, &info) && info.skipped == (n == 0) && info.step == n);
+        EXPECT(!zero_read(z, 5, ZERO_MASTER, 0, 1, &master) && isfinite(master));
+    }
+    zero_destroy(z);
+}
+
+START_TEST(rounds_to_infinity)
+{
+    struct setting s = {.ranks = 2, .config.grad_dtype = ZERO_BF16};
+    run(s, rounded_body, NULL);
+}
+END_TEST
+
 START_TEST(loss_scale_ends)
 {
     for (int row = 0; row < 12; row++) {
@@ -557,6 +585,7 @@ int main(void)
     tcase_add_test(c, gradients_of_some_ranks);
     tcase_add_test(c, loss_scale_ends);
     tcase_add_test(c, loss_scale_below_1);
+    tcase_add_test(c, rounds_to_infinity);
     suite_add_tcase(s, c);
     c = tcase_create("configuration");
     tcase_add_test(c, mismatched);

@@ -20,7 +20,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "src/clock.h"
@@ -147,20 +146,17 @@ static void *lookup_main(void *arg)
 static struct addrinfo *lookup(const char *host, double until, const char **why)
 {
     struct lookup *l = calloc(1, sizeof(*l));
-    struct timespec end;
     pthread_t thread;
     *why = "no memory or thread to look it up";
     if (!l)
         return NULL;
     snprintf(l->host, sizeof(l->host), "%s", host);
-    clock_gettime(CLOCK_REALTIME, &end);
-    double left = until - seconds_now();
-    end.tv_sec += left > 0 ? (time_t)left + 1 : 1;
+    double least = seconds_now() + 1;
     if (thread_start(&thread, lookup_main, l)) {
         lookup_free(l);
         return NULL;
     }
-    bool joined = !pthread_timedjoin_np(thread, NULL, &end);
+    bool joined = thread_join_by(thread, until > least ? until : least);
     if (!joined && !atomic_exchange(&l->left, true)) {
         pthread_detach(thread);
         *why = "no answer";

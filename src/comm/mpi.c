@@ -31,10 +31,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "src/clock.h"
 #include "src/comm/comm.h"
+#include "src/thread.h"
 
 #define TRANSFER_BYTES_MAX ((int64_t)1 << 30) /* MPI counts in int */
 #define QUIESCE_SECONDS    1.0
@@ -653,7 +654,6 @@ static int not_started(int seconds, struct error *error)
 int comm_mpi_default(struct zero_comm **comm, struct error *error)
 {
     int seconds = comm_deadline_seconds();
-    struct timespec until;
     pthread_t thread;
     *comm = NULL;
     if (check_process(error))
@@ -661,8 +661,7 @@ int comm_mpi_default(struct zero_comm **comm, struct error *error)
     if (atomic_load(&given_up))
         return not_started(seconds, error);
     struct launch *launch = calloc(1, sizeof(*launch));
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += seconds;
+    double until = seconds_now() + seconds;
     int rc = launch ? pthread_create(&thread, NULL, launch_main, launch) : ENOMEM;
     if (rc) {
         free(launch);
@@ -671,7 +670,7 @@ int comm_mpi_default(struct zero_comm **comm, struct error *error)
                          "processes or memory (ulimit -u, ulimit -v).",
                          strerror(rc));
     }
-    bool joined = !pthread_timedjoin_np(thread, NULL, &until);
+    bool joined = thread_join_by(thread, until);
     if (!joined && !atomic_exchange(&launch->left, true)) {
         pthread_detach(thread);
         atomic_store(&given_up, true);

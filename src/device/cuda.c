@@ -428,6 +428,8 @@ static cudaError_t sum_some(cudaStream_t stream, const struct device_sum *s, int
         stream, s->count, ranks, (const uint16_t *const *)parts, fresh, acc, squares);
 }
 
+static_assert(DEVICE_PARTS_MOST == LAUNCH_PARTS_MAX, "plans know how many");
+
 static void sum_all(struct device_cuda *d, cudaStream_t stream, const struct device_sum *s)
 {
     char *room = d->device.room;
@@ -436,6 +438,11 @@ static void sum_all(struct device_cuda *d, cudaStream_t stream, const struct dev
     float *acc = s->narrow ? (float *)(void *)rounded : s->sum;
     uint16_t *half = s->narrow ? s->sum : (uint16_t *)(void *)rounded;
     cudaError_t rc = cudaSuccess;
+    if (s->ranks > LAUNCH_PARTS_MAX && s->parts[s->own] == acc) { /* read when acc was written */
+        rc = cudaMemcpyAsync(rounded, acc, (size_t)s->count * sizeof(float),
+                             cudaMemcpyDeviceToDevice, stream);
+        s->parts[s->own] = rounded;
+    }
     for (int r = 0; r < s->ranks && rc == cudaSuccess; r += LAUNCH_PARTS_MAX) {
         int n = s->ranks - r < LAUNCH_PARTS_MAX ? s->ranks - r : LAUNCH_PARTS_MAX;
         rc = sum_some(stream, s, r, n, acc, s->last && r + n == s->ranks ? squares : NULL);

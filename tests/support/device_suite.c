@@ -201,8 +201,8 @@ static void sum(struct device *d, struct sums *s, char *host, bool staged, bool 
         }
         bool own = r == s->ranks - 1;
         at[r] = staged && !own ? host + r * bytes : parts + (s->ranks - 1) * (bytes + 256);
-        if (!staged)
-            at[r] = parts + r * bytes;
+        if (!staged) /* the own part's place may be that of the sums */
+            at[r] = own && s->dtype == ZERO_FP32 && s->fresh ? sums : parts + r * bytes;
         if (own || !staged)
             put(d, (void *)at[r], s->part[r], bytes, host);
     }
@@ -250,7 +250,7 @@ static void sums_of(struct device *d, char *host, bool staged)
     const int ranks[] = {1, 2, 3, 257};
     float *grown = malloc(8192 * 4);
     struct sums s = {.sum = grown};
-    d->room = alloc(d, device_sum_room(8192, true));
+    d->room = alloc(d, device_sum_room(8192, true, 257));
     for (int i = 0; i < 24; i++) {
         s.ranks = ranks[i % (staged ? 3 : 4)];
         s.count = s.ranks > 3 ? 192 : i % 2 ? 8192 : 64 * (1 + i);
