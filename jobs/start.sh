@@ -38,6 +38,7 @@ start() { # program, options
     done
     unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GPU_BIND SLURM_TRES_BIND
     export SRUN_CPUS_PER_TASK=$((SLURM_CPUS_ON_NODE / ranks))
+    export SLURM_EXPORT_ENV=ALL # the modules', also after sbatch --export=NONE
     srun --mpi="$ZERO_MPI" --cpus-per-task="$SRUN_CPUS_PER_TASK" --ntasks-per-node="$ranks" \
         --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "$program" \
         ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"

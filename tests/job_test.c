@@ -110,6 +110,8 @@ static const struct place places[] = {
      {JOB_SLURM, NULL, 3, 4, 1, 2, "10.0.0.1", 1234, "slurm 12.3.1"}},
     {SRUN "SLURM_STEP_TASKS_PER_NODE=4 SLURM_NODEID=0 SLURM_LOCALID=3",
      {JOB_SLURM, NULL, 3, 4, 3, 4, "127.0.0.1", 0, "slurm 12.3."}},
+    {SRUN "SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_LOCALID=0",
+     {JOB_SLURM, NULL, 3, 4, 0, 1, "n4", 0, "slurm 12.3."}},
     {SRUN "PMI_RANK=3 PMI_SIZE=4 ", {JOB_SLURM, NULL, 3, 4, 1, 2, "n4", 0, "slurm 12.3."}},
     {TORCHRUN, {JOB_TORCHRUN, NULL, 3, 4, 1, 2, "node-a", 29500, "torchrun run:29500"}},
     {SRUN TORCHRUN "TORCHELASTIC_USE_AGENT_STORE=True", /* the inner launcher counts */

@@ -7,11 +7,12 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 static const struct launcher {
-    const char *rank, *ranks, *local_rank, *local; /* variables; local may hold "2(x3)" */
+    const char *rank, *ranks, *local_rank, *local; /* variables; local may hold "2(x3),1" */
     const char *mark;                              /* without which it is not this one; or NULL */
 } launchers[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
@@ -21,6 +22,8 @@ static const struct launcher {
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
     {"PMI_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE", NULL},
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"},
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
 };
@@ -31,6 +34,23 @@ static int number(const char *variable, int otherwise)
     return value && *value ? atoi(value) : otherwise;
 }
 
+/* Ranks of this node: a number, or Slurm's list of all nodes', 2(x3),1. */
+static int local_number(const char *variable, int otherwise)
+{
+    const char *at = getenv(variable);
+    int node = at && at[strspn(at, "0123456789")] ? number("SLURM_NODEID", 0) : 0;
+    while (at && *at) {
+        const char *behind = at + strspn(at, "0123456789");
+        int nodes = strncmp(behind, "(x", 2) ? 1 : atoi(behind + 2);
+        if (node < nodes)
+            return atoi(at);
+        node -= nodes;
+        at = strchr(at, ',');
+        at += at != NULL;
+    }
+    return otherwise;
+}
+
 struct launch launch_find(void)
 {
     struct launch l = {.ranks = 1, .local = 1};
@@ -38,7 +58,7 @@ struct launch launch_find(void)
         int rank = number(launchers[i].rank, -1), ranks = number(launchers[i].ranks, 0);
         if (rank < 0 || rank >= ranks || (launchers[i].mark && !getenv(launchers[i].mark)))
             continue;
-        int local = number(launchers[i].local, ranks);
+        int local = local_number(launchers[i].local, ranks);
         return (struct launch){.rank = rank,
                                .ranks = ranks,
                                .local_rank = number(launchers[i].local_rank, 0),

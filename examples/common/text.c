@@ -64,8 +64,8 @@ static int64_t file_read(const char *path, unsigned char *to, int64_t room, int 
 }
 
 /* Goes over all files: into t->train, which has room for so many bytes, or without it to
- * count alone. What a file grows by between the two is not read. Returns the errno of the first
- * that is not to be read; 0: none. */
+ * count alone. What the last file grows by between the two is not read. Returns the errno of
+ * the first that is not to be read; 0: none. */
 static int files_deal(struct text *t, const struct paths *files, int64_t room)
 {
     int reason = 0;
@@ -75,6 +75,7 @@ static int files_deal(struct text *t, const struct paths *files, int64_t room)
         int64_t left = room - t->train_bytes - t->held_bytes;
         int64_t bytes = file_read(files->items[i], end, left, &reason);
         assert(bytes <= left);
+        t->sizes = counter_mix(t->sizes ^ (uint64_t)bytes);
         if (bytes < 0) {
             t->passed_over++;
         } else if (t->files++ % TEXT_HOLD == TEXT_HOLD - 1) {
@@ -138,13 +139,16 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
                       (long long)bytes);
     int reason = files_deal(t, files, bytes);
     hold_tail(t);
-    if (t->train_bytes == found.train_bytes && t->held_bytes == found.held_bytes)
+    if (t->sizes == found.sizes)
         return 0;
+    int64_t now = t->train_bytes + t->held_bytes;
     refuse(sink,
            "%lld bytes of text were found, and %lld could be read (%s): files under --data have "
            "changed meanwhile, or cannot be read any more. Leave them as they are, or name others.",
-           (long long)bytes, (long long)(t->train_bytes + t->held_bytes),
-           reason ? strerror(reason) : "they end earlier");
+           (long long)bytes, (long long)now,
+           reason        ? strerror(reason)
+           : now < bytes ? "they end earlier"
+                         : "some are longer");
     text_free(t);
     return -1;
 }

@@ -33,14 +33,18 @@ static int group_print(const char *folder, const char *limit_name, const char *u
     return 1;
 }
 
-/* A group and all above it: each of them applies. */
-static int groups_print(const char *mount, char *group, const char *limit, const char *usage)
+/* A group and all above it: each of them applies. high: a limit that only slows down; or NULL. */
+static int groups_print(const char *mount, char *group, const char *limit, const char *high,
+                        const char *usage)
 {
     int found = 0;
+    if (!strcmp(group, "/"))
+        group++;
     for (;;) {
         char folder[PATH_MAX];
         snprintf(folder, sizeof(folder), "%s%s", mount, group);
         found += group_print(folder, limit, usage);
+        found += high ? group_print(folder, high, usage) : 0;
         char *slash = strrchr(group, '/');
         if (!slash)
             return found;
@@ -68,10 +72,10 @@ static int line_print(char *line)
     *group++ = 0;
     group[strcspn(group, "\n")] = 0;
     if (has_word(controllers + 1, "memory"))
-        return groups_print("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
+        return groups_print("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", NULL,
                             "memory.usage_in_bytes");
     if (!controllers[1])
-        return groups_print("/sys/fs/cgroup", group, "memory.max", "memory.current");
+        return groups_print("/sys/fs/cgroup", group, "memory.max", "memory.high", "memory.current");
     return 0;
 }
 

@@ -27,7 +27,7 @@ struct machine {
     const char *folders;
     char type[64];
     int64_t free;
-    bool in_memory;                /* files are in RAM */
+    double in_memory;              /* the share of files that is in RAM */
     char refused[DISK_PATH + 128]; /* why there is no space for files; "": there is */
     struct zero_probe probe;       /* of folders; zeros: never measured */
     double stream;                 /* bytes per second of memory; 0: not known */
@@ -65,8 +65,8 @@ static int folders_find(struct machine *m, const struct plan_options *o)
             snprintf(m->refused, sizeof(m->refused), "%s: %s", d->path, strerror(d->refused));
         for (int j = 0; j < i; j++)
             known = known || seen[j].id == d->id;
-        m->free += known ? 0 : d->free;
-        m->in_memory = m->in_memory || d->memory;
+        m->free += known ? 0 : d->free < INT64_MAX - m->free ? d->free : INT64_MAX - m->free;
+        m->in_memory += d->memory / (double)paths.count;
         snprintf(m->type, sizeof(m->type), "%s",
                  i && strcmp(m->type, d->type) ? "several" : d->type);
     }
@@ -103,8 +103,12 @@ static void machine_print(const struct machine *m)
     if (m->refused[0])
         printf("  files: none: %s\n", m->refused);
     else
-        printf("  files: %s free in %s (%s%s)\n", in_bytes(m->free).text, m->folders, m->type,
-               m->in_memory ? ", which is RAM: these bytes are counted as memory too" : "");
+        printf("  files: %s free in %s (%s%s)\n",
+               m->free == INT64_MAX ? "uncounted bytes" : in_bytes(m->free).text, m->folders,
+               m->type,
+               m->in_memory == 1  ? ", which is RAM: these bytes are counted as memory too"
+               : m->in_memory > 0 ? ", in part RAM: those bytes are counted as memory too"
+                                  : "");
     if (m->own_device)
         printf("  device: %s of its own for each rank\n", in_bytes(m->device).text);
     else if (m->device != INT64_MAX)
@@ -153,8 +157,8 @@ static void lacks(char *why, size_t size, const char *what, int64_t needed, int6
 /* Whether the plan fits; if not, why, the first of the reasons. */
 static bool fits(const struct machine *m, const struct zero_plan *p, char *why, size_t size)
 {
-    int64_t memory =
-        p->node_host + (m->own_device ? 0 : p->node_device) + (m->in_memory ? p->node_nvme : 0);
+    int64_t memory = p->node_host + (m->own_device ? 0 : p->node_device) +
+                     (int64_t)(m->in_memory * (double)p->node_nvme);
     why[0] = 0;
     if (p->device.total > m->device)
         lacks(why, size, "device of a rank", p->device.total, m->device);
