@@ -461,6 +461,7 @@ AMX static void words_copy(const struct panel *s, int first, int deep, float *ou
         const uint16_t *row = (const uint16_t *)s->from + (int64_t)(first + i) * s->ld;
         for (int w = 0; w < deep; w += TILE_SIDE) {
             int values = first + i < s->count ? s->k - 2 * w : 0;
+            fetch(ZERO_BF16, row, (int64_t)REACH * s->ld + 2 * w);
             __mmask32 some = values >= 32 ? UINT32_MAX : lanes(values, 32);
             __m512i pairs = _mm512_rol_epi32(_mm512_maskz_loadu_epi16(some, row + 2 * w), 16);
             _mm512_storeu_si512(out + (int64_t)w * ROWS_AMX + i * TILE_SIDE, pairs);
@@ -494,12 +495,15 @@ AMX static void pack_a_amx(const struct panel *s, float *out)
     for (int first = 0; first < s->count; first += ROWS_AMX, out += (int64_t)deep * ROWS_AMX) {
         if (s->along)
             words_copy(s, first, deep, out);
-        for (int w = 0; !s->along && w < deep; w += WIDTH)
+        for (int w = 0; !s->along && w < deep; w += WIDTH) {
+            const uint16_t *from = (const uint16_t *)s->from + (int64_t)(2 * w) * s->ld + first;
+            for (int i = 0; i < 2 * WIDTH; i++)
+                fetch(ZERO_BF16, from, (int64_t)(2 * WIDTH + i) * s->ld);
             for (int i = 0; i < ROWS_AMX; i += WIDTH)
-                words_turn((const uint16_t *)s->from + (int64_t)(2 * w) * s->ld + first + i, s->ld,
-                           s->k - 2 * w, s->count - first - i,
+                words_turn(from + i, s->ld, s->k - 2 * w, s->count - first - i,
                            out + (int64_t)(w / TILE_SIDE) * ROWS_AMX * TILE_SIDE + i * TILE_SIDE +
                                w % TILE_SIDE);
+        }
     }
 }
 
