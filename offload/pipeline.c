@@ -45,13 +45,21 @@ static void take_sums(struct pipeline *p, const struct ring_request *r)
     }
 }
 
-/* Whether a file is shorter than it was made. A write would make it as long again, with a hole
- * that reads as zeros. */
-static bool finds_cut(const struct pipeline *p, struct ring_request *r)
+/* Whether file i is shorter than it was made, or with holes has fewer bytes on the disk. */
+static bool lacks_bytes(const struct pipeline *p, int i, bool holes)
 {
     struct stat now;
+    return !fstat(p->spill->stripes.fd[i], &now) &&
+           (now.st_size < p->spill->file[i].bytes ||
+            (holes && now.st_blocks * 512 < p->spill->file[i].bytes));
+}
+
+/* Whether a file was cut, before a write makes it as long again, with a hole that reads as
+ * zeros. */
+static bool finds_cut(const struct pipeline *p, struct ring_request *r)
+{
     for (int i = 0; i < p->spill->stripes.files; i++)
-        if (!fstat(p->spill->stripes.fd[i], &now) && now.st_size < p->spill->file[i].bytes) {
+        if (lacks_bytes(p, i, false)) {
             r->error.status = ZERO_ERR_IO;
             r->error_file = i;
             r->error_end = true;
@@ -79,13 +87,10 @@ int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_
     assert(request->offset + request->bytes <= p->spill->bytes);
     *t = (struct transfer){.request = *request};
     t->request.files = &p->spill->stripes;
-    if (request->write && finds_cut(p, &t->request)) {
-        t->done = true;
-        return ZERO_OK;
-    }
     if (p->sums && request->write)
         take_sums(p, request);
-    return put(p, t, error);
+    t->done = request->write && finds_cut(p, &t->request);
+    return t->done ? ZERO_OK : put(p, t, error);
 }
 
 void pipeline_poll(struct pipeline *p)
@@ -100,23 +105,13 @@ void pipeline_poll(struct pipeline *p)
     }
 }
 
-/* Whether what met its file's end met a true one: a file that is shorter than it was
- * made, or that was and has been made as long again. */
-static bool has_been_cut(const struct pipeline *p, const struct ring_request *r)
-{
-    struct stat now;
-    return r->error_end && !fstat(p->spill->stripes.fd[r->error_file], &now) &&
-           (now.st_size < p->spill->file[r->error_file].bytes ||
-            now.st_blocks * 512 < p->spill->file[r->error_file].bytes);
-}
-
 /* The ring has failed: another attempt, or the error. */
 static int try_again(struct pipeline *p, struct transfer *t, const char *what, int64_t number,
                      struct error *error)
 {
     const struct ring_request *r = &t->request;
     const struct spill_file *file = &p->spill->file[r->error_file];
-    if (has_been_cut(p, r))
+    if (r->error_end && lacks_bytes(p, r->error_file, true))
         return error_set(error, ZERO_ERR_IO,
                          "%s %lld: the file in %s (%s), of %lld bytes, was truncated while in use, "
                          "and what lay there is lost. Find what truncates files there, or choose "

@@ -270,10 +270,8 @@ static int test_moves(struct zero *z, struct command *c, struct operation *o, bo
         return too_long(z, c, o) ? overdue(z, c, o, error) : ZERO_OK;
     if (z->oldest == c->sequence)
         z->oldest = 0;
-    int64_t times = c->kind == COMMAND_EXCHANGE || z->size == 1 ? 0
-                    : c->kind != COMMAND_BROADCAST              ? 1
-                    : c->part == z->rank                        ? z->size - 1
-                                                                : 0;
+    int64_t times = c->kind == COMMAND_BROADCAST ? (c->part == z->rank) * (z->size - 1)
+                                                 : c->kind != COMMAND_EXCHANGE && z->size > 1;
     count(&z->sent_bytes, times * c->bytes);
     return ZERO_OK;
 }

@@ -281,8 +281,9 @@ static void place_scratch(struct plan *p)
     p->piece_bytes = min64(min64(most, room > 256 ? room : 256), align_up(shard, 256));
     p->device.scratch = take(&p->device.total, (p->via_host ? 1 : 2) * others * p->piece_bytes);
     if (p->device_apart)
-        p->device.room = take(&p->device.total, device_sum_room(p->piece_bytes / element,
-                                                                p->set.round_grads, p->ranks));
+        p->device.room =
+            take(&p->device.total, device_sum_room(p->piece_bytes / element, p->set.round_grads,
+                                                   p->set.local ? p->ranks : 0));
 }
 
 static void place_device(struct plan *p, const struct layout *l)

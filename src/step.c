@@ -19,8 +19,7 @@
 #define CONSTANTS_BYTES                                                                            \
     (sizeof(struct adam) - offsetof(struct adam, decay)) /* all but grad_scale */
 #define GROUP_WORDS ((int64_t)(CONSTANTS_BYTES + 7) / 8)
-#define GROUPS_MAX  256        /* a group's number has eight bits */
-#define BF16_BEYOND 0x1.ffp127 /* what is as large rounds to infinity */
+#define GROUPS_MAX  256 /* a group's number has eight bits */
 
 static_assert(8 * (WORD_GROUPS + GROUP_WORDS * GROUPS_MAX) <= ZERO_SUM_BYTES_MAX,
               "a verdict is one sum, however many groups there are");
@@ -95,7 +94,7 @@ static struct zero_step_info judge(const struct zero *z)
     /* What a loss scale below 1 made small enough for fp32 may be too large for it. */
     bool beyond = step_divisor(z) < 1 && info.norm * info.factor > (double)FLT_MAX;
     /* What is finite in fp32 may have been rounded to infinity. */
-    beyond |= z->plan.set.round_grads && sums >= BF16_BEYOND;
+    beyond |= z->plan.set.round_grads && sums > (double)dtype_limit(ZERO_BF16);
     info.skipped = z->verdict[WORD_NONFINITE] != 0 || beyond;
     if (info.skipped)
         info.norm = NAN, info.factor = 1;

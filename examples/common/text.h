@@ -16,7 +16,7 @@ struct text {
     int64_t train_bytes, held_bytes;
     int files, held_files; /* of text: all, and those in held */
     int passed_over;       /* files and folders that are not text or cannot be read, and links */
-    uint64_t sizes;        /* a hash of those of all files of text, in their order */
+    uint64_t sizes;        /* a hash of how many bytes each file gave, in their order */
 };
 
 enum {

@@ -78,8 +78,9 @@ const struct pieces pieces_plain = {.name = "packed panels, plain",
 
 const struct pieces *pieces_best(enum zero_dtype dtype)
 {
-    const struct pieces *best = dtype == ZERO_BF16 ? pieces_amx() : NULL;
-    best = best || dtype != ZERO_BF16 ? best : pieces_bf16();
+    const struct pieces *best = NULL;
+    if (dtype == ZERO_BF16 && !(best = pieces_amx()))
+        best = pieces_bf16();
     best = best ? best : pieces_avx512();
     best = best ? best : pieces_avx2();
     best = best ? best : pieces_neon();

@@ -104,18 +104,18 @@ struct device {
 };
 
 /* Bytes of device memory that sums of so many elements a piece need beside their arrays:
- * the norm, squares of blocks, and what is rounded; or a part, where the sums take the own
- * one's place and there are more than a device reads at once. */
+ * the norm, squares of blocks, and what is rounded; or the own part, of in_place parts whose
+ * sums take its place, where these are more than a device reads at once. */
 #define DEVICE_NORM_BYTES 256
 #define DEVICE_PARTS_MOST 256 /* at once */
 static inline int64_t device_squares_bytes(int64_t elements)
 {
     return (elements / KERNELS_BLOCK * 8 + 255) / 256 * 256;
 }
-static inline int64_t device_sum_room(int64_t elements, bool round, int ranks)
+static inline int64_t device_sum_room(int64_t elements, bool round, int in_place)
 {
     return DEVICE_NORM_BYTES + device_squares_bytes(elements) +
-           (round || ranks > DEVICE_PARTS_MOST ? elements * 4 : 0);
+           (round || in_place > DEVICE_PARTS_MOST ? elements * 4 : 0);
 }
 
 struct device_options {
