@@ -115,7 +115,7 @@ static int try_again(struct pipeline *p, struct transfer *t, const char *what, i
         return error_set(error, ZERO_ERR_IO,
                          "%s %lld: the file in %s (%s), of %lld bytes, was truncated while in use, "
                          "and what lay there is lost. Find what truncates files there, or choose "
-                         "another folder, and go on from the last checkpoint.",
+                         "another folder, and start again.",
                          what, (long long)number, file->path, file->type, (long long)file->bytes);
     if (t->tries == PIPELINE_TRIES)
         return error_set(error, r->error.status,
