@@ -10,7 +10,7 @@
 
 /* Of an ordered reduction: on the host a piece stays in a cache, on a GPU it takes longer than its
  * launches do. */
-#define PIECE_BYTES_MAX   ((int64_t)1 << 20)
+#define PIECE_BYTES_MAX   ((int64_t)256 << 10)
 #define PIECE_BYTES_GPU   ((int64_t)32 << 20)
 #define SCRATCH_BYTES_MAX ((int64_t)64 << 20)
 #define WINDOW            4 /* one chunk is read, one updated, one written, and one changes hands */

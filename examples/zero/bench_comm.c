@@ -17,9 +17,9 @@
 #include "offload/arena.h"
 #include "src/comm/comm.h"
 
-#define PIECE       ((int64_t)1 << 20) /* of a reduction, as in the engine */
-#define BLOCK       ((int64_t)4096)    /* elements that a plain sum keeps in the cache */
-#define SECONDS_MAX 60                 /* that a collective may take */
+#define PIECE       ((int64_t)256 << 10) /* of a reduction, as in the engine */
+#define BLOCK       ((int64_t)4096)      /* elements that a plain sum keeps in the cache */
+#define SECONDS_MAX 60                   /* that a collective may take */
 
 struct state {
     struct zero_comm *comm;

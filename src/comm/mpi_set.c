@@ -32,7 +32,7 @@ static int check(struct mpi *m, int rc, const char *what, int peer, const struct
 
 static bool outward(enum track track)
 {
-    return track == TRACK_HEADER_OUT || track == TRACK_OUT_0 || track == TRACK_OUT_1;
+    return track == TRACK_HEADER_OUT || (track >= TRACK_OUT && track < TRACK_IN);
 }
 
 int mpi_other_end(const struct mpi *m, enum track track, int i)
@@ -88,6 +88,12 @@ static int receive(struct mpi *m, struct set *s, enum track track, int i, void *
 
 /* ------------------------------------------------------------------ pieces */
 
+/* The track that piece k takes. */
+static enum track turn(enum track first, int64_t k)
+{
+    return first + (enum track)(k % (first == TRACK_OUT ? OUTWARD : INWARD));
+}
+
 /* Where piece k to or from peer i lies. */
 static char *piece_data(const struct mpi *m, const struct set *s, enum track track, int i,
                         int64_t k)
@@ -99,7 +105,7 @@ static char *piece_data(const struct mpi *m, const struct set *s, enum track tra
     case ZERO_COLLECTIVE_GATHER: data += (outward(track) ? m->comm.rank : peer) * bytes; break;
     case ZERO_COLLECTIVE_REDUCE:
         if (!outward(track))
-            return (char *)c->scratch + ((k & 1) * m->peers + i) * s->piece_bytes;
+            return (char *)c->scratch + ((k % INWARD) * m->peers + i) * s->piece_bytes;
         data += peer * bytes;
         break;
     default: break;
@@ -124,9 +130,9 @@ static bool may_post(const struct mpi *m, const struct set *s, enum track first,
     if (s->mine.kind == ZERO_COLLECTIVE_BROADCAST &&
         s->c->root != (out ? m->comm.rank : mpi_other_end(m, first, i)))
         return false;
-    if (s->mine.kind == ZERO_COLLECTIVE_REDUCE && !out && k >= s->summed + 2)
+    if (s->mine.kind == ZERO_COLLECTIVE_REDUCE && !out && k >= s->summed + INWARD)
         return false;
-    return *request(m, s, first + (enum track)(k & 1), i) == MPI_REQUEST_NULL;
+    return *request(m, s, turn(first, k), i) == MPI_REQUEST_NULL;
 }
 
 static int post_pieces(struct mpi *m, struct set *s)
@@ -134,13 +140,13 @@ static int post_pieces(struct mpi *m, struct set *s)
     int tag = TAG_PIECES + (int)(s->mine.sequence % TAGS_OF_PIECES);
     int64_t *in = s->posted, *out = s->posted + m->peers;
     for (int i = 0; i < m->peers; i++) {
-        for (; may_post(m, s, TRACK_IN_0, i, in[i]); in[i]++)
-            if (receive(m, s, TRACK_IN_0 + (enum track)(in[i] & 1), i,
-                        piece_data(m, s, TRACK_IN_0, i, in[i]), piece_length(s, in[i]), tag))
+        for (; may_post(m, s, TRACK_IN, i, in[i]); in[i]++)
+            if (receive(m, s, turn(TRACK_IN, in[i]), i, piece_data(m, s, TRACK_IN, i, in[i]),
+                        piece_length(s, in[i]), tag))
                 return m->status;
-        for (; may_post(m, s, TRACK_OUT_0, i, out[i]); out[i]++)
-            if (send(m, s, TRACK_OUT_0 + (enum track)(out[i] & 1), i,
-                     piece_data(m, s, TRACK_OUT_0, i, out[i]), piece_length(s, out[i]), tag))
+        for (; may_post(m, s, TRACK_OUT, i, out[i]); out[i]++)
+            if (send(m, s, turn(TRACK_OUT, out[i]), i, piece_data(m, s, TRACK_OUT, i, out[i]),
+                     piece_length(s, out[i]), tag))
                 return m->status;
     }
     return ZERO_OK;
@@ -150,13 +156,13 @@ static int post_pieces(struct mpi *m, struct set *s)
 static void sum_pieces(struct mpi *m, struct set *s)
 {
     struct zero_collective *c = s->c;
-    while (s->summed < s->pieces && s->arrived[s->summed & 1] == m->peers) {
+    while (s->summed < s->pieces && s->arrived[s->summed % INWARD] == m->peers) {
         int64_t k = s->summed, offset = k * s->piece_bytes;
         for (int i = 0; i < m->peers; i++)
-            m->parts[mpi_other_end(m, TRACK_IN_0, i)] = piece_data(m, s, TRACK_IN_0, i, k);
+            m->parts[mpi_other_end(m, TRACK_IN, i)] = piece_data(m, s, TRACK_IN, i, k);
         m->parts[m->comm.rank] = (char *)c->data + m->comm.rank * c->header.bytes + offset;
         c->sum(c->sum_arg, offset, piece_length(s, k), m->parts);
-        s->arrived[k & 1] = 0;
+        s->arrived[k % INWARD] = 0;
         s->summed++;
     }
 }
@@ -221,8 +227,8 @@ static void request_done(struct mpi *m, struct set *s, int index)
             m->status ? m->status : comm_header_compare(&m->comm, s->c, peer, &s->theirs[i]);
         if (status)
             mpi_fail(m, status);
-    } else if (track == TRACK_IN_0 || track == TRACK_IN_1) {
-        s->arrived[track - TRACK_IN_0]++;
+    } else if (track >= TRACK_IN && track < TRACKS) {
+        s->arrived[track - TRACK_IN]++;
     }
 }
 
@@ -287,14 +293,14 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     return ZERO_OK;
 }
 
-/* The lowest rank, not below from, at the other end of a request under way in tracks; -1: none. */
-static int awaited(const struct mpi *m, const struct set *s, const enum track *tracks, int from)
+/* The lowest rank, not below from, at the other end of a request under way; -1: none. */
+static int awaited(const struct mpi *m, const struct set *s, bool out, int from)
 {
     int rank = -1;
-    for (int l = 0; l < 3; l++)
-        for (int i = 0; i < m->peers; i++) {
-            int peer = mpi_other_end(m, tracks[l], i);
-            if (*request(m, s, tracks[l], i) != MPI_REQUEST_NULL && peer >= from &&
+    for (enum track track = 0; track < TRACKS; track++)
+        for (int i = 0; outward(track) == out && i < m->peers; i++) {
+            int peer = mpi_other_end(m, track, i);
+            if (*request(m, s, track, i) != MPI_REQUEST_NULL && peer >= from &&
                 (rank < 0 || peer < rank))
                 rank = peer;
         }
@@ -304,9 +310,7 @@ static int awaited(const struct mpi *m, const struct set *s, const enum track *t
 /* Who has not sent, or else not taken, something. */
 int set_missing(const struct mpi *m, const struct set *s, int from)
 {
-    static const enum track in[] = {TRACK_HEADER_IN, TRACK_IN_0, TRACK_IN_1};
-    static const enum track out[] = {TRACK_HEADER_OUT, TRACK_OUT_0, TRACK_OUT_1};
-    int missing = awaited(m, s, awaited(m, s, in, 0) < 0 ? out : in, from);
+    int missing = awaited(m, s, awaited(m, s, false, 0) < 0, from);
     if (missing < 0 && m->peers == 1) /* an all-reduce does not tell whom it waits for */
         missing = mpi_other_end(m, TRACK_HEADER_IN, 0);
     return missing >= from ? missing : -1;
@@ -316,11 +320,10 @@ int set_missing(const struct mpi *m, const struct set *s, int from)
 
 void set_cancel(struct mpi *m, struct set *s)
 {
-    static const enum track tracks[] = {TRACK_HEADER_IN, TRACK_IN_0, TRACK_IN_1};
-    for (size_t l = 0; l < sizeof(tracks) / sizeof(tracks[0]); l++)
-        for (int i = 0; i < m->peers; i++)
-            if (*request(m, s, tracks[l], i) != MPI_REQUEST_NULL)
-                MPI_Cancel(request(m, s, tracks[l], i));
+    for (enum track track = 0; track < TRACKS; track++)
+        for (int i = 0; !outward(track) && i < m->peers; i++)
+            if (*request(m, s, track, i) != MPI_REQUEST_NULL)
+                MPI_Cancel(request(m, s, track, i));
 }
 
 int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
@@ -342,11 +345,11 @@ int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
 void set_end(struct mpi *m, struct set *s, double until)
 {
     requests_drain(m, s->requests, set_requests(m), until);
-    for (int r = TRACK_OUT_0 * m->peers; r < TRACKS * m->peers; r++) {
+    for (int r = TRACK_OUT * m->peers; r < TRACKS * m->peers; r++) {
         if (s->requests[r] == MPI_REQUEST_NULL)
             continue;
         MPI_Request_free(&s->requests[r]);
-        if (r >= TRACK_IN_0 * m->peers)
+        if (r >= TRACK_IN * m->peers)
             mpi_never_finalize();
     }
     for (int r = 0; r < set_requests(m); r++)

@@ -10,16 +10,17 @@
 
 #include "include/zero_mpi.h"
 
+#define OUTWARD 8 /* pieces on offer at once, which a peer in the node takes by itself */
+#define INWARD  2 /* what a reduction has room for */
+
 /* The kinds of message of one collective and peer, one request each. Pieces of
- * one direction alternate between two tracks. */
+ * one direction take turns. */
 enum track {
     TRACK_HEADER_OUT,
     TRACK_HEADER_IN,
-    TRACK_OUT_0,
-    TRACK_OUT_1,
-    TRACK_IN_0,
-    TRACK_IN_1,
-    TRACKS,
+    TRACK_OUT,
+    TRACK_IN = TRACK_OUT + OUTWARD,
+    TRACKS = TRACK_IN + INWARD,
 };
 
 enum set_state {
@@ -36,7 +37,7 @@ struct set {
     int headers_missing;
     int64_t piece_bytes, pieces; /* of each transfer */
     int64_t summed;              /* pieces */
-    int arrived[2];              /* how many peers' parts of the piece in each track */
+    int arrived[INWARD];         /* how many peers' parts of the piece in each track */
     int64_t *posted;             /* (2, peers) pieces in, pieces out */
     MPI_Request *requests;       /* (TRACKS, peers), then the all-reduce */
     int pending;                 /* requests under way */
