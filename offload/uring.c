@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The ring over io_uring: buffers and files registered where the system
- * lets us, one system call per batch, no polling thread (it burns a core and
- * gains nothing).
+ * lets us, no polling thread (it burns a core and gains nothing), and one system
+ * call per block: of several at once the kernel makes fewer and longer requests,
+ * by which some drives write a tenth slower.
  *
  * A block is prepared (an entry in liburing's queue), then with the kernel
  * (taken by io_uring_submit), then completed. Entries that the kernel did not
@@ -99,22 +100,6 @@ static void uring_break(struct uring *uring, int errnum)
     uring->prepared_count = 0;
 }
 
-static void block_start(struct uring *uring, struct ring_block *block)
-{
-    if (uring->broken)
-        block_fail(uring, block);
-    else
-        block_prepare(uring, block);
-}
-
-/* Fills the depth. */
-static void blocks_start(struct uring *uring)
-{
-    struct ring_block *block;
-    while ((block = ring_core_next(&uring->core)) != NULL)
-        block_start(uring, block);
-}
-
 /* Gives the kernel what is prepared. */
 static void blocks_submit(struct uring *uring)
 {
@@ -142,11 +127,29 @@ static void blocks_submit(struct uring *uring)
     }
 }
 
+static void block_start(struct uring *uring, struct ring_block *block)
+{
+    if (uring->broken) {
+        block_fail(uring, block);
+        return;
+    }
+    block_prepare(uring, block);
+    blocks_submit(uring);
+}
+
+/* Fills the depth, and tries again what the kernel did not take. */
+static void blocks_start(struct uring *uring)
+{
+    struct ring_block *block;
+    while ((block = ring_core_next(&uring->core)) != NULL)
+        block_start(uring, block);
+    blocks_submit(uring);
+}
+
 static int uring_submit(struct ring *ring, struct error *error)
 {
     struct uring *uring = (struct uring *)ring;
     blocks_start(uring);
-    blocks_submit(uring);
     char text[64];
     if (uring->broken)
         return error_set(
@@ -179,7 +182,6 @@ static int uring_reap(struct ring *ring, struct ring_request **done, int max)
     uring->taken -= (int)count;
     assert(uring->taken >= 0);
     blocks_start(uring);
-    blocks_submit(uring);
     return ring_core_take(&uring->core, done, max);
 }
 

@@ -6,8 +6,18 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define THROUGH_MPI "libzero joins the job's ranks through MPI."
-#define ALONE       "libzero takes this process to be alone."
+#ifdef HAVE_MPI
+#define BY_MPI "libzero joins the job's ranks through MPI."
+#define BY_PMI                                                                                     \
+    BY_MPI " The MPI of this build must speak PMI; Open MPI mostly does not, and needs srun "      \
+           "--mpi=pmix or its own mpirun."
+#else
+#define BY_MPI                                                                                     \
+    "This build has no MPI: libzero joins ranks that srun started with a GPU each, by TCP and "    \
+    "NCCL, and refuses others (libopenmpi-dev)."
+#define BY_PMI BY_MPI
+#endif
+#define ALONE "libzero takes this process to be alone."
 
 static bool several(const char *size)
 {
@@ -21,15 +31,14 @@ struct launcher launcher_find(void)
     bool worker = getenv("TORCHELASTIC_RUN_ID"); /* of torchrun, whatever has started that */
     if (!worker && getenv("OMPI_COMM_WORLD_SIZE")) {
         l.by = getenv("SLURM_JOB_ID") ? "mpirun (Open MPI) in a Slurm job" : "mpirun (Open MPI)";
-        l.meaning = THROUGH_MPI;
+        l.meaning = BY_MPI;
     } else if (!worker && getenv("PMIX_RANK")) {
         l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMIx" : "a launcher with PMIx";
-        l.meaning = THROUGH_MPI;
+        l.meaning = BY_MPI;
     } else if (!worker &&
                (getenv("PMI_RANK") || getenv("PMI_SIZE") || getenv("MV2_COMM_WORLD_SIZE"))) {
         l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMI" : "mpirun (MPICH or kin)";
-        l.meaning = THROUGH_MPI " The MPI of this build must speak PMI; Open MPI mostly does "
-                                "not, and needs srun --mpi=pmix or its own mpirun.";
+        l.meaning = BY_PMI;
     } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR")) {
         l.by = "torchrun";
         l.meaning = "MPI's variables are not there: libzero joins ranks with a GPU each by TCP and "
