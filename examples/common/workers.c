@@ -14,10 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define SCRATCH_ALIGN 4096
-#define HUGE_PAGE     ((size_t)2 << 20)
 
 struct helper {
     struct workers *workers;
@@ -144,8 +142,7 @@ struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(
     pthread_cond_init(&w->opened, NULL);
     pthread_cond_init(&w->left, NULL);
     w->helpers = calloc((size_t)threads, sizeof(*w->helpers));
-    size_t memory = ((size_t)workers_bytes(w) + HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
-    w->memory = aligned_alloc(HUGE_PAGE, memory);
+    w->memory = aligned_alloc(SCRATCH_ALIGN, (size_t)workers_bytes(w) + SCRATCH_ALIGN);
     if (!w->helpers || !w->memory) {
         snprintf(
             error, error_size,
@@ -153,7 +150,6 @@ struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(
             (long long)workers_bytes(w), threads);
         goto fail;
     }
-    madvise(w->memory, memory, MADV_HUGEPAGE); /* advice: nothing is lost without */
     int rc = helpers_start(w);
     if (rc != 0) {
         snprintf(error, error_size,

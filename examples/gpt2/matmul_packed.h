@@ -12,7 +12,7 @@
 
 #include "examples/gpt2/matmul.h"
 
-#define PIECE_ROWS 6    /* of sets with 16 registers */
+#define PIECE_ROWS 6    /* of all sets but AMX */
 #define PIECE_MOST 1024 /* elements */
 #define PANEL_DEEP 256  /* of all sets but AMX */
 

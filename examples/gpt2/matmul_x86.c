@@ -26,13 +26,10 @@
 #define LINE          16 /* elements: a cache line, or half of one */
 #define REACH         8  /* rows at once: all may fall into one set of the first cache */
 
-/* Columns of a piece: with six rows they fill 12 of AVX2's 16 registers, with eight 24 of
- * AVX-512's 32. */
+/* Columns of a piece: with six rows they fill 12 of AVX2's 16 registers, 24 of AVX-512's 32. */
 #define COLS        (2 * WIDTH)
-#define ACROSS      3
+#define ACROSS      4
 #define COLS_AVX512 (ACROSS * WIDE)
-#define ROWS_AVX512 8
-#define AHEAD       (16 * COLS_AVX512) /* words of B that are fetched from the second cache */
 
 /* -------------------------------------------------------------------- packing */
 
@@ -204,11 +201,6 @@ AVX2 static void pack_b(const struct panel *panel, float *out)
     panel_pack(panel, COLS, out);
 }
 
-AVX2 static void pack_a_avx512(const struct panel *panel, float *out)
-{
-    panel_pack(panel, ROWS_AVX512, out);
-}
-
 AVX2 static void pack_b_avx512(const struct panel *panel, float *out)
 {
     panel_pack(panel, COLS_AVX512, out);
@@ -241,19 +233,19 @@ AVX2 static void piece_multiply(int k, const float *a, const float *b, bool add,
     }
 }
 
-INLINE_AVX512 void piece_begin(__m512 s[ROWS_AVX512][ACROSS], bool add, const float *c, int ldc)
+INLINE_AVX512 void piece_begin(__m512 s[PIECE_ROWS][ACROSS], bool add, const float *c, int ldc)
 {
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS_AVX512; i++)
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < ACROSS; j++)
             s[i][j] = add ? _mm512_loadu_ps(c + (int64_t)i * ldc + j * WIDE) : _mm512_setzero_ps();
 }
 
-INLINE_AVX512 void piece_end(__m512 s[ROWS_AVX512][ACROSS], float *c, int ldc)
+INLINE_AVX512 void piece_end(__m512 s[PIECE_ROWS][ACROSS], float *c, int ldc)
 {
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS_AVX512; i++)
+#pragma GCC unroll 6
+    for (int i = 0; i < PIECE_ROWS; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < ACROSS; j++)
             _mm512_storeu_ps(c + (int64_t)i * ldc + j * WIDE, s[i][j]);
@@ -262,17 +254,15 @@ INLINE_AVX512 void piece_end(__m512 s[ROWS_AVX512][ACROSS], float *c, int ldc)
 AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, bool add, float *c,
                                          int ldc)
 {
-    __m512 s[ROWS_AVX512][ACROSS], right[ACROSS];
+    __m512 s[PIECE_ROWS][ACROSS], right[ACROSS];
     piece_begin(s, add, c, ldc);
 #pragma GCC unroll 2
-    for (int p = 0; p < k; p++, a += ROWS_AVX512, b += COLS_AVX512) {
+    for (int p = 0; p < k; p++, a += PIECE_ROWS, b += COLS_AVX512) {
 #pragma GCC unroll 4
-        for (int j = 0; j < ACROSS; j++) {
+        for (int j = 0; j < ACROSS; j++)
             right[j] = _mm512_loadu_ps(b + j * WIDE);
-            _mm_prefetch((const char *)(b + AHEAD + j * WIDE), _MM_HINT_T0);
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS_AVX512; i++) {
+#pragma GCC unroll 6
+        for (int i = 0; i < PIECE_ROWS; i++) {
             __m512 x = _mm512_set1_ps(a[i]);
 #pragma GCC unroll 4
             for (int j = 0; j < ACROSS; j++)
@@ -300,12 +290,12 @@ const struct pieces *pieces_avx2(void)
 const struct pieces *pieces_avx512(void)
 {
     static const struct pieces avx512 = {.name = "packed panels, AVX-512",
-                                         .rows = ROWS_AVX512,
+                                         .rows = PIECE_ROWS,
                                          .cols = COLS_AVX512,
                                          .per = 1,
                                          .step = 1,
                                          .deep = PANEL_DEEP,
-                                         .pack_a = pack_a_avx512,
+                                         .pack_a = pack_a,
                                          .pack_b = pack_b_avx512,
                                          .multiply = piece_multiply_avx512};
     return pieces_avx2() && __builtin_cpu_supports("avx512f") ? &avx512 : NULL;
@@ -396,7 +386,7 @@ BF16 static void pairs_pack(const struct panel *s, int width, int step, float *o
 
 BF16 static void pack_a_bf16(const struct panel *panel, float *out)
 {
-    pairs_pack(panel, ROWS_AVX512, 1, out);
+    pairs_pack(panel, PIECE_ROWS, 1, out);
 }
 
 BF16 static void pack_b_bf16(const struct panel *panel, float *out)
@@ -408,16 +398,16 @@ BF16 static void pack_b_bf16(const struct panel *panel, float *out)
 BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, bool add, float *c,
                                      int ldc)
 {
-    __m512 s[ROWS_AVX512][ACROSS];
+    __m512 s[PIECE_ROWS][ACROSS];
     __m512bh right[ACROSS];
     piece_begin(s, add, c, ldc);
 #pragma GCC unroll 2
-    for (int p = 0; p < words; p++, a += ROWS_AVX512, b += COLS_AVX512) {
+    for (int p = 0; p < words; p++, a += PIECE_ROWS, b += COLS_AVX512) {
 #pragma GCC unroll 4
         for (int j = 0; j < ACROSS; j++)
             right[j] = (__m512bh)_mm512_loadu_si512(b + j * WIDE);
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS_AVX512; i++) {
+#pragma GCC unroll 6
+        for (int i = 0; i < PIECE_ROWS; i++) {
             __m512bh x = (__m512bh)_mm512_set1_ps(a[i]);
 #pragma GCC unroll 4
             for (int j = 0; j < ACROSS; j++)
@@ -593,7 +583,7 @@ const struct pieces *pieces_bf16(void)
 {
 #ifdef BF16
     static const struct pieces bf16 = {.name = "packed panels, AVX-512 BF16",
-                                       .rows = ROWS_AVX512,
+                                       .rows = PIECE_ROWS,
                                        .cols = COLS_AVX512,
                                        .per = 2,
                                        .step = 1,
