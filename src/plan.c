@@ -9,8 +9,9 @@
 #include "src/device/device.h"
 
 /* Of an ordered reduction: on the host a piece stays in a cache, on a GPU it takes longer than its
- * launches do. */
+ * launches do, and than its copy from the host. */
 #define PIECE_BYTES_MAX   ((int64_t)256 << 10)
+#define PIECE_BYTES_COPY  ((int64_t)1 << 20)
 #define PIECE_BYTES_GPU   ((int64_t)32 << 20)
 #define SCRATCH_BYTES_MAX ((int64_t)64 << 20)
 #define WINDOW            4 /* one chunk is read, one updated, one written, and one changes hands */
@@ -276,7 +277,9 @@ static void place_scratch(struct plan *p)
     int64_t others = p->set.added ? 0 : p->ranks - 1; /* whose parts come here */
     int64_t element = p->set.local ? 4 : p->element;
     int64_t shard = p->grad_elements[0] * element / p->ranks;
-    int64_t most = p->device_apart && !p->via_host ? PIECE_BYTES_GPU : PIECE_BYTES_MAX;
+    int64_t most = p->via_host       ? PIECE_BYTES_COPY
+                   : p->device_apart ? PIECE_BYTES_GPU
+                                     : PIECE_BYTES_MAX;
     int64_t room = others ? SCRATCH_BYTES_MAX / (2 * others) / 256 * 256 : most;
     p->piece_bytes = min64(min64(most, room > 256 ? room : 256), align_up(shard, 256));
     p->device.scratch = take(&p->device.total, (p->via_host ? 1 : 2) * others * p->piece_bytes);

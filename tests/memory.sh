@@ -126,7 +126,7 @@ else
     bounded 2 "--model d6 --stage 3 --offload nvme --recompute --grad-dtype bf16"
     bounded 2 "--model d6 --stage 3 --offload nvme --state split --slots 2 --chunk 65536"
     bounded 2 "--model d6 --stage 0 --offload cpu"
-    too_small d4 16M
+    too_small d4 15M
     too_small d6 36M
 fi
 closing

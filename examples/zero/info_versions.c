@@ -29,7 +29,7 @@ static void mpi_print(void)
     text[strcspn(text, "\n,")] = 0;
     info_fact("MPI", "%s", text);
 #else
-    info_fact("MPI", "not in this build: a job is one process (libopenmpi-dev)");
+    info_fact("MPI", "not in this build (libopenmpi-dev): several ranks need a GPU each");
 #endif
 }
 

@@ -14,7 +14,7 @@
 #else
 #define BY_MPI                                                                                     \
     "This build has no MPI: libzero joins ranks that srun started with a GPU each, by TCP and "    \
-    "NCCL, and refuses others (libopenmpi-dev)."
+    "NCCL, and refuses several others (libopenmpi-dev)."
 #define BY_PMI BY_MPI
 #endif
 #define ALONE "libzero takes this process to be alone."

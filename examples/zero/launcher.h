@@ -7,7 +7,7 @@
 
 struct launcher {
     const char *by;      /* "mpirun (Open MPI)", "Slurm with PMIx", ... */
-    const char *meaning; /* what libzero makes of it: one sentence */
+    const char *meaning; /* what libzero makes of it */
 };
 
 struct launcher launcher_find(void);

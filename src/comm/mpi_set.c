@@ -283,7 +283,7 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     s->mine = c->header;
     s->headers_missing = m->peers;
     s->pieces = s->summed = 0;
-    s->arrived[0] = s->arrived[1] = 0;
+    memset(s->arrived, 0, sizeof(s->arrived));
     memset(s->posted, 0, 2 * (size_t)m->peers * sizeof(*s->posted));
     int64_t bytes = (int64_t)sizeof(s->mine);
     for (int i = 0; i < m->peers; i++)
