@@ -19,6 +19,7 @@
 
 #define PIECE       ((int64_t)256 << 10) /* of a reduction, as in the engine */
 #define BLOCK       ((int64_t)4096)      /* elements that a plain sum keeps in the cache */
+#define ENOUGH      ((int64_t)16 << 20)  /* bytes, for the clock: smaller ones are repeated */
 #define SECONDS_MAX 60                   /* that a collective may take */
 
 struct state {
@@ -205,7 +206,7 @@ static int measure(const struct bench *b, struct state *s, const char *kind, int
                    int (*limit)(struct state *), int (*ours)(struct state *))
 {
     struct samples limits = {0}, oursamples = {0};
-    int repeats = (int)(whole < 16 * PIECE ? 16 * PIECE / whole : 1), rounds = b->full ? 31 : 9;
+    int repeats = (int)(whole < ENOUGH ? ENOUGH / whole : 1), rounds = b->full ? 31 : 9;
     for (int r = 0; r <= (b->quick ? 2 : rounds); r++) { /* round 0 warms up */
         int64_t over = r > 1 && bench_over(b);
         if (meet(s, &over))
