@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/huge.h"
+
 #define SCRATCH_ALIGN 4096
 
 struct helper {
@@ -142,7 +144,7 @@ struct workers *workers_create(int threads, int64_t scratch_bytes, void (*init)(
     pthread_cond_init(&w->opened, NULL);
     pthread_cond_init(&w->left, NULL);
     w->helpers = calloc((size_t)threads, sizeof(*w->helpers));
-    w->memory = aligned_alloc(SCRATCH_ALIGN, (size_t)workers_bytes(w) + SCRATCH_ALIGN);
+    w->memory = huge_alloc((size_t)workers_bytes(w));
     if (!w->helpers || !w->memory) {
         snprintf(
             error, error_size,

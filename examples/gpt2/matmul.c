@@ -70,7 +70,7 @@ struct strips {
     void *arg;
 };
 
-#define ACROSS      4 /* tiles side by side: a panel of A is packed once for them */
+#define ACROSS      3 /* tiles side by side: a panel of A is packed once for them */
 #define PACKED_MOST ((int64_t)16 << 20) /* bytes, where several tiles are side by side */
 #define GAP         16 /* floats between lines of a row, which otherwise fall into one cache set */
 
@@ -96,7 +96,7 @@ static int across_most(int k)
 {
     int across = ACROSS;
     while (k > sum_most(across))
-        across /= 2;
+        across--;
     return across;
 }
 
@@ -178,7 +178,7 @@ void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_f
         if (t.down >= t.across)
             t.down = parts(t.down, 2);
         else
-            t.across /= 2;
+            t.across--;
     t.side_by_side = parts(cols, t.across);
     workers_run(workers, strip_task, &t, (int64_t)parts(rows, t.down) * t.side_by_side);
 }
@@ -187,7 +187,7 @@ int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
 {
     struct strip_room room = {0};
     int64_t most = 0;
-    for (int across = across_most(1); across >= 1; across /= 2) {
+    for (int across = across_most(1); across >= 1; across--) {
         int sum = k < sum_most(across) ? k : sum_most(across);
         int64_t bytes = room_carve(&room, NULL, dtype, across, sum);
         most = bytes > most ? bytes : most;

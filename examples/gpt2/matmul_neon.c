@@ -42,12 +42,13 @@ const struct pieces *pieces_neon(void)
     static const struct pieces neon = {.name = "packed panels, NEON",
                                        .rows = PIECE_ROWS,
                                        .cols = COLS,
+                                       .part = COLS,
                                        .per = 1,
                                        .step = 1,
                                        .deep = PANEL_DEEP,
                                        .pack_a = plain_pack_a,
                                        .pack_b = plain_pack_b,
-                                       .multiply = piece_multiply};
+                                       .multiply = {piece_multiply}};
     return &neon;
 }
 

@@ -69,12 +69,13 @@ static void plain_multiply(int k, const float *a, const float *b, bool add, floa
 const struct pieces pieces_plain = {.name = "packed panels, plain",
                                     .rows = PIECE_ROWS,
                                     .cols = PLAIN_COLS,
+                                    .part = PLAIN_COLS,
                                     .per = 1,
                                     .step = 1,
                                     .deep = PANEL_DEEP,
                                     .pack_a = plain_pack_a,
                                     .pack_b = plain_pack_b,
-                                    .multiply = plain_multiply};
+                                    .multiply = {plain_multiply}};
 
 const struct pieces *pieces_best(enum zero_dtype dtype)
 {
@@ -140,14 +141,19 @@ int64_t packed_scratch(const struct pieces *pieces, int m, int k)
     return (rows * deep + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 
-/* A piece at the edge of the result is computed beside it. */
-static void edge_multiply(const struct pieces *pieces, int k, const float *a, const float *b,
-                          bool add, int rows, int cols, float *c, int ldc)
+/* A piece, or as much of it as there is: what no part fills is computed beside the result. */
+static void piece_multiply(const struct pieces *pieces, int k, const float *a, const float *b,
+                           bool add, int rows, int cols, float *c, int ldc)
 {
+    int parts = stripes(cols, pieces->part);
+    if (rows == pieces->rows && cols == parts * pieces->part) {
+        pieces->multiply[parts - 1](k, a, b, add, c, ldc);
+        return;
+    }
     float piece[PIECE_MOST] = {0};
     for (int i = 0; add && i < rows; i++)
         memcpy(piece + i * pieces->cols, c + (int64_t)i * ldc, (size_t)cols * sizeof(float));
-    pieces->multiply(k, a, b, add, piece, pieces->cols);
+    pieces->multiply[parts - 1](k, a, b, add, piece, pieces->cols);
     for (int i = 0; i < rows; i++)
         memcpy(c + (int64_t)i * ldc, piece + i * pieces->cols, (size_t)cols * sizeof(float));
 }
@@ -173,10 +179,7 @@ static void panels_multiply(const struct pieces *pieces, int m, int n, int deep,
             int cols = n - j < width ? n - j : width;
             if (m - i >= 2 * height)
                 piece_fetch(pieces, to + (int64_t)height * ldc, ldc);
-            if (rows == height && cols == width)
-                pieces->multiply(deep, left, right, add, to, ldc);
-            else
-                edge_multiply(pieces, deep, left, right, add, rows, cols, to, ldc);
+            piece_multiply(pieces, deep, left, right, add, rows, cols, to, ldc);
         }
 }
 

@@ -12,8 +12,9 @@
 
 #include "examples/gpt2/matmul.h"
 
-#define PIECE_ROWS 6    /* of all sets but AMX */
+#define PIECE_ROWS 6    /* of all sets but AVX-512 and AMX */
 #define PIECE_MOST 1024 /* elements */
+#define PARTS_MOST 3    /* of a piece */
 #define PANEL_DEEP 256  /* of all sets but AMX */
 
 /* Rows of op(A), or columns of op(B). */
@@ -29,6 +30,7 @@ struct panel {
 struct pieces {
     const char *name;
     int rows, cols; /* of a piece, which all registers but a few hold */
+    int part;       /* columns; the last piece of a row has as many parts of cols as it needs */
     int per;        /* values in a word: 1, widened to fp32, or 2 of bf16, the first one high */
     int step;       /* words of k are a multiple of it, the last ones zeros */
     int deep;       /* words of k that are packed of A at a time, at most */
@@ -37,8 +39,9 @@ struct pieces {
      * words past the last. */
     void (*pack_a)(const struct panel *panel, float *out);
     void (*pack_b)(const struct panel *panel, float *out);
-    /* c (rows, cols), rows ldc apart, = stripe of A times stripe of B, or += */
-    void (*multiply)(int words, const float *a, const float *b, bool add, float *c, int ldc);
+    /* c (rows, part), (rows, 2 part) ..., rows ldc apart, = stripe of A times stripe of B, or += */
+    void (*multiply[PARTS_MOST])(int words, const float *a, const float *b, bool add, float *c,
+                                 int ldc);
     void (*begin)(void), (*end)(void); /* before a thread's pieces, and behind; or NULL */
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packed products with AVX2, FMA and F16C, and with AVX-512, whose pieces are four
+ * Packed products with AVX2, FMA and F16C, and with AVX-512, whose pieces are three
  * times as wide. Each function is compiled for what it uses, and reached through
  * the tables alone.
  */
@@ -26,10 +26,13 @@
 #define LINE          16 /* elements: a cache line, or half of one */
 #define REACH         8  /* rows at once: all may fall into one set of the first cache */
 
-/* Columns of a piece: with six rows they fill 12 of AVX2's 16 registers, 24 of AVX-512's 32. */
+/* Columns of a piece: with six rows they fill 12 of AVX2's 16 registers, with eight 24 of
+ * AVX-512's 32. */
 #define COLS        (2 * WIDTH)
-#define ACROSS      4
+#define ACROSS      3
 #define COLS_AVX512 (ACROSS * WIDE)
+#define ROWS_AVX512 8
+#define AHEAD       (16 * COLS_AVX512) /* words of B: it is fetched so long before it is used */
 
 /* -------------------------------------------------------------------- packing */
 
@@ -201,6 +204,11 @@ AVX2 static void pack_b(const struct panel *panel, float *out)
     panel_pack(panel, COLS, out);
 }
 
+AVX2 static void pack_a_avx512(const struct panel *panel, float *out)
+{
+    panel_pack(panel, ROWS_AVX512, out);
+}
+
 AVX2 static void pack_b_avx512(const struct panel *panel, float *out)
 {
     panel_pack(panel, COLS_AVX512, out);
@@ -233,43 +241,65 @@ AVX2 static void piece_multiply(int k, const float *a, const float *b, bool add,
     }
 }
 
-INLINE_AVX512 void piece_begin(__m512 s[PIECE_ROWS][ACROSS], bool add, const float *c, int ldc)
+/* across: registers of a row that are there. */
+INLINE_AVX512 void sums_begin(__m512 s[ROWS_AVX512][ACROSS], int across, bool add, const float *c,
+                              int ldc)
 {
-#pragma GCC unroll 6
-    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS_AVX512; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < ACROSS; j++)
+        for (int j = 0; j < across; j++)
             s[i][j] = add ? _mm512_loadu_ps(c + (int64_t)i * ldc + j * WIDE) : _mm512_setzero_ps();
 }
 
-INLINE_AVX512 void piece_end(__m512 s[PIECE_ROWS][ACROSS], float *c, int ldc)
+INLINE_AVX512 void sums_end(__m512 s[ROWS_AVX512][ACROSS], int across, float *c, int ldc)
 {
-#pragma GCC unroll 6
-    for (int i = 0; i < PIECE_ROWS; i++)
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS_AVX512; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < ACROSS; j++)
+        for (int j = 0; j < across; j++)
             _mm512_storeu_ps(c + (int64_t)i * ldc + j * WIDE, s[i][j]);
+}
+
+INLINE_AVX512 void parts_multiply(int across, int k, const float *a, const float *b, bool add,
+                                  float *c, int ldc)
+{
+    __m512 s[ROWS_AVX512][ACROSS], right[ACROSS];
+    sums_begin(s, across, add, c, ldc);
+#pragma GCC unroll 2
+    for (int p = 0; p < k; p++, a += ROWS_AVX512, b += COLS_AVX512) {
+#pragma GCC unroll 4
+        for (int j = 0; j < across; j++) {
+            right[j] = _mm512_loadu_ps(b + j * WIDE);
+            _mm_prefetch((const char *)(b + AHEAD + j * WIDE), _MM_HINT_T0);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS_AVX512; i++) {
+            __m512 x = _mm512_set1_ps(a[i]);
+#pragma GCC unroll 4
+            for (int j = 0; j < across; j++)
+                s[i][j] = _mm512_fmadd_ps(x, right[j], s[i][j]);
+        }
+    }
+    sums_end(s, across, c, ldc);
+}
+
+AVX512 static void part_multiply_avx512(int k, const float *a, const float *b, bool add, float *c,
+                                        int ldc)
+{
+    parts_multiply(1, k, a, b, add, c, ldc);
+}
+
+AVX512 static void two_parts_multiply_avx512(int k, const float *a, const float *b, bool add,
+                                             float *c, int ldc)
+{
+    parts_multiply(2, k, a, b, add, c, ldc);
 }
 
 AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, bool add, float *c,
                                          int ldc)
 {
-    __m512 s[PIECE_ROWS][ACROSS], right[ACROSS];
-    piece_begin(s, add, c, ldc);
-#pragma GCC unroll 2
-    for (int p = 0; p < k; p++, a += PIECE_ROWS, b += COLS_AVX512) {
-#pragma GCC unroll 4
-        for (int j = 0; j < ACROSS; j++)
-            right[j] = _mm512_loadu_ps(b + j * WIDE);
-#pragma GCC unroll 6
-        for (int i = 0; i < PIECE_ROWS; i++) {
-            __m512 x = _mm512_set1_ps(a[i]);
-#pragma GCC unroll 4
-            for (int j = 0; j < ACROSS; j++)
-                s[i][j] = _mm512_fmadd_ps(x, right[j], s[i][j]);
-        }
-    }
-    piece_end(s, c, ldc);
+    parts_multiply(ACROSS, k, a, b, add, c, ldc);
 }
 
 const struct pieces *pieces_avx2(void)
@@ -277,34 +307,39 @@ const struct pieces *pieces_avx2(void)
     static const struct pieces avx2 = {.name = "packed panels, AVX2",
                                        .rows = PIECE_ROWS,
                                        .cols = COLS,
+                                       .part = COLS,
                                        .per = 1,
                                        .step = 1,
                                        .deep = PANEL_DEEP,
                                        .pack_a = pack_a,
                                        .pack_b = pack_b,
-                                       .multiply = piece_multiply};
+                                       .multiply = {piece_multiply}};
     bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return runs ? &avx2 : NULL; /* every CPU with AVX2 has F16C */
 }
 
 const struct pieces *pieces_avx512(void)
 {
-    static const struct pieces avx512 = {.name = "packed panels, AVX-512",
-                                         .rows = PIECE_ROWS,
-                                         .cols = COLS_AVX512,
-                                         .per = 1,
-                                         .step = 1,
-                                         .deep = PANEL_DEEP,
-                                         .pack_a = pack_a,
-                                         .pack_b = pack_b_avx512,
-                                         .multiply = piece_multiply_avx512};
+    static const struct pieces avx512 = {
+        .name = "packed panels, AVX-512",
+        .rows = ROWS_AVX512,
+        .cols = COLS_AVX512,
+        .part = WIDE,
+        .per = 1,
+        .step = 1,
+        .deep = PANEL_DEEP,
+        .pack_a = pack_a_avx512,
+        .pack_b = pack_b_avx512,
+        .multiply = {part_multiply_avx512, two_parts_multiply_avx512, piece_multiply_avx512}};
     return pieces_avx2() && __builtin_cpu_supports("avx512f") ? &avx512 : NULL;
 }
 
 /* ---------------------------------------------------------------- pairs of bf16 */
 
 #if defined(__clang__) || __GNUC__ >= 10 /* gcc before that knows no such instruction */
-#define BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16")))
+#define TARGET_BF16 "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16"
+#define BF16        __attribute__((target(TARGET_BF16)))
+#define INLINE_BF16 static inline __attribute__((always_inline, target(TARGET_BF16)))
 
 /* The first count of many lanes. */
 static inline uint32_t lanes(int count, int many)
@@ -386,7 +421,7 @@ BF16 static void pairs_pack(const struct panel *s, int width, int step, float *o
 
 BF16 static void pack_a_bf16(const struct panel *panel, float *out)
 {
-    pairs_pack(panel, PIECE_ROWS, 1, out);
+    pairs_pack(panel, ROWS_AVX512, 1, out);
 }
 
 BF16 static void pack_b_bf16(const struct panel *panel, float *out)
@@ -395,26 +430,44 @@ BF16 static void pack_b_bf16(const struct panel *panel, float *out)
 }
 
 /* The instruction is two fused multiply-adds, of the high values first. */
-BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, bool add, float *c,
-                                     int ldc)
+INLINE_BF16 void parts_multiply_bf16(int across, int words, const float *a, const float *b,
+                                     bool add, float *c, int ldc)
 {
-    __m512 s[PIECE_ROWS][ACROSS];
+    __m512 s[ROWS_AVX512][ACROSS];
     __m512bh right[ACROSS];
-    piece_begin(s, add, c, ldc);
+    sums_begin(s, across, add, c, ldc);
 #pragma GCC unroll 2
-    for (int p = 0; p < words; p++, a += PIECE_ROWS, b += COLS_AVX512) {
+    for (int p = 0; p < words; p++, a += ROWS_AVX512, b += COLS_AVX512) {
 #pragma GCC unroll 4
-        for (int j = 0; j < ACROSS; j++)
+        for (int j = 0; j < across; j++)
             right[j] = (__m512bh)_mm512_loadu_si512(b + j * WIDE);
-#pragma GCC unroll 6
-        for (int i = 0; i < PIECE_ROWS; i++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS_AVX512; i++) {
             __m512bh x = (__m512bh)_mm512_set1_ps(a[i]);
 #pragma GCC unroll 4
-            for (int j = 0; j < ACROSS; j++)
+            for (int j = 0; j < across; j++)
                 s[i][j] = _mm512_dpbf16_ps(s[i][j], x, right[j]);
         }
     }
-    piece_end(s, c, ldc);
+    sums_end(s, across, c, ldc);
+}
+
+BF16 static void part_multiply_bf16(int words, const float *a, const float *b, bool add, float *c,
+                                    int ldc)
+{
+    parts_multiply_bf16(1, words, a, b, add, c, ldc);
+}
+
+BF16 static void two_parts_multiply_bf16(int words, const float *a, const float *b, bool add,
+                                         float *c, int ldc)
+{
+    parts_multiply_bf16(2, words, a, b, add, c, ldc);
+}
+
+BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, bool add, float *c,
+                                     int ldc)
+{
+    parts_multiply_bf16(ACROSS, words, a, b, add, c, ldc);
 }
 
 #endif
@@ -562,12 +615,13 @@ const struct pieces *pieces_amx(void)
     static const struct pieces amx = {.name = "packed panels, AMX",
                                       .rows = ROWS_AMX,
                                       .cols = COLS_AMX,
+                                      .part = COLS_AMX,
                                       .per = 2,
                                       .step = TILE_SIDE,
                                       .deep = DEEP_AMX,
                                       .pack_a = pack_a_amx,
                                       .pack_b = pack_b_amx,
-                                      .multiply = piece_multiply_amx,
+                                      .multiply = {piece_multiply_amx},
                                       .begin = tiles_begin,
                                       .end = tiles_end};
     if (!pieces_bf16())
@@ -582,15 +636,17 @@ const struct pieces *pieces_amx(void)
 const struct pieces *pieces_bf16(void)
 {
 #ifdef BF16
-    static const struct pieces bf16 = {.name = "packed panels, AVX-512 BF16",
-                                       .rows = PIECE_ROWS,
-                                       .cols = COLS_AVX512,
-                                       .per = 2,
-                                       .step = 1,
-                                       .deep = PANEL_DEEP,
-                                       .pack_a = pack_a_bf16,
-                                       .pack_b = pack_b_bf16,
-                                       .multiply = piece_multiply_bf16};
+    static const struct pieces bf16 = {
+        .name = "packed panels, AVX-512 BF16",
+        .rows = ROWS_AVX512,
+        .cols = COLS_AVX512,
+        .part = WIDE,
+        .per = 2,
+        .step = 1,
+        .deep = PANEL_DEEP,
+        .pack_a = pack_a_bf16,
+        .pack_b = pack_b_bf16,
+        .multiply = {part_multiply_bf16, two_parts_multiply_bf16, piece_multiply_bf16}};
     bool runs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512vl");
     if (pieces_avx512() && runs)

@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "examples/common/clock.h"
+#include "examples/common/huge.h"
 #include "examples/gpt2/attention.h"
 #include "examples/gpt2/block.h"
 #include "examples/gpt2/cuda/room.h"
@@ -21,8 +21,6 @@
 #include "examples/gpt2/head.h"
 #include "examples/gpt2/layers.h"
 #include "examples/gpt2/tensors.h"
-
-#define MEMORY_ALIGN ((size_t)2 << 20) /* a huge page */
 
 /* -------------------------------------------------------------- activations */
 
@@ -126,10 +124,8 @@ static int64_t scratch_bytes(const struct gpt *m)
 
 static int cpu_memory_create(struct gpt *m, char *error, size_t error_size)
 {
-    size_t size = ((size_t)m->bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
-    m->memory = aligned_alloc(MEMORY_ALIGN, size);
+    m->memory = huge_alloc((size_t)m->bytes);
     if (m->memory) {
-        madvise(m->memory, size, MADV_HUGEPAGE); /* advice: nothing is lost without */
         memory_carve(m, m->memory, NULL);
         return 0;
     }
