@@ -45,7 +45,6 @@ const struct pieces *pieces_neon(void)
                                        .part = COLS,
                                        .per = 1,
                                        .step = 1,
-                                       .deep = PANEL_DEEP,
                                        .pack_a = plain_pack_a,
                                        .pack_b = plain_pack_b,
                                        .multiply = {piece_multiply}};

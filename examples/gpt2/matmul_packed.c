@@ -72,7 +72,6 @@ const struct pieces pieces_plain = {.name = "packed panels, plain",
                                     .part = PLAIN_COLS,
                                     .per = 1,
                                     .step = 1,
-                                    .deep = PANEL_DEEP,
                                     .pack_a = plain_pack_a,
                                     .pack_b = plain_pack_b,
                                     .multiply = {plain_multiply}};
@@ -98,7 +97,7 @@ static int words(const struct pieces *pieces, int k)
 /* So many words at most, in parts of one size. */
 static int depth_of(const struct pieces *pieces, int k)
 {
-    int step = pieces->per * pieces->step, parts = stripes(k, pieces->deep * pieces->per);
+    int step = pieces->per * pieces->step, parts = stripes(k, PANEL_DEEP * pieces->per);
     step = step > 8 ? step : 8;
     return stripes(stripes(k, parts), step) * step;
 }
@@ -137,7 +136,7 @@ int64_t packed_scratch(const struct pieces *pieces, int m, int k)
 {
     int64_t rows = (int64_t)stripes(rows_of(pieces, m), pieces->rows) * pieces->rows;
     int deep = words(pieces, stripes(k, 8) * 8);
-    deep = deep < pieces->deep ? deep : pieces->deep;
+    deep = deep < PANEL_DEEP ? deep : PANEL_DEEP;
     return (rows * deep + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 

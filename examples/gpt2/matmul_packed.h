@@ -15,7 +15,7 @@
 #define PIECE_ROWS 6    /* of all sets but AVX-512 and AMX */
 #define PIECE_MOST 1024 /* elements */
 #define PARTS_MOST 3    /* of a piece */
-#define PANEL_DEEP 256  /* of all sets but AMX */
+#define PANEL_DEEP 256  /* words of k that are packed of A at a time, at most */
 
 /* Rows of op(A), or columns of op(B). */
 struct panel {
@@ -33,7 +33,6 @@ struct pieces {
     int part;       /* columns; the last piece of a row has as many parts of cols as it needs */
     int per;        /* values in a word: 1, widened to fp32, or 2 of bf16, the first one high */
     int step;       /* words of k are a multiple of it, the last ones zeros */
-    int deep;       /* words of k that are packed of A at a time, at most */
     /* Stripes of rows (pack_a) or of columns (pack_b): for each word of k, a word of every row
      * or column, or in what order multiply wants them; padded with zeros. May write PACK_BEYOND
      * words past the last. */

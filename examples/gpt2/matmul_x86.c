@@ -310,7 +310,6 @@ const struct pieces *pieces_avx2(void)
                                        .part = COLS,
                                        .per = 1,
                                        .step = 1,
-                                       .deep = PANEL_DEEP,
                                        .pack_a = pack_a,
                                        .pack_b = pack_b,
                                        .multiply = {piece_multiply}};
@@ -327,7 +326,6 @@ const struct pieces *pieces_avx512(void)
         .part = WIDE,
         .per = 1,
         .step = 1,
-        .deep = PANEL_DEEP,
         .pack_a = pack_a_avx512,
         .pack_b = pack_b_avx512,
         .multiply = {part_multiply_avx512, two_parts_multiply_avx512, piece_multiply_avx512}};
@@ -484,7 +482,6 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
 #define TILE_SIDE 16
 #define COLS_AMX  (2 * TILE_SIDE)
 #define ROWS_AMX  (2 * TILE_SIDE)
-#define DEEP_AMX  128 /* a stripe of B is a third of the first cache */
 
 /* Linux gives the registers to a process that asks. */
 #define ASK_FOR_STATE 0x1023
@@ -565,6 +562,7 @@ AMX static void pack_b_amx(const struct panel *panel, float *out)
     pairs_pack(panel, COLS_AMX, TILE_SIDE, out);
 }
 
+/* What streams, the stripes of A, leaves the first cache to the stripe of B. */
 AMX static void piece_multiply_amx(int words, const float *a, const float *b, bool add, float *c,
                                    int ldc)
 {
@@ -582,10 +580,10 @@ AMX static void piece_multiply_amx(int words, const float *a, const float *b, bo
         _tile_zero(3);
     }
     for (int w = 0; w < words; w += TILE_SIDE) {
-        _tile_loadd(4, a, 64);
+        _tile_stream_loadd(4, a, 64);
         _tile_loadd(6, b, across);
         _tile_loadd(7, b + TILE_SIDE, across);
-        _tile_loadd(5, a + TILE_SIDE * TILE_SIDE, 64);
+        _tile_stream_loadd(5, a + TILE_SIDE * TILE_SIDE, 64);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
@@ -618,7 +616,6 @@ const struct pieces *pieces_amx(void)
                                       .part = COLS_AMX,
                                       .per = 2,
                                       .step = TILE_SIDE,
-                                      .deep = DEEP_AMX,
                                       .pack_a = pack_a_amx,
                                       .pack_b = pack_b_amx,
                                       .multiply = {piece_multiply_amx},
@@ -643,7 +640,6 @@ const struct pieces *pieces_bf16(void)
         .part = WIDE,
         .per = 2,
         .step = 1,
-        .deep = PANEL_DEEP,
         .pack_a = pack_a_bf16,
         .pack_b = pack_b_bf16,
         .multiply = {part_multiply_bf16, two_parts_multiply_bf16, piece_multiply_bf16}};
