@@ -300,8 +300,8 @@ VECTORISED void row_norm(int64_t n, const float *x, const float *weight, const f
 }
 
 VECTORISED void row_norm_backward(int64_t n, const float *x, const float *weight,
-                                  const float stats[2], const float *dout, float *dx,
-                                  float *dweight, float *dbias)
+                                  const float stats[2], const float *dout, float *restrict dx,
+                                  float *restrict dweight, float *restrict dbias)
 {
     float mean = stats[0], scale = stats[1];
     union lanes s = {{0}}, sx = {{0}}, v, w, d;
