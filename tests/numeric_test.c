@@ -139,7 +139,7 @@ static struct random_product random_product(enum zero_dtype dtype, bool ta, bool
 /* Vectors give the bits of the plain loops, whatever part of a piece the last columns take. */
 START_TEST(pieces_agree)
 {
-    static const int columns[] = {150, 160, 176};
+    static const int columns[] = {150, 160, 170, 176, 185};
     enum zero_dtype dtype = dtypes[_i % 12 / 4];
     const struct pieces *all[] = {&pieces_plain, pieces_avx2(), pieces_avx512(), pieces_neon(),
                                   dtype == ZERO_BF16 ? pieces_bf16() : NULL};
@@ -333,7 +333,7 @@ int main(void)
     printf("products by %s, of bf16 by %s\n", matmul_backend(ZERO_FP32), matmul_backend(ZERO_BF16));
     tcase_add_test(t, exp_and_log);
     tcase_add_loop_test(t, products, 0, 24);
-    tcase_add_loop_test(t, pieces_agree, 0, 36);
+    tcase_add_loop_test(t, pieces_agree, 0, 60);
     tcase_add_loop_test(t, tiles_of_bf16, 0, pieces_amx() ? 4 : 0);
     tcase_add_loop_test(t, tiles, 1, 5);
     tcase_add_loop_test(t, scratch_grows, 0, 3);

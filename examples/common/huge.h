@@ -8,13 +8,14 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* bytes of memory from a huge page's start on, in huge pages as far as they fill some; free()
+/* bytes of memory from the start of a huge page; each that they fill is asked for as one. free()
  * takes it back. NULL: out of memory. */
 static inline void *huge_alloc(size_t bytes)
 {
-    void *memory = aligned_alloc(HUGE_PAGE, (bytes / HUGE_PAGE + 1) * HUGE_PAGE);
-    if (memory)
-        madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* advice: may fail */
+    void *memory = NULL;
+    if (posix_memalign(&memory, HUGE_PAGE, bytes ? bytes : 1))
+        return NULL;
+    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* advice: may fail */
     return memory;
 }
 

@@ -5,13 +5,14 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
 #include "examples/common/clock.h"
+#include "examples/common/huge.h"
 
 #define TASK         ((int64_t)1 << 15) /* elements, as in the engine */
 #define PAGE         ((int64_t)2 << 20)
@@ -262,14 +263,12 @@ double stream_rate_apart(int threads, int64_t bytes_max)
     bytes = bytes < bytes_max ? bytes : bytes_max;
     if (bytes < LEAST)
         return 0;
-    void *memory =
-        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    void *memory = huge_alloc((size_t)bytes);
+    if (!memory)
         return 0;
-    madvise(memory, (size_t)bytes, MADV_HUGEPAGE); /* advice: nothing is lost without */
     struct workers *w = workers_create(threads, 0, NULL, error, sizeof(error));
     double rate = w ? stream_rate(w, memory, bytes, 0.05) : 0;
     workers_destroy(w);
-    munmap(memory, (size_t)bytes);
+    free(memory);
     return rate;
 }

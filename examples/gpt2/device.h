@@ -65,7 +65,7 @@ struct layers {
     /* out (rows, C) operand */
     void (*norm_forward)(const struct compute *c, const float *x, const void *weight,
                          const void *bias, float *stats /* (rows, 2) */, void *out);
-    /* Adds to dx (rows, C). */
+    /* Adds to dx (rows, C), which is not dout. */
     void (*norm_backward)(const struct compute *c, const float *x, const float *stats,
                           const void *weight, const float *dout, float *dx, void *dweight,
                           void *dbias);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "examples/common/clock.h"
+#include "examples/common/huge.h"
 #include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 
@@ -70,8 +71,8 @@ struct strips {
     void *arg;
 };
 
-#define ACROSS      3 /* tiles side by side: a panel of A is packed once for them */
-#define PACKED_MOST ((int64_t)16 << 20) /* bytes, where several tiles are side by side */
+#define ACROSS      3 /* tiles side by side, which pieces of 48 fill: A is packed once for them */
+#define PACKED_MOST ((int64_t)16 << 20) /* bytes before padding, of several tiles side by side */
 #define GAP         16 /* floats between lines of a row, which otherwise fall into one cache set */
 
 enum { TASKS_PER_THREAD = 4 }; /* at least, where there are so many tiles */
@@ -197,7 +198,8 @@ int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
 
 /* ------------------------------------------------------------------- its limit */
 
-#define PEAK_SUM     384 /* k: both operands of a tile in fp32 are 768 KiB */
+#define PEAK_SUM     384 /* k: both operands in fp32 are 672 KiB */
+#define PEAK_COLS    192 /* whole pieces of any set */
 #define PEAK_SECONDS 0.1
 
 double matmul_peak(enum zero_dtype dtype)
@@ -205,14 +207,16 @@ double matmul_peak(enum zero_dtype dtype)
     struct strip_room room = {0};
     int64_t operand = (int64_t)TILE * PEAK_SUM * operand_bytes(dtype);
     size_t bytes = (size_t)(2 * operand + room_carve(&room, NULL, dtype, 1, PEAK_SUM));
-    char *memory = aligned_alloc(64, bytes);
+    char *memory = huge_alloc(bytes);
     if (!memory)
         return 0;
     memset(memory, 0, bytes);
     room_carve(&room, memory + 2 * operand, dtype, 1, PEAK_SUM);
-    struct tile row = {.rows = TILE, .cols = TILE, .values = room.values, .ld = TILE + GAP};
+    struct tile row = {
+        .rows = TILE, .cols = PEAK_COLS, .values = room.values, .ld = PEAK_COLS + GAP};
     struct matmul p = {
-        dtype, false, false, TILE, TILE, PEAK_SUM, memory, PEAK_SUM, memory + operand, TILE};
+        dtype,    false, false, TILE, PEAK_COLS, PEAK_SUM, memory, PEAK_SUM, memory + operand,
+        PEAK_COLS};
     packed_make(pieces_best(dtype), &p, room.packed);
     double least = PEAK_SECONDS, start = clock_now();
     for (double now = start; now - start < PEAK_SECONDS;) {
@@ -222,5 +226,5 @@ double matmul_peak(enum zero_dtype dtype)
         least = now - begin < least ? now - begin : least;
     }
     free(memory);
-    return 2.0 * TILE * TILE * PEAK_SUM / least;
+    return 2.0 * TILE * PEAK_COLS * PEAK_SUM / least;
 }

@@ -7,6 +7,7 @@
  */
 #include "examples/gpt2/matmul_packed.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "examples/gpt2/numeric.h"
@@ -141,10 +142,11 @@ int64_t packed_scratch(const struct pieces *pieces, int m, int k)
 }
 
 /* A piece, or as much of it as there is: what no part fills is computed beside the result. */
-static void piece_multiply(const struct pieces *pieces, int k, const float *a, const float *b,
-                           bool add, int rows, int cols, float *c, int ldc)
+static void piece_compute(const struct pieces *pieces, int k, const float *a, const float *b,
+                          bool add, int rows, int cols, float *c, int ldc)
 {
     int parts = stripes(cols, pieces->part);
+    assert(parts <= PARTS_MOST && pieces->rows * pieces->cols <= PIECE_MOST);
     if (rows == pieces->rows && cols == parts * pieces->part) {
         pieces->multiply[parts - 1](k, a, b, add, c, ldc);
         return;
@@ -178,7 +180,7 @@ static void panels_multiply(const struct pieces *pieces, int m, int n, int deep,
             int cols = n - j < width ? n - j : width;
             if (m - i >= 2 * height)
                 piece_fetch(pieces, to + (int64_t)height * ldc, ldc);
-            piece_multiply(pieces, deep, left, right, add, rows, cols, to, ldc);
+            piece_compute(pieces, deep, left, right, add, rows, cols, to, ldc);
         }
 }
 

@@ -32,7 +32,7 @@
 #define ACROSS      3
 #define COLS_AVX512 (ACROSS * WIDE)
 #define ROWS_AVX512 8
-#define AHEAD       (16 * COLS_AVX512) /* words of B: it is fetched so long before it is used */
+#define AHEAD       (16 * COLS_AVX512) /* B is fetched 16 words of k before it is used */
 
 /* -------------------------------------------------------------------- packing */
 
@@ -241,7 +241,7 @@ AVX2 static void piece_multiply(int k, const float *a, const float *b, bool add,
     }
 }
 
-/* across: registers of a row that are there. */
+/* across: registers that are used of a row. */
 INLINE_AVX512 void sums_begin(__m512 s[ROWS_AVX512][ACROSS], int across, bool add, const float *c,
                               int ldc)
 {
@@ -473,9 +473,7 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
 /* ---------------------------------------------------------------- tiles of bf16 */
 
 #if defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
-#define AMX                                                                                        \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-"       \
-                          "bf16")))
+#define AMX __attribute__((target(TARGET_BF16 ",amx-tile,amx-bf16")))
 
 /* Eight registers of 16 rows of 64 bytes: four sums, two parts of A with 16 words of k each,
  * two of B with 16 columns. A stripe of A has, for each 16 words of k, those of a row together. */

@@ -52,8 +52,8 @@ void row_gelu_backward(int64_t n, const float *x, float *dout); /* dout becomes 
 /* Layer norm (arXiv 1607.06450), eps 1e-5; stats takes mean and 1/deviation. */
 void row_norm(int64_t n, const float *x, const float *weight, const float *bias, float stats[2],
               float *out);
-/* Adds to dx, dweight and dbias, which are apart: for more than a few of six arrays compilers
- * do not look whether they overlap, and stay with scalars. */
+/* Adds to dx, dweight and dbias, which overlap nothing else: with six arrays compilers do not
+ * check that, and would stay with scalars. */
 void row_norm_backward(int64_t n, const float *x, const float *weight, const float stats[2],
                        const float *dout, float *restrict dx, float *restrict dweight,
                        float *restrict dbias);
