@@ -15,7 +15,7 @@
 #include "examples/common/huge.h"
 
 #define TASK         ((int64_t)1 << 15) /* elements, as in the engine */
-#define PAGE         ((int64_t)2 << 20)
+#define PAGE         ((int64_t)HUGE_PAGE)
 #define BYTES        22                  /* of memory per element */
 #define LEAST        ((int64_t)48 << 20) /* of memory that is not all in a cache, */
 #define MOST         ((int64_t)96 << 20) /* and of what is gone over soon */

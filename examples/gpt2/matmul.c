@@ -214,9 +214,9 @@ double matmul_peak(enum zero_dtype dtype)
     room_carve(&room, memory + 2 * operand, dtype, 1, PEAK_SUM);
     struct tile row = {
         .rows = TILE, .cols = PEAK_COLS, .values = room.values, .ld = PEAK_COLS + GAP};
-    struct matmul p = {
-        dtype,    false, false, TILE, PEAK_COLS, PEAK_SUM, memory, PEAK_SUM, memory + operand,
-        PEAK_COLS};
+    struct matmul p = {.dtype = dtype, .m = TILE, .n = PEAK_COLS, .k = PEAK_SUM};
+    p.a = memory, p.lda = PEAK_SUM;
+    p.b = memory + operand, p.ldb = PEAK_COLS;
     packed_make(pieces_best(dtype), &p, room.packed);
     double least = PEAK_SECONDS, start = clock_now();
     for (double now = start; now - start < PEAK_SECONDS;) {
