@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 #ifdef HAVE_MPI
-#define BY_MPI "libzero joins the job's ranks through MPI."
+#define BY_MPI      "libzero joins the job's ranks through MPI."
+#define STARTS(how) how
 #define BY_PMI                                                                                     \
     BY_MPI " The MPI of this build must speak PMI; Open MPI mostly does not, and needs srun "      \
            "--mpi=pmix or its own mpirun."
@@ -15,7 +16,8 @@
 #define BY_MPI                                                                                     \
     "This build has no MPI: libzero joins ranks that srun started with a GPU each, by TCP and "    \
     "NCCL, and refuses several others (libopenmpi-dev)."
-#define BY_PMI BY_MPI
+#define BY_PMI      BY_MPI
+#define STARTS(how) "Several need a build with MPI (libopenmpi-dev), or srun and a GPU each."
 #endif
 #define ALONE "libzero takes this process to be alone."
 
@@ -42,22 +44,22 @@ struct launcher launcher_find(void)
     } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR")) {
         l.by = "torchrun";
         l.meaning = "MPI's variables are not there: libzero joins ranks with a GPU each by TCP and "
-                    "NCCL, and refuses others unless it is given a communicator (.comm). Start "
-                    "them with mpirun.";
+                    "NCCL, and refuses others unless it is given a communicator (.comm). " STARTS(
+                        "Start them with mpirun.");
     } else if (several("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm without PMIx";
         l.meaning = "libzero joins the ranks of the step where each has a GPU, by TCP and NCCL, "
-                    "and refuses others. Start them with srun --mpi=pmix, or with mpirun inside "
-                    "the job.";
+                    "and refuses others. " STARTS(
+                        "Start them with srun --mpi=pmix, or with mpirun inside the job.");
     } else if (getenv("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm, one task in its step";
-        l.meaning = ALONE " srun --mpi=pmix -n RANKS starts several.";
+        l.meaning = ALONE " " STARTS("srun --mpi=pmix -n RANKS starts several.");
     } else if (getenv("SLURM_JOB_ID")) {
         l.by = "the shell of a Slurm job";
-        l.meaning = ALONE " srun or mpirun starts the ranks.";
+        l.meaning = ALONE " " STARTS("srun or mpirun starts the ranks.");
     } else {
         l.by = "nothing: a single process";
-        l.meaning = ALONE " mpirun -n RANKS starts several.";
+        l.meaning = ALONE " " STARTS("mpirun -n RANKS starts several.");
     }
     return l;
 }
