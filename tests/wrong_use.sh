@@ -189,6 +189,15 @@ run_taken_files() {
     verdict $? "another run took the trace of a run: $(ls "$scratch")"
 }
 
+# Nor is what the run itself prints written over, by whatever name.
+run_printed_files() {
+    local why="cannot be written: what this run prints goes there\."
+    run_case 1 1 "" "--log @/out" "out' $why .* a file of its own"
+    run_case 1 1 "" "--log /dev/stderr" "'/dev/stderr' $why"
+    run_case 1 1 "" "--trace @/err" "err' $why"
+    run_case 1 1 "" "--trace /dev/stdout" "'/dev/stdout' $why"
+}
+
 # What is refused leaves the log and the trace of an older run as they are.
 run_kept_files() {
     local name
@@ -328,6 +337,7 @@ run_all() {
     model+=(--nvme-path "$scratch/files")
     run_long_paths
     run_taken_files
+    run_printed_files
     run_kept_files
     run_full_output
     run_full_trace

@@ -39,11 +39,28 @@ static bool is_regular(int fd)
     return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/* A regular file is ours until it is closed: two runs would write over each other's rows. Where
- * the file system has no such locks nobody is kept away. */
+/* Whether standard output or error goes to the regular file that fd is. */
+static bool is_printed_to(int fd)
+{
+    struct stat file, stream;
+    for (int standard = STDOUT_FILENO; standard <= STDERR_FILENO; standard++)
+        if (fstat(fd, &file) == 0 && fstat(standard, &stream) == 0 &&
+            file.st_dev == stream.st_dev && file.st_ino == stream.st_ino)
+            return true;
+    return false;
+}
+
+/* A regular file is ours until it is closed: two runs would write over each other's rows, or a
+ * run over what it prints. Where the file system has no such locks nobody is kept away. */
 static bool take(int fd)
 {
-    return !is_regular(fd) || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    if (!is_regular(fd))
+        return true;
+    if (is_printed_to(fd)) {
+        errno = EBUSY;
+        return false;
+    }
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 /* What is open, as a stream; what is not wanted is closed. */
@@ -84,10 +101,10 @@ bool file_taken(const char *path)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     bool taken = fd >= 0 && !take(fd);
+    int reason = errno;
     if (fd >= 0)
         close(fd);
-    if (taken)
-        errno = EWOULDBLOCK;
+    errno = reason;
     return taken;
 }
 
@@ -130,6 +147,7 @@ bool file_within(const char *path, const char *folder)
 const char *file_reason(void)
 {
     return errno == ENXIO         ? "nobody reads this pipe"
+           : errno == EBUSY       ? "what this run prints goes there"
            : errno == EWOULDBLOCK ? "another run writes it"
                                   : strerror(errno);
 }

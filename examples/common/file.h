@@ -21,7 +21,8 @@ int file_printed_by(int rank);
 
 /* A file to be written from its beginning, made where there is none; what is in it stays until
  * file_empty. NULL with errno where it cannot be opened: a pipe that nobody reads is not waited
- * for, and a file that another process has from here is not shared. */
+ * for, and a file that another process has from here, or that standard output or error goes to,
+ * is not shared. */
 FILE *file_create(const char *path);
 
 /* Likewise, with flags of open in place of those that make or empty a file, and beside whoever
@@ -32,7 +33,7 @@ FILE *file_open(const char *path, int flags);
  * refused: a device or a pipe is as it is. Returns 0, or -1 with errno. */
 int file_empty(FILE *file);
 
-/* Whether another process has the file from file_create; errno is then what file_reason takes. */
+/* Whether file_create would not share the file; errno is then what file_reason takes. */
 bool file_taken(const char *path);
 
 /* Whether both name one regular file that is there; NULL names none. */

@@ -159,12 +159,16 @@ static double sleeps(void)
     return getrusage(RUSAGE_SELF, &usage) ? 0 : (double)usage.ru_nvcsw;
 }
 
-static int timed_steps(struct model *m, struct zero_step_info *info)
+/* A vote is of the last step's. */
+static int timed_steps(struct model *m, bool vote, struct zero_step_info *info)
 {
     double start = clock_now(), slept = sleeps();
-    for (int s = 0; s < STEPS; s++)
+    for (int s = 0; s < STEPS; s++) {
+        if (vote && s == STEPS - 1 && zero_vote(m->z, 0))
+            return fail(m);
         if (step(m, info))
             return 1;
+    }
     samples_add(&m->seconds, (clock_now() - start) / STEPS);
     samples_add(&m->sleeps, (sleeps() - slept) / STEPS);
     return 0;
@@ -181,12 +185,9 @@ static int rounds_run(const struct bench *b, struct model *models, struct sample
             return tool_fail("A thread or an eventfd could not be made. Raise the limits on "
                              "processes and files (ulimit -u, ulimit -n).");
         samples_add(trips, trip);
-        for (int i = 0; i < MODELS; i++) {
-            if (i == MODELS - 1 && bench_over(b) && zero_vote(models[i].z, 0))
-                return fail(&models[i]);
-            if (timed_steps(&models[i], &info))
+        for (int i = 0; i < MODELS; i++)
+            if (timed_steps(&models[i], i == MODELS - 1 && bench_over(b), &info))
                 return 1;
-        }
     }
     return 0;
 }
