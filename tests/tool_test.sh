@@ -369,6 +369,24 @@ fitting() {
     has '^ *3 nvme .*✗ files: .*nothing: No such file' "plan with a folder that is not there"
     has '^ *3 cpu .*✓$' "plan with a folder that is not there"
     has 'files: .*nothing is no folder that is there; name' "plan with a folder that is not there"
+    plan_small_folder
+}
+
+# Files are dealt out evenly, so that the smallest folder bounds them, whatever others have free.
+plan_small_folder() {
+    mkdir "$scratch/small"
+    if ! unshare -m mount -t tmpfs tmpfs "$scratch/small" 2>/dev/null; then
+        echo "skipped: plan with a folder that is too small, for want of the right to mount one"
+        return
+    fi
+    # shellcheck disable=SC2016 # for that shell
+    timeout -k 5 "$limit" unshare -m sh -c \
+        'mount -t tmpfs -o size=16m tmpfs "$2" && exec "$1" plan --params 20M --unit-size 1M \
+            --ranks 1 --nvme-path "$3:$2"' sh "$zero" "$scratch/small" "$scratch" \
+        >"$scratch/out" 2>"$scratch/err"
+    verdict $? "plan with a folder that is too small failed: $(cat "$scratch/err")"
+    has '^ *0 nvme .*✗ .*/small: 120\.0 MiB needed, 16\.0 MiB there$' "plan with a small folder"
+    has '^ *3 cpu .*✓$' "plan with a small folder"
 }
 
 # Seconds of an update: of drives that nothing was measured of, then with the figures

@@ -17,6 +17,7 @@
 #include "examples/zero/plan.h"
 #include "examples/zero/tool.h"
 #include "offload/memory.h"
+#include "offload/probe.h"
 #include "offload/spill.h"
 
 struct machine {
@@ -25,9 +26,11 @@ struct machine {
     bool own_device; /* device memory is not the machine's memory */
     int64_t device;  /* of each rank; INT64_MAX: as much as there is memory */
     const char *folders;
+    struct disk disk[STRIPES_FILES]; /* under each folder */
+    struct stripes stripes;          /* what each gets of a rank's bytes */
     char type[64];
-    int64_t free;
-    double in_memory;              /* the share of files that is in RAM */
+    int64_t free;                  /* of all */
+    bool all_in_memory, in_memory; /* files are in RAM, or some are */
     char refused[DISK_PATH + 128]; /* why there is no space for files; "": there is */
     struct zero_probe probe;       /* of folders; zeros: never measured */
     double stream;                 /* bytes per second of memory; 0: not known */
@@ -47,39 +50,43 @@ static int device_find(struct machine *m, const struct plan_options *o)
     return 0;
 }
 
+/* As the library deals files out, and what predicts an update's time. */
+static void shares_find(struct machine *m, struct spill_paths *paths)
+{
+    struct probe probe;
+    struct error why = {0};
+    probe_paths(&probe, paths, 0, PROBE_CACHED, &why); /* of no bytes: nothing is measured */
+    stripes_deal(&m->stripes, paths->count, paths->weight,
+                 probe.block > RING_BLOCK ? probe.block : RING_BLOCK);
+    m->probe = (struct zero_probe){.read = probe.read, .write = probe.write, .both = probe.both};
+}
+
 /* Folders on one file system share its space. */
 static int folders_find(struct machine *m, const struct plan_options *o)
 {
     struct spill_paths paths;
     struct error error = {0};
-    struct disk seen[STRIPES_FILES];
     const char *variable;
     m->folders = o->nvme_path ? o->nvme_path : disk_default(&variable);
     if (spill_paths_split(&paths, m->folders, &error))
         return tool_refuse("%s", error.text);
+    m->all_in_memory = true;
     for (int i = 0; i < paths.count; i++) {
-        struct disk *d = &seen[i];
+        struct disk *d = &m->disk[i];
         bool known = false;
         disk_look(d, paths.path[i]);
         if (!d->writable && !m->refused[0])
             snprintf(m->refused, sizeof(m->refused), "%s: %s", d->path, strerror(d->refused));
         for (int j = 0; j < i; j++)
-            known = known || seen[j].id == d->id;
+            known = known || m->disk[j].id == d->id;
         m->free += known ? 0 : d->free < INT64_MAX - m->free ? d->free : INT64_MAX - m->free;
-        m->in_memory += d->memory / (double)paths.count;
+        m->all_in_memory &= d->memory;
+        m->in_memory |= d->memory;
         snprintf(m->type, sizeof(m->type), "%s",
                  i && strcmp(m->type, d->type) ? "several" : d->type);
     }
+    shares_find(m, &paths);
     return 0;
-}
-
-/* What predicts an update's time. Measuring takes no more than a part of what is there. */
-static void speeds_find(struct machine *m)
-{
-    const struct zero_config config = {.size = sizeof(config), .nvme_path = m->folders};
-    if (zero_probe_known(&config, &m->probe, NULL, 0) != ZERO_OK)
-        m->probe = (struct zero_probe){0};
-    m->stream = stream_rate_apart(launch_cpus(), m->memory / 4);
 }
 
 static int machine_find(struct machine *m, const struct plan_options *o)
@@ -89,8 +96,8 @@ static int machine_find(struct machine *m, const struct plan_options *o)
     int status = device_find(m, o);
     if (!status)
         status = folders_find(m, o);
-    if (!status)
-        speeds_find(m);
+    if (!status) /* measuring takes no more than a part of what is there */
+        m->stream = stream_rate_apart(launch_cpus(), m->memory / 4);
     return status;
 }
 
@@ -106,9 +113,9 @@ static void machine_print(const struct machine *m)
         printf("  files: %s free in %s (%s%s)\n",
                m->free == INT64_MAX ? "uncounted bytes" : in_bytes(m->free).text, m->folders,
                m->type,
-               m->in_memory == 1  ? ", which is RAM: these bytes are counted as memory too"
-               : m->in_memory > 0 ? ", in part RAM: those bytes are counted as memory too"
-                                  : "");
+               m->all_in_memory ? ", which is RAM: these bytes are counted as memory too"
+               : m->in_memory   ? ", in part RAM: those bytes are counted as memory too"
+                                : "");
     if (m->own_device)
         printf("  device: %s of its own for each rank\n", in_bytes(m->device).text);
     else if (m->device != INT64_MAX)
@@ -154,11 +161,34 @@ static void lacks(char *why, size_t size, const char *what, int64_t needed, int6
              in_bytes(there).text);
 }
 
+/* Of the node's files what one folder gets. */
+static int64_t folder_bytes(const struct machine *m, const struct zero_plan *p, int folder)
+{
+    double bytes = (double)stripes_file_bytes(&m->stripes, folder, p->nvme.total);
+    return p->nvme.total ? (int64_t)(bytes / (double)p->nvme.total * (double)p->node_nvme) : 0;
+}
+
+/* Says which file system has no space for what its folders get. */
+static void disk_lacks(const struct machine *m, const struct zero_plan *p, char *why, size_t size)
+{
+    for (int i = 0; i < m->stripes.files; i++) {
+        int64_t needed = 0;
+        for (int j = 0; j < m->stripes.files; j++)
+            needed += m->disk[j].id == m->disk[i].id ? folder_bytes(m, p, j) : 0;
+        if (needed <= m->disk[i].free)
+            continue;
+        lacks(why, size, m->stripes.files == 1 ? "files" : m->disk[i].path, needed,
+              m->disk[i].free);
+        return;
+    }
+}
+
 /* Whether the plan fits; if not, why, the first of the reasons. */
 static bool fits(const struct machine *m, const struct zero_plan *p, char *why, size_t size)
 {
-    int64_t memory = p->node_host + (m->own_device ? 0 : p->node_device) +
-                     (int64_t)(m->in_memory * (double)p->node_nvme);
+    int64_t memory = p->node_host + (m->own_device ? 0 : p->node_device);
+    for (int i = 0; i < m->stripes.files; i++)
+        memory += m->disk[i].memory ? folder_bytes(m, p, i) : 0;
     why[0] = 0;
     if (p->device.total > m->device)
         lacks(why, size, "device of a rank", p->device.total, m->device);
@@ -166,8 +196,8 @@ static bool fits(const struct machine *m, const struct zero_plan *p, char *why, 
         lacks(why, size, "memory", memory, m->memory);
     else if (p->node_nvme > 0 && m->refused[0])
         snprintf(why, size, "files: %s", m->refused);
-    else if (p->node_nvme > m->free)
-        lacks(why, size, "files", p->node_nvme, m->free);
+    else if (p->node_nvme > 0)
+        disk_lacks(m, p, why, size);
     return !why[0];
 }
 
