@@ -359,6 +359,22 @@ START_TEST(tasks_of_nodes)
 }
 END_TEST
 
+/* Ranks that may use fewer CPUs than there are have them to themselves only where all can. */
+START_TEST(cpus_are_shared)
+{
+    static const struct {
+        int cpus, online, local, threads;
+    } rows[] = {{8, 8, 1, 8},    {8, 8, 2, 4},     {8, 8, 3, 2}, {1, 8, 8, 1},
+                {4, 8, 2, 4},    {3, 4, 2, 1},     {1, 2, 3, 1}, {2, 2, 5, 1},
+                {32, 128, 8, 4}, {16, 128, 8, 16}, {8, 4, 1, 8}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int threads = launch_share(rows[i].cpus, rows[i].online, rows[i].local);
+        ck_assert_msg(threads == rows[i].threads, "%d CPUs of %d, %d ranks: %d threads",
+                      rows[i].cpus, rows[i].online, rows[i].local, threads);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("job");
@@ -376,6 +392,7 @@ int main(void)
     tcase_add_loop_test(tests, gpus_need_no_mpi, 0, 2);
 #endif
     tcase_add_test(tests, a_wrong_variable_is_no_lone_rank);
+    tcase_add_test(tests, cpus_are_shared);
     tcase_add_test(tests, first_hosts);
     tcase_add_test(tests, tasks_of_nodes);
     suite_add_tcase(suite, tests);

@@ -5,7 +5,9 @@
 #include "examples/common/launch.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -74,11 +76,15 @@ int launch_cpus(void)
     return status ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT_S(sizeof(sets), sets);
 }
 
+int launch_share(int cpus, int online, int local)
+{
+    bool own = (int64_t)cpus * local <= online; /* bound, it seems */
+    return own ? cpus : cpus / local > 1 ? cpus / local : 1;
+}
+
 int launch_threads(const struct launch *l)
 {
-    int cpus = launch_cpus();
-    int share = cpus < sysconf(_SC_NPROCESSORS_ONLN) ? 1 : l->local; /* bound: its own CPUs */
-    return cpus / share > 1 ? cpus / share : 1;
+    return launch_share(launch_cpus(), (int)sysconf(_SC_NPROCESSORS_ONLN), l->local);
 }
 
 int launch_end(int status)

@@ -12,9 +12,10 @@ struct launch {
 
 struct launch launch_find(void);
 
-/* Threads of a rank, as the engine counts them where the ranks of a node share
- * its CPUs: those this process may use divided by local, at least 1. */
+/* Threads of a rank, as the engine counts them, which asks the others: the CPUs that this process
+ * may use, divided among the node's ranks where it has not as many for each, at least 1. */
 int launch_threads(const struct launch *l);
+int launch_share(int cpus, int online, int local);
 
 int launch_cpus(void); /* that this process may use; 1 or more */
 

@@ -298,7 +298,8 @@ static int report_retries(struct run *r, const struct zero_stats *s)
 
 /* The engine has written its state once before the first step, and, unless the
  * run was stopped, read it once more for the digest: one walk over it more than
- * there were updates. */
+ * there were updates. A step that is skipped has read some of it ahead: how much, no
+ * plan knows. */
 static int report_io(struct run *r, const struct zero_stats *s)
 {
     int64_t writes = s->steps + 1, reads = r->stopped ? s->steps : writes;
@@ -308,7 +309,7 @@ static int report_io(struct run *r, const struct zero_stats *s)
         const char *name;
         int64_t bytes, planned;
     } kinds[] = {
-        {"updates read from files", s->io.state_read, reads * s->plan.read_bytes},
+        {"updates read from files", s->io.state_read, s->skipped ? -1 : reads * s->plan.read_bytes},
         {"updates wrote to files", s->io.state_written + s->io.param_written,
          writes * s->plan.written_bytes},
         {"gathers read from files", s->io.param_read, -1},
