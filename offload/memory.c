@@ -40,7 +40,8 @@ struct bounds {
 };
 
 /* Takes a bound in; the loosest gives way when there is no room. */
-static void bound_add(struct bounds *bounds, uint64_t id, int64_t bytes, const char *source)
+static void bound_add(struct bounds *bounds, uint64_t id, int64_t limit, int64_t bytes,
+                      const char *source)
 {
     struct memory_bound *place = &bounds->bound[0];
     for (int i = 0; i < bounds->count; i++)
@@ -56,6 +57,7 @@ static void bound_add(struct bounds *bounds, uint64_t id, int64_t bytes, const c
             return;
     }
     place->id = id;
+    place->limit = limit;
     place->available = bytes;
     size_t length = strlen(source), most = sizeof(place->source) - 1; /* its end says more */
     snprintf(place->source, sizeof(place->source), "%.*s", (int)most,
@@ -99,7 +101,7 @@ static void group_bound(const char *folder, const struct groups *groups, struct 
     struct stat st = {0};
     stat(folder, &st); /* a group is the same in every container that sees it */
     uint64_t id = (uint64_t)st.st_dev * 0x9E3779B97F4A7C15u + (uint64_t)st.st_ino;
-    bound_add(bounds, id, limit > usage ? limit - usage : 0, folder);
+    bound_add(bounds, id, limit, limit > usage ? limit - usage : 0, folder);
 }
 
 /* A group and all above it. A container may show a path that is not there: the
@@ -145,7 +147,7 @@ int memory_bounds(const char *root, struct memory_bound bound[MEMORY_BOUNDS])
     int64_t kib;
     snprintf(path, sizeof(path), "%s/proc", root);
     if (number_read(path, "meminfo", "MemAvailable:", &kib) && kib <= INT64_MAX / 1024)
-        bound_add(&bounds, 0, kib * 1024, "MemAvailable");
+        bound_add(&bounds, 0, 0, kib * 1024, "MemAvailable");
 
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
     FILE *file = fopen(path, "re");

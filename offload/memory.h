@@ -15,6 +15,7 @@
 struct memory_bound {
     uint64_t id; /* equal for processes of one machine that share it */
     int64_t available;
+    int64_t limit;    /* of a cgroup; 0 of MemAvailable */
     char source[256]; /* "MemAvailable", or a cgroup's folder */
 };
 

@@ -306,6 +306,7 @@ START_TEST(memory_all_bounds)
     ck_assert_int_eq(bound[0].available, 800 * 1024);
     ck_assert(bound[1].id != 0);
     ck_assert_int_eq(bound[1].available, 99999);
+    ck_assert(bound[0].limit == 0 && bound[1].limit == 100000);
 
     char path[128] = "/sys/fs/cgroup";
     for (int i = 1; i <= 9; i++) { /* 9 at the root, 1 at the leaf */

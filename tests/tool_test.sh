@@ -229,7 +229,7 @@ info_group() {
             sh -c 'echo $$ >"$1/cgroup.procs" && exec "$2" "$3"' sh "$group" "$zero" $command \
                 >"$scratch/out" 2>"$scratch/err" </dev/null
             verdict $? "$command in a control group failed: $(cat "$scratch/err")"
-            [ $command = plan ] || has "^  cgroup limit  *64\.0 MiB, .* used: $limit_file" "info"
+            [ $command = plan ] || has "^  cgroup limit  *64\.0 MiB, .* used: $group\$" "info"
         done
         has "^this machine: memory [1-6].* MiB available \($group\)" "plan in a control group"
         has '^ *0 none .*✗ memory: 121\.9 MiB needed' "plan in a control group"
