@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,23 +115,24 @@ static int not_standard(int fd)
     return other;
 }
 
-/* An open file without a name, or -1 with errno. */
-static int file_open(const char *folder)
+int spill_open(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0)
         return not_standard(fd);
-    char name[SPILL_PATH + sizeof("/zero-spill-XXXXXX")];
-    snprintf(name, sizeof(name), "%s/zero-spill-XXXXXX", folder);
+    char name[PATH_MAX];
+    if (snprintf(name, sizeof(name), "%s/zero-spill-XXXXXX", folder) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
     fd = mkostemp(name, O_CLOEXEC);
     if (fd >= 0)
         unlink(name);
     return not_standard(fd);
 }
 
-/* Switches O_DIRECT on and tries it: some file systems accept the flag and
- * refuse the transfer. */
-static bool direct_try(int fd)
+/* Some file systems accept the flag and refuse the transfer. */
+bool spill_direct(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0)
@@ -172,7 +174,7 @@ static int file_create(struct spill_file *file, int *fd, struct error *error)
                          "A file of %" PRId64 " bytes is needed in %s, the limit on file sizes is "
                          "%llu. Raise it (ulimit -f).",
                          file->bytes, file->path, (unsigned long long)limit.rlim_cur);
-    *fd = file_open(file->path);
+    *fd = spill_open(file->path);
     if (*fd < 0)
         return file_refused(file, "create a file", errno, error);
     spill_type_read(*fd, file->type);
@@ -189,7 +191,7 @@ static int file_create(struct spill_file *file, int *fd, struct error *error)
         snprintf(what, sizeof(what), "allocate a file of %" PRId64 " bytes", file->bytes);
         return file_refused(file, what, rc, error);
     }
-    file->direct = direct_try(*fd);
+    file->direct = spill_direct(*fd);
     return ZERO_OK;
 }
 

@@ -58,6 +58,12 @@ int spill_create(struct spill *spill, const struct spill_paths *paths, int64_t s
                  int64_t bytes, struct error *error);
 void spill_destroy(struct spill *spill);
 
+/* One such file, open and empty; -1 with errno. */
+int spill_open(const char *folder);
+
+/* Switches O_DIRECT on, tried with a page of zeros at the file's start; false: it is off. */
+bool spill_direct(int fd);
+
 /* The name of the file system that an open file or folder is on. */
 void spill_type_read(int fd, char type[SPILL_TYPE]);
 

@@ -3,7 +3,6 @@
 #include "examples/zero/bench_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,19 +46,6 @@ bool io_content_is(const char *memory, int64_t offset, int64_t bytes)
         if (words[i] != word_at(offset + 8 * i))
             return false;
     return true;
-}
-
-static int name_and_open(const char *folder)
-{
-    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    char name[4096 + sizeof("/zero-bench-XXXXXX")];
-    if (fd >= 0)
-        return fd;
-    snprintf(name, sizeof(name), "%s/zero-bench-XXXXXX", folder);
-    fd = mkostemp(name, O_CLOEXEC);
-    if (fd >= 0)
-        unlink(name);
-    return fd;
 }
 
 static bool space_suffices(struct io_file *file, const char *folder)
@@ -107,17 +93,12 @@ int io_file_open(struct io_file *file, const char *folder, int64_t bytes, bool h
     file->arena = arena;
     file->memory = arena->base;
     file->memory_bytes = MEMORY;
-    file->fd = name_and_open(folder);
+    file->fd = spill_open(folder);
     if (file->fd < 0)
         return fail(file, "create a file", folder);
     if (!space_suffices(file, folder))
         return -1;
-    int flags = fcntl(file->fd, F_GETFL);
-    file->direct = fcntl(file->fd, F_SETFL, flags | O_DIRECT) == 0;
-    if (file->direct && pwrite(file->fd, file->memory, 4096, 0) != 4096) {
-        fcntl(file->fd, F_SETFL, flags); /* some take the flag and refuse the transfer */
-        file->direct = false;
-    }
+    file->direct = spill_direct(file->fd);
     return file_write(file, folder, hurry);
 }
 

@@ -13,8 +13,6 @@
 
 #include "offload/spill.h"
 
-#define PAGE 4096
-
 /* Whether the folder path lies at or below the mount point. */
 static bool below(const char *path, const char *mount)
 {
@@ -63,34 +61,7 @@ static void mount_find(struct disk *d)
         longest = mount_read(d, real, line, longest);
     if (f)
         fclose(f);
-    d->memory = strcmp(d->type, "tmpfs") == 0 || strcmp(d->type, "ramfs") == 0;
-}
-
-/* An open file that has no name, or -1 with errno. */
-static int file_open(const char *folder)
-{
-    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        return fd;
-    char name[DISK_PATH + 24];
-    snprintf(name, sizeof(name), "%s/zero-look-XXXXXX", folder);
-    fd = mkostemp(name, O_CLOEXEC);
-    if (fd >= 0)
-        unlink(name);
-    return fd;
-}
-
-/* Some file systems take the flag and refuse the transfer. */
-static bool direct_works(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-    void *page = NULL;
-    if (fcntl(fd, F_SETFL, flags | O_DIRECT) != 0 || posix_memalign(&page, PAGE, PAGE))
-        return false;
-    memset(page, 0, PAGE);
-    bool works = pwrite(fd, page, PAGE, 0) == PAGE;
-    free(page);
-    return works;
+    d->memory = spill_type_is_memory(d->type);
 }
 
 void disk_look(struct disk *d, const char *path)
@@ -109,13 +80,13 @@ void disk_look(struct disk *d, const char *path)
     close(fd);
     d->id = (uint64_t)st.st_dev;
     mount_find(d);
-    fd = file_open(path);
+    fd = spill_open(path);
     if (fd < 0) {
         d->refused = errno;
         return;
     }
     d->writable = true;
-    d->direct = direct_works(fd);
+    d->direct = spill_direct(fd);
     close(fd);
 }
 
