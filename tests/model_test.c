@@ -394,7 +394,7 @@ START_TEST(parameters_are_gpt2s)
     ck_assert_int_eq(params[2 + 12 * 11 + 10].shape[0], 3072);
     ck_assert_str_eq(params[147].name, "ln_f.bias");
     ck_assert_int_eq(params[147].unit, 13);
-    gpt_params_free(params, count);
+    free(params);
 }
 END_TEST
 

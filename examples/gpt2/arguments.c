@@ -8,18 +8,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "examples/common/choices.h"
 #include "examples/common/counter.h"
 #include "examples/common/models.h"
 #include "examples/common/refuse.h"
 
-static const struct option_choice places[] = {
-    {.name = "none", .value = ZERO_DEVICE},
-    {.name = "device", .value = ZERO_DEVICE, .hidden = true},
-    {.name = "cpu", .value = ZERO_HOST},
-    {.name = "host", .value = ZERO_HOST, .hidden = true},
-    {.name = "nvme", .value = ZERO_NVME},
-    {.name = NULL},
-};
 static const struct option_choice grad_places[] = {
     {.name = "none", .value = ZERO_DEVICE},
     {.name = "device", .value = ZERO_DEVICE, .hidden = true},
@@ -27,23 +20,10 @@ static const struct option_choice grad_places[] = {
     {.name = "host", .value = ZERO_HOST, .hidden = true},
     {.name = NULL},
 };
-static const struct option_choice dtypes[] = {{.name = "bf16", .value = ZERO_BF16},
-                                              {.name = "fp32", .value = ZERO_FP32},
-                                              {.name = "fp16", .value = ZERO_FP16},
-                                              {.name = NULL}};
-static const struct option_choice grad_dtypes[] = {
-    {.name = "fp32", .value = ZERO_FP32}, {.name = "bf16", .value = ZERO_BF16}, {.name = NULL}};
-static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STATE_FP32},
-                                              {.name = "split", .value = ZERO_STATE_SPLIT},
-                                              {.name = NULL}};
-static const struct option_choice sums[] = {
-    {.name = "shard", .value = ZERO_SHARD}, {.name = "local", .value = ZERO_LOCAL}, {.name = NULL}};
 static const struct option_choice rings[] = {{.name = "auto", .value = ZERO_RING_AUTO},
                                              {.name = "uring", .value = ZERO_RING_URING},
                                              {.name = "posix", .value = ZERO_RING_POSIX},
                                              {.name = NULL}};
-static const struct option_choice devices[] = {
-    {.name = "cpu", .value = ZERO_CPU}, {.name = "cuda", .value = ZERO_CUDA}, {.name = NULL}};
 static const struct option_choice reductions[] = {{.name = "ordered", .value = ZERO_REDUCE_ORDERED},
                                                   {.name = "nccl", .value = ZERO_REDUCE_NCCL},
                                                   {.name = NULL}};
@@ -63,22 +43,23 @@ static const struct option table[] = {
     {"stage", WHOLE(stage, 0, 3), .value = "0..3", .initial = "0",
      .help = "what is sharded over the ranks: 0 nothing, 1 optimizer state, 2 gradients too, "
              "3 parameters too"},
-    {"offload", CHOICE(offload, places), .initial = "none",
+    {"offload", CHOICE(offload, place_choices), .initial = "none",
      .help = "where optimizer state and gradients rest, at stage 3 parameters too (with nvme, "
              "gradients rest in host memory)"},
-    {"offload-optimizer", CHOICE(offload_optimizer, places), .shown = "as --offload",
+    {"offload-optimizer", CHOICE(offload_optimizer, place_choices), .shown = "as --offload",
      .help = "optimizer state alone"},
-    {"offload-param", CHOICE(offload_param, places), .shown = "as --offload at stage 3, else none",
+    {"offload-param", CHOICE(offload_param, place_choices),
+     .shown = "as --offload at stage 3, else none",
      .help = "parameters alone; other than none needs --stage 3"},
     {"offload-grad", CHOICE(offload_grad, grad_places),
      .shown = "none with --offload none, else cpu", .help = "gradients alone"},
-    {"state", CHOICE(state, states), .initial = "fp32",
+    {"state", CHOICE(state, state_choices), .initial = "fp32",
      .help =
          "what is kept of a bf16 model's fp32 master: all of it, or (split) the 16 bits that the "
          "weight lacks; the same bits, 10 instead of 12 bytes of optimizer state"},
-    {"grad-dtype", CHOICE(grad_dtype, grad_dtypes), .initial = "fp32",
+    {"grad-dtype", CHOICE(grad_dtype, grad_dtype_choices), .initial = "fp32",
      .help = "of gradient sums at rest; bf16 rounds them once, when a step's sum is complete"},
-    {"accumulate-in", CHOICE(accumulate_in, sums), .initial = "shard",
+    {"accumulate-in", CHOICE(accumulate_in, accumulate_choices), .initial = "shard",
      .help = "where micro-steps add up: in each rank's shard, or in whole sums on every rank "
              "(stages 0 and 1), which sends less and, with several ranks and micro-steps, gives "
              "other bits"},
@@ -116,7 +97,7 @@ static const struct option table[] = {
      .help = "instead of --model: attention heads, which divide the channels"},
     {"seq", WHOLE(seq, 1, 65536), .value = "T", .shown = "128; d12 256; larger ones 1024",
      .help = "tokens (of text: bytes) of a sequence"},
-    {"dtype", CHOICE(dtype, dtypes), .initial = "bf16",
+    {"dtype", CHOICE(dtype, dtype_choices), .initial = "bf16",
      .help = "of parameters and gradients; optimizer state is fp32"},
     {"loss-scale", REAL(loss_scale), NOT_NEGATIVE, .value = "X", .initial = "0",
      .help = "what the loss is multiplied by before backward; 0: adapted with fp16, else 1"},
@@ -147,7 +128,7 @@ static const struct option table[] = {
     {"recompute", .kind = OPTION_FLAG, FIELD(recompute),
      .help = "compute each block's forward again in backward, and on a GPU the logits: less "
              "memory, a quarter more time, the same bits"},
-    {"device", CHOICE(device, devices), .initial = "cpu",
+    {"device", CHOICE(device, device_choices), .initial = "cpu",
      .help = WITH_CUBLAS("what computes: the CPU, or an NVIDIA GPU for each rank of a node, in "
                          "turn")},
     {"tf32", .kind = OPTION_FLAG, FIELD(tf32),
@@ -349,7 +330,7 @@ void arguments_help(FILE *out)
 
 const char *arguments_dtype(const struct arguments *a)
 {
-    const struct option_choice *c = dtypes;
+    const struct option_choice *c = dtype_choices;
     while (c->value != a->dtype)
         c++;
     return c->name;

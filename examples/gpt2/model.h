@@ -41,12 +41,10 @@ static inline int gpt_padded_vocab(int vocab)
  * The tensors for zero_create, with GPT-2's initialisation: weights normal(0,
  * 0.02), those that end in a residual sum divided by sqrt(2 layers), norms 1,
  * biases 0, each tensor its own stream of seed. One allocation, to be freed
- * with gpt_params_free after zero_create. ZERO_ERR_ARGUMENT: no such shape;
- * ZERO_ERR_MEMORY.
+ * after zero_create. ZERO_ERR_ARGUMENT: no such shape; ZERO_ERR_MEMORY.
  */
 int gpt_params(const struct gpt_shape *shape, uint64_t seed, struct zero_param **params,
                int *count);
-void gpt_params_free(struct zero_param *params, int count);
 int64_t gpt_param_count(const struct gpt_shape *shape); /* elements, padding of wte included */
 
 struct gpt;

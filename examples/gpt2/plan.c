@@ -3,6 +3,7 @@
 #include "examples/gpt2/plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "examples/common/figure.h"
 #include "examples/common/file.h"
@@ -114,7 +115,7 @@ static int plan_make(const struct arguments *a, const struct launch *l, struct z
     }
     int status =
         zero_plan_make(params, count, &config, l->ranks, l->local, plan, error, error_size);
-    gpt_params_free(params, count);
+    free(params);
     return status == ZERO_OK ? 0 : -1;
 }
 

@@ -120,12 +120,6 @@ int gpt_params(const struct gpt_shape *shape, uint64_t seed, struct zero_param *
     return ZERO_OK;
 }
 
-void gpt_params_free(struct zero_param *params, int count)
-{
-    (void)count;
-    free(params);
-}
-
 int64_t gpt_param_count(const struct gpt_shape *shape)
 {
     int64_t c = shape->channels, block = 12 * c * c + 13 * c;

@@ -339,7 +339,7 @@ void run_destroy(struct run *r)
     if (r->gpu)
         r->gpu->plugin->close(r->gpu);
     trace_destroy(r->trace);
-    gpt_params_free(r->params, r->count);
+    free(r->params);
     data_free(&r->data);
     tokenizer_free(&r->tokenizer);
     free(r->tokens);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "examples/common/choices.h"
 #include "examples/common/models.h"
 #include "examples/common/refuse.h"
 
@@ -10,17 +11,6 @@ static const struct option_choice stages[] = {{.name = "0", .value = 0},
                                               {.name = "1", .value = 1},
                                               {.name = "2", .value = 2},
                                               {.name = "3", .value = 3},
-                                              {.name = NULL}};
-static const struct option_choice devices[] = {
-    {.name = "cpu", .value = ZERO_CPU}, {.name = "cuda", .value = ZERO_CUDA}, {.name = NULL}};
-static const struct option_choice places[] = {{.name = "none", .value = ZERO_DEVICE},
-                                              {.name = "cpu", .value = ZERO_HOST},
-                                              {.name = "nvme", .value = ZERO_NVME},
-                                              {.name = NULL}};
-static const struct option_choice grad_dtypes[] = {
-    {.name = "fp32", .value = ZERO_FP32}, {.name = "bf16", .value = ZERO_BF16}, {.name = NULL}};
-static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STATE_FP32},
-                                              {.name = "split", .value = ZERO_STATE_SPLIT},
                                               {.name = NULL}};
 
 #define FIELD(field)              .offset = offsetof(struct arguments, field)
@@ -31,7 +21,7 @@ static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STA
 #define TEXT(field)               .kind = OPTION_TEXT, FIELD(field)
 
 static const struct option table[] = {
-    {"device", CHOICE(device, devices), .initial = "cpu",
+    {"device", CHOICE(device, device_choices), .initial = "cpu",
      .help = WITH_CUDA("what the engines are for: the CPU, or a GPU for each rank of a node, in "
                        "turn")},
     {"stage", LIST(stage_list), .value = "STAGE...", .shown = "0 1 2 3", .help = "stages to try"},
@@ -53,9 +43,9 @@ static const struct option table[] = {
      .help = "of each rank in host memory, at most"},
     {"nvme-space", SIZE(memory[2], 1, 0x1p50), .value = "SIZE", .shown = "as the disk has",
      .help = "of each rank in files, at most"},
-    {"state", CHOICE(state, states), .initial = "fp32",
+    {"state", CHOICE(state, state_choices), .initial = "fp32",
      .help = "of the master: a number of its own, or split into weight and remainder"},
-    {"grad-dtype", CHOICE(grad_dtype, grad_dtypes), .initial = "fp32",
+    {"grad-dtype", CHOICE(grad_dtype, grad_dtype_choices), .initial = "fp32",
      .help = "of gradient sums at rest"},
     {"nvme-path", TEXT(nvme_path), .value = "DIR[:DIR]",
      .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
@@ -94,7 +84,9 @@ static int word_value(const char *option, const char *word, const struct option_
     for (const struct option_choice *c = choices; c->name; c++) {
         if (strcmp(c->name, word) == 0)
             return c->value;
-        used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", used ? ", " : "", c->name);
+        if (!c->hidden)
+            used +=
+                (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", used ? ", " : "", c->name);
     }
     return refuse(sink, "--%s cannot be '%s'. Give some of %s.", option, word, all);
 }
@@ -117,7 +109,7 @@ static int resolve_lists(struct arguments *a, struct sink sink)
     a->stage_count = words->count;
     words = words_of(&a->offload_list, &all_places);
     for (int i = 0; i < words->count; i++) {
-        int place = word_value("offload", words->items[i], places, sink);
+        int place = word_value("offload", words->items[i], place_choices, sink);
         if (place < 0)
             return -1;
         a->offloads[i] = (enum zero_place)place;
@@ -220,7 +212,7 @@ struct zero_config arguments_config(const struct arguments *a, int stage, enum z
 
 const char *arguments_offload(enum zero_place place)
 {
-    const struct option_choice *c = places;
+    const struct option_choice *c = place_choices;
     while (c->value != (int)place)
         c++;
     return c->name;

@@ -214,7 +214,7 @@ static int try_smallest(struct scale *s, const struct zero_config *config, bool 
     if (!status)
         status = create(s, &m, config) || step(s, &m, &device);
     destroy(s);
-    gpt_params_free(m.params, m.count);
+    free(m.params);
     if (meet(s) || sum(s, status != 0, &failed))
         return -1;
     destroy(s);
@@ -249,7 +249,7 @@ int scale_begin(struct scale *s, const struct arguments *a, int argc, char **arg
     if (!status)
         status = zero_plan_make(m.params, m.count, &config, s->ranks, s->local, &plan, s->error,
                                 sizeof(s->error));
-    gpt_params_free(m.params, m.count);
+    free(m.params);
     return status ? -1 : 0;
 }
 
@@ -474,7 +474,7 @@ int scale_try(struct scale *s, int stage, enum zero_place offload, const struct 
     int status = 0;
     if (planned(s, &m, &config, &plan, r) && within(s, &plan, r))
         status = try_model(s, memory, &m, &config, r);
-    gpt_params_free(m.params, m.count);
+    free(m.params);
     if (s->error[0])
         snprintf(s->where, sizeof(s->where), "stage %d, %s, %s: ", stage,
                  arguments_offload(offload), r->size.name);
@@ -505,7 +505,7 @@ static int layers_planned(struct scale *all, int stage, enum zero_place offload,
             return -1;
         }
         bool good = planned(s, &m, &config, &plan, &r) && within(s, &plan, &r);
-        gpt_params_free(m.params, m.count);
+        free(m.params);
         if (good)
             fits = layers;
         else

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/choices.h"
 #include "examples/common/launch.h"
 #include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
@@ -75,10 +76,6 @@ void bench_note(const char *format, ...)
 
 /* ------------------------------------------------------------------- command */
 
-static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STATE_FP32},
-                                              {.name = "split", .value = ZERO_STATE_SPLIT},
-                                              {.name = NULL}};
-
 #define FIELD(field) .offset = offsetof(struct bench, field)
 
 static const struct option table[] = {
@@ -94,7 +91,7 @@ static const struct option table[] = {
     {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
      .help = WITH_XXHASH("step: also with every page that is read checked, in turn with steps that "
                          "do not")},
-    {"state", .kind = OPTION_CHOICE, FIELD(state), .choices = states, .initial = "fp32",
+    {"state", .kind = OPTION_CHOICE, FIELD(state), .choices = state_choices, .initial = "fp32",
      .help = "step: also with split masters, in turn with steps that keep them whole"},
     {"host-share", .kind = OPTION_WHOLE, FIELD(host_share), .max = 100, .initial = "0",
      .value = "PERCENT",

@@ -3,21 +3,10 @@
  * contradict each other. */
 #include "examples/zero/plan.h"
 
+#include "examples/common/choices.h"
 #include "examples/common/launch.h"
 #include "examples/common/models.h"
 #include "examples/zero/tool.h"
-
-static const struct option_choice dtypes[] = {{.name = "bf16", .value = ZERO_BF16},
-                                              {.name = "fp16", .value = ZERO_FP16},
-                                              {.name = "fp32", .value = ZERO_FP32},
-                                              {.name = NULL}};
-static const struct option_choice states[] = {{.name = "fp32", .value = ZERO_STATE_FP32},
-                                              {.name = "split", .value = ZERO_STATE_SPLIT},
-                                              {.name = NULL}};
-static const struct option_choice grad_dtypes[] = {
-    {.name = "fp32", .value = ZERO_FP32}, {.name = "bf16", .value = ZERO_BF16}, {.name = NULL}};
-static const struct option_choice accumulators[] = {
-    {.name = "shard", .value = ZERO_SHARD}, {.name = "local", .value = ZERO_LOCAL}, {.name = NULL}};
 
 #define FIELD(field)              .offset = offsetof(struct plan_options, field)
 #define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
@@ -41,14 +30,15 @@ static const struct option table[] = {
     {"ranks", WHOLE(ranks, 1, 65536), .value = "N", .initial = "2", .help = "of the job"},
     {"ranks-per-node", WHOLE(ranks_per_node, 1, 4096), .value = "N", .shown = "all of them",
      .help = "on one node, which is taken to be this machine"},
-    {"dtype", CHOICE(dtype, dtypes), .initial = "bf16", .help = "of parameters and gradients"},
-    {"state", CHOICE(state, states), .initial = "fp32",
+    {"dtype", CHOICE(dtype, dtype_choices), .initial = "bf16",
+     .help = "of parameters and gradients"},
+    {"state", CHOICE(state, state_choices), .initial = "fp32",
      .help = "of the master: a number of its own, or split into weight and remainder"},
-    {"grad-dtype", CHOICE(grad_dtype, grad_dtypes), .initial = "fp32",
+    {"grad-dtype", CHOICE(grad_dtype, grad_dtype_choices), .initial = "fp32",
      .help = "of gradient sums at rest"},
     {"accumulate", WHOLE(accumulate, 1, 65536), .value = "A", .initial = "1",
      .help = "micro-steps per step"},
-    {"accumulate-in", CHOICE(accumulate_in, accumulators), .initial = "shard",
+    {"accumulate-in", CHOICE(accumulate_in, accumulate_choices), .initial = "shard",
      .help = "where gradients accumulate; local is for the rows of stages 0 and 1"},
     {"gather-slots", WHOLE(gather_slots, 1, 64), .value = "K", .initial = "3",
      .help = "stage 3: units whose parameters are whole at once"},

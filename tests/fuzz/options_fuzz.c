@@ -5,6 +5,7 @@
  * ends the process, and little memory is taken.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "examples/common/figure.h"
 #include "examples/gpt2/arguments.h"
@@ -44,7 +45,7 @@ static void plan_check(const struct arguments *a)
     REQUIRE((status == ZERO_OK) == (error[0] == '\0'));
     if (status == ZERO_OK)
         REQUIRE(plan.params > 0 && plan.device.total >= 0 && in_bytes(plan.device.total).text[0]);
-    gpt_params_free(params, count);
+    free(params);
 }
 
 static void parse(int count, char **texts)

@@ -140,7 +140,7 @@ void session_close(struct session *s)
     if (s->gpu)
         s->gpu->plugin->close(s->gpu);
     free(s->seams);
-    gpt_params_free(s->params, s->count);
+    free(s->params);
     free(s->tokens);
     free(s->targets);
 }
