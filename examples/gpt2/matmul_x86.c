@@ -10,6 +10,7 @@
 
 #ifdef __x86_64__
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -598,10 +599,13 @@ AMX static void piece_multiply_amx(int words, const float *a, const float *b, bo
 static pthread_once_t tiles_asked = PTHREAD_ONCE_INIT;
 static bool tiles_given;
 
+/* Asked of the CPU itself: __builtin_cpu_supports knows no AMX in clang before 18. */
 static void tiles_ask(void)
 {
-    tiles_given = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-                  syscall(SYS_arch_prctl, ASK_FOR_STATE, STATE_TILES) == 0;
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned a, b, c, d = 0;
+    bool has = __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & AMX_BF16 && d & AMX_TILE;
+    tiles_given = has && syscall(SYS_arch_prctl, ASK_FOR_STATE, STATE_TILES) == 0;
 }
 #endif
 
