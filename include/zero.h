@@ -764,7 +764,8 @@ struct zero_comm_ops {
      * the message at the deadline. */
     int (*missing)(struct zero_comm *comm, const struct zero_collective *c, int from);
     /* Tells the other ranks that this one starts no collective from sequence on, and
-     * gives up what is under way: no collective's memory is touched afterwards. */
+     * gives up what is under way: no collective's memory is touched afterwards, or it sets
+     * holds. */
     void (*abort)(struct zero_comm *comm, uint64_t sequence);
     /* Local and bounded in time, also with collectives under way. */
     void (*destroy)(struct zero_comm *comm);
@@ -787,6 +788,7 @@ struct zero_comm {
                            they may not, the engine takes them through host memory */
     uint64_t sequence;  /* the engine's: of the last collective started */
     bool taken;         /* the engine's: one uses it */
+    bool holds;         /* abort's: what was given up may still move, and its memory stays */
     char error[256];    /* the sentence of the last failure */
 };
 

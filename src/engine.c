@@ -576,6 +576,20 @@ static void leave(struct zero *z)
         tell_end(z);
 }
 
+/* Whether memory may still be moved from or to, by transfers that were given up. */
+static bool is_held(const struct zero *z)
+{
+    bool held = (z->comm && z->comm->holds) || (z->control && z->control->holds);
+    char line[256];
+    snprintf(line, sizeof(line),
+             "rank %d: zero_destroy: transfers that were given up may still be under way, so the "
+             "memory they use stays until the process ends.",
+             z->rank);
+    if (held)
+        log_line(z, ZERO_LOG_WARNING, line);
+    return held;
+}
+
 void zero_destroy(struct zero *z)
 {
     if (!z || z->process != getpid()) /* a fork: all of it is the parent's */
@@ -586,6 +600,7 @@ void zero_destroy(struct zero *z)
         busy |= z->operations[i].busy;
     if (busy) /* the other ranks expect more of this one */
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
+    bool held = is_held(z);
     if (z->control) {
         z->comm->ops->destroy(z->comm); /* it moves the device's memory */
         z->comm = z->control;
@@ -593,7 +608,7 @@ void zero_destroy(struct zero *z)
     pool_destroy(z->pool);
     if (z->pipeline.ring)
         z->pipeline.ring->ops->destroy(z->pipeline.ring);
-    if (z->device)
+    if (z->device && !held)
         z->device->ops->destroy(z->device);
     if (z->owns_comm) {
         comm_default_deadline(engine_deadline(z));
@@ -605,7 +620,8 @@ void zero_destroy(struct zero *z)
     queues_destroy(z->queues);
     pipeline_destroy(&z->pipeline);
     spill_destroy(&z->spill);
-    arena_destroy(&z->arena);
+    if (!held)
+        arena_destroy(&z->arena);
     layout_destroy(&z->layout);
     for (int i = 0; i < z->table_count; i++)
         free(z->tables[i]);

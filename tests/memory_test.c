@@ -242,6 +242,7 @@ struct failure {
     int withheld;  /* collectives from this one on are never reported done; 0: none */
     int broken;    /* this one fails on rank 0; 0: none */
     bool at_start; /* when it is started, not when it is looked at */
+    bool holds;    /* and what was under way keeps its memory */
 };
 
 static int bad_fill(void *arg, int64_t first, int64_t count, float *out)
@@ -269,12 +270,13 @@ static struct zero_comm_ops breaking;
 static int (*breaking_test)(struct zero_comm *, struct zero_collective *, bool *);
 static int (*breaking_start)(struct zero_comm *, struct zero_collective *);
 static uint64_t broken_sequence;
-static bool broken_at_start;
+static bool broken_at_start, broken_holds;
 
 static int breaks(struct zero_comm *comm, const struct zero_collective *c)
 {
     if (comm->rank || c->header.sequence != broken_sequence)
         return ZERO_OK;
+    comm->holds = broken_holds;
     snprintf(comm->error, sizeof(comm->error), "broken by the test");
     return ZERO_ERR_COMM;
 }
@@ -343,6 +345,7 @@ static void prepare_breaking(const struct failure *f)
     breaking.test = break_test;
     breaking.start = break_start;
     broken_at_start = f->at_start;
+    broken_holds = f->holds;
     broken_sequence = (uint64_t)f->broken;
 }
 
@@ -422,6 +425,22 @@ START_TEST(communicators_that_fail_leave_nothing)
 }
 END_TEST
 
+/* What may still be moved from or to stays: rank 0's arenas do, and the engine lets go of all
+ * else that it had of the kernel's. */
+START_TEST(memory_that_is_held_stays)
+{
+    struct failure f = {"a communicator that holds", .config = NVME3, .expected = ZERO_ERR_COMM,
+                        .broken = 20, .holds = true};
+    prepare_breaking(&f);
+    fail_once(&f);
+    struct held before = held_now();
+    fail_once(&f);
+    struct held after = held_now();
+    ck_assert_int_ge(after.mappings - before.mappings, 1 << 20);
+    ck_assert_int_eq(after.descriptors, before.descriptors);
+}
+END_TEST
+
 /* --------------------------------------------------------------------- suite */
 
 /* The watch itself: it sees an allocation, and a block that stays. */
@@ -459,6 +478,7 @@ int main(void)
     tcase_add_loop_test(failures, refused_engines_leave_nothing, 0, REFUSALS);
     tcase_add_loop_test(failures, waits_that_end_leave_nothing, 0, 4);
     tcase_add_loop_test(failures, communicators_that_fail_leave_nothing, 0, 24);
+    tcase_add_test(failures, memory_that_is_held_stays);
     suite_add_tcase(suite, use);
     suite_add_tcase(suite, failures);
     return suite_run_all(suite);

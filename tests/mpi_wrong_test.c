@@ -184,6 +184,34 @@ START_TEST(given_up)
 }
 END_TEST
 
+/* Pieces that a rank does not take cannot be taken back: their memory is held by those who sent
+ * them, and by them alone. */
+START_TEST(pieces_are_held)
+{
+    enum { BYTES = 32 << 20 };
+    static char *kept;
+    if (world_size() == 1)
+        return;
+    struct zero_comm *comm = communicator();
+    bool idle = world_rank() == world_size() - 1, done = false;
+    if (!kept)
+        kept = calloc((size_t)world_size(), BYTES);
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_GATHER, .unit = 0, .bytes = BYTES},
+        .data = kept};
+    ck_assert(all_agree(kept && comm->ops->start(comm, &c) == ZERO_OK, comm->error));
+    for (int i = 0; i < 500 && !idle; i++) {
+        comm->ops->test(comm, &c, &done);
+        usleep(1000);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    comm->ops->abort(comm, 1);
+    ck_assert(all_agree(!done && comm->holds == !idle, comm->holds ? "held" : "not held"));
+    MPI_Barrier(MPI_COMM_WORLD);
+    comm->ops->destroy(comm);
+}
+END_TEST
+
 /* ----------------------------------------------------------------------- forks */
 
 /* What a fork is told that makes an engine over MPI, or a communicator, or uses one of its
@@ -260,6 +288,7 @@ int main(void)
     tcase_add_test(calls, parents_that_are_none);
     tcase_add_test(calls, mpi_fails);
     tcase_add_test(calls, given_up);
+    tcase_add_test(calls, pieces_are_held);
     tcase_add_test(calls, ended_within_a_step);
     tcase_add_test(calls, forked);
     suite_add_tcase(suite, ranks);

@@ -340,8 +340,8 @@ int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
 }
 
 /* A send that its peer does not take, and a receive whose sender has stopped
- * halfway, would last for ever: MPI is told to forget them. Headers and sums
- * are in our memory, which MPI then keeps. */
+ * halfway, would last for ever: MPI is told to forget them, and moves them all the same
+ * where the peer goes on. Headers and sums are in our memory, which MPI then keeps. */
 void set_end(struct mpi *m, struct set *s, double until)
 {
     requests_drain(m, s->requests, set_requests(m), until);
@@ -349,6 +349,7 @@ void set_end(struct mpi *m, struct set *s, double until)
         if (s->requests[r] == MPI_REQUEST_NULL)
             continue;
         MPI_Request_free(&s->requests[r]);
+        m->comm.holds = true;
         if (r >= TRACK_IN * m->peers)
             mpi_never_finalize();
     }
