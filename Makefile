@@ -51,6 +51,8 @@ DEMO_RANKS ?= 2
 
 # ------------------------------------------------------------------- probes
 include tests/probe.mk
+$(foreach p,MPI URING XXHASH CHECK CUDA CUBLAS NCCL,$(if $(filter-out 0 1,$($p)), \
+	$(error $p is '$($p)'. Give $p=0 to build without it, $p=1 with it, or leave it out)))
 
 # -------------------------------------------------------------------- flags
 OPT ?= -O3 -g

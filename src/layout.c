@@ -18,7 +18,8 @@ static int take_shape(const struct zero_param *p, int i, struct tensor *t, struc
     if (p->ndim < 0 || p->ndim > ZERO_MAX_DIMS)
         return error_set(error, ZERO_ERR_ARGUMENT, "params[%d] (%s) has ndim %d. Use 0 to %d.", i,
                          p->name, p->ndim, ZERO_MAX_DIMS);
-    if (p->ndim == 0 && p->shape[0] > 1) /* one element where many are meant would be overrun */
+    /* One element where many are meant would be overrun. */
+    if (p->ndim == 0 && (p->shape[0] < 0 || p->shape[0] > 1))
         return error_set(error, ZERO_ERR_ARGUMENT,
                          "params[%d] (%s) has shape[0] = %lld, but ndim 0, which is a scalar. Set "
                          "ndim.",

@@ -171,6 +171,8 @@ verdict $? "LIBDIR or INCLUDEDIR is not honoured"
 try "make uninstall without LIBDIR" "${uninstall[@]}" "${usr[@]:0:2}"
 same "left by make uninstall" "$(find "$stage" -mindepth 1)" ""
 
+refused "MPI=yes" "MPI is 'yes'\. Give MPI=0 to build without it, MPI=1 with it" \
+    "${install[@]}" MPI=yes
 refused "a second make uninstall" "no libzero is installed" "${uninstall[@]}" "${usr[@]:0:2}"
 refused "a prefix with a blank" "PREFIX is" "${install[@]}" PREFIX="$stage/z"
 refused "a relative prefix" "not a path from the root" "${install[@]}" PREFIX=z

@@ -547,6 +547,7 @@ START_TEST(trainer_ranges)
         {"lr", "nan", "a number from 0 to 3.4e38"},
         {"lr", "1e300", "a number from 0 to 3.4e38"},
         {"clip", "-1", "a number of at least 0"},
+        {"clip", "1e-400", "a number of at least 0"},
         {"batch", "0", "a whole number from 1 to 65536"},
         {"layers", "99999999999", "a whole number from 1 to 1024"},
         {"threads", "99999", "a whole number from 1 to 1024"},

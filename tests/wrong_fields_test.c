@@ -291,6 +291,8 @@ START_TEST(tensors_refused)
     }
     p = good, p.ndim = 0;
     expect_tensor(p, "has shape[0] = 100, but ndim 0");
+    p.shape[0] = -5;
+    expect_tensor(p, "has shape[0] = -5, but ndim 0");
     p = good, p.shape[0] = (int64_t)1 << 48;
     expect_tensor(p, "The model has more than 2^48 elements");
     p = good, p.flags = 4;

@@ -60,6 +60,7 @@ cases() {
 1|1||--tokenizer @/text --log @/text|'@/text' is the file of --tokenizer, '@/text', too
 1|1||--log /dev/full|'/dev/full' cannot be written: No space left on device\.
 1|1||--lr 1e30 --steps 50|10 steps in a row were skipped
+1|2||--lr 1e30 --steps 6|The run ends with [1-5] steps? skipped and a loss of -?nan\. Lower --lr\.
 LIST
 }
 

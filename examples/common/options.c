@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,8 +160,10 @@ static bool take_whole(const struct option *o, const char *value, int64_t *out)
 static bool take_real(const struct option *o, const char *value, double *out)
 {
     char *end;
+    errno = 0;
     *out = strtod(value, &end);
-    return end != value && *end == 0 && *out >= o->min && *out <= o->max; /* NaN is not */
+    bool small = errno == ERANGE && fabs(*out) < 1; /* 0 would be another number */
+    return end != value && *end == 0 && !small && *out >= o->min && *out <= o->max; /* NaN is not */
 }
 
 static bool take_choice(const struct option *o, const char *value, int *out)

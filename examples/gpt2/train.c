@@ -488,6 +488,12 @@ int run_train(struct run *r)
                      a->dtype == ZERO_FP32 ? "" : ", or give --dtype fp32");
             return -1;
         }
+        if (step == a->steps && skips && !isfinite(record.loss)) {
+            snprintf(r->error, sizeof(r->error),
+                     "The run ends with %s skipped and a loss of %g. Lower --lr.",
+                     counted(skips, "step").text, record.loss);
+            return -1;
+        }
     }
     return run_agree(r, !r->unheard);
 }
