@@ -547,7 +547,8 @@ ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t 
  * How far a run has come: what a next step depends on beside masters and moments and what the
  * program sets itself. A run goes on in another engine with the same bits, at any stage and
  * place and on any number of ranks, where zero_write takes over what zero_read gave of all
- * tensors, and zero_set_progress what zero_progress gave. Without it Adam's bias corrections
+ * tensors, and zero_set_progress what zero_progress gave (infinities and masters beyond what the
+ * dtype holds, which it refuses, end that). Without it Adam's bias corrections
  * begin anew, whatever the moments. For moments from elsewhere (PyTorch's exp_avg and
  * exp_avg_sq) change .steps of what zero_progress gives. Steps that were skipped
  * are not in it: where a run is in its data, the program counts by itself.

@@ -155,7 +155,7 @@ static int check_values(struct zero *z, const struct tensor *t, enum zero_what w
                 "zero_write of %.9g to element %lld of tensor %s. Write values that are "
                 "finite, masters also as parameters: at most %.9g.",
                 (double)in[i], (long long)(first + i), t->name, (double)limit);
-        if (what == ZERO_MOMENT2 && in[i] < 0)
+        if (what == ZERO_MOMENT2 && bits > 0x80000000u) /* negative: it may be a denormal one */
             return error_set(&z->error, ZERO_ERR_ARGUMENT,
                              "zero_write of %g to element %lld of the second moment of tensor %s, "
                              "whose root an update takes. Write values of 0 or more.",
