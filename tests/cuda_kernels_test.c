@@ -213,33 +213,24 @@ END_TEST
 
 /* --------------------------------------------------------------------- formats */
 
-enum format { SPLIT, JOIN, TO_BF16, FROM_BF16, TO_FP16, FROM_FP16, FORMATS };
-static const char *const format_names[FORMATS] = {"split",     "join",    "to_bf16",
-                                                  "from_bf16", "to_fp16", "from_fp16"};
+enum format { TO_BF16, FROM_BF16, TO_FP16, FORMATS };
+static const char *const format_names[FORMATS] = {"to_bf16", "from_bf16", "to_fp16"};
 
-static cudaError_t format_launch(enum format format, int64_t n, float *wide, uint16_t *half,
-                                 int16_t *remainder)
+static cudaError_t format_launch(enum format format, int64_t n, float *wide, uint16_t *half)
 {
     switch (format) {
-    case SPLIT: return launch_split(stream, n, wide, half, remainder);
-    case JOIN: return launch_join(stream, n, half, remainder, wide);
     case TO_BF16: return launch_to_bf16(stream, n, wide, half);
     case FROM_BF16: return launch_from_bf16(stream, n, half, wide);
-    case TO_FP16: return launch_to_fp16(stream, n, wide, half);
-    default: return launch_from_fp16(stream, n, half, wide);
+    default: return launch_to_fp16(stream, n, wide, half);
     }
 }
 
-static void format_run(enum format format, int64_t n, float *wide, uint16_t *half,
-                       int16_t *remainder)
+static void format_run(enum format format, int64_t n, float *wide, uint16_t *half)
 {
     switch (format) {
-    case SPLIT: cpu->split(n, wide, half, remainder); break;
-    case JOIN: cpu->join(n, half, remainder, wide); break;
     case TO_BF16: cpu->to_bf16(n, wide, half); break;
     case FROM_BF16: cpu->from_bf16(n, half, wide); break;
-    case TO_FP16: cpu->to_fp16(n, wide, half); break;
-    default: cpu->from_fp16(n, half, wide); break;
+    default: cpu->to_fp16(n, wide, half); break;
     }
 }
 
@@ -247,10 +238,10 @@ static void format_run(enum format format, int64_t n, float *wide, uint16_t *hal
 static void format_check(enum format format, struct buffer *b, int64_t n, const int *at, int offset)
 {
     filled();
-    ok(format_launch(format, n, on_gpu(&b[0], at[0]), on_gpu(&b[1], at[1]), on_gpu(&b[2], at[2])));
-    format_run(format, n, on_cpu(&b[0], at[0]), on_cpu(&b[1], at[1]), on_cpu(&b[2], at[2]));
+    ok(format_launch(format, n, on_gpu(&b[0], at[0]), on_gpu(&b[1], at[1])));
+    format_run(format, n, on_cpu(&b[0], at[0]), on_cpu(&b[1], at[1]));
     ran();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         buffer_check(&b[i], false, format_names[format], n, offset);
 }
 
@@ -259,17 +250,16 @@ START_TEST(format_lengths)
     if (!begin())
         return;
     for (int l = 0; l < LENGTHS; l++) {
-        struct buffer b[3] = {buffer_new(F32, lengths[l]), buffer_new(U16, lengths[l]),
-                              buffer_new(U16, lengths[l])};
+        struct buffer b[2] = {buffer_new(F32, lengths[l]), buffer_new(U16, lengths[l])};
         for (int offset = 0; offset < (lengths[l] > 10000 ? 2 : 6); offset++) {
-            int at[3];
-            for (int i = 0; i < 3; i++) {
+            int at[2];
+            for (int i = 0; i < 2; i++) {
                 at[i] = offset ? (offset * (2 * i + 1) + i) % MARGIN : MARGIN;
                 buffer_fill(&b[i], (uint64_t)(i + 10 * offset));
             }
             format_check((enum format)_i, b, lengths[l], at, offset);
         }
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 2; i++)
             buffer_free(&b[i]);
     }
     end();
@@ -282,8 +272,7 @@ static void every_half(enum format format, float *wide, uint16_t *half, int64_t 
     for (int64_t i = 0; i < n; i++) {
         uint16_t h = (uint16_t)(i / 8);
         half[i] = h;
-        uint32_t bits =
-            bits_of(format == TO_FP16 || format == FROM_FP16 ? fp16_value(h) : bf16_value(h));
+        uint32_t bits = bits_of(format == TO_FP16 ? fp16_value(h) : bf16_value(h));
         uint32_t middle = format == TO_FP16 ? 0x1000 : 0x8000;
         static const int around[8] = {0, -1, 1, 0, -1, 1, 2, 1000};
         wide[i] = float_of(bits + (i % 8 >= 3 ? middle : 0) + (uint32_t)around[i % 8]);
@@ -295,15 +284,15 @@ START_TEST(format_values)
     if (!begin())
         return;
     enum { N = 8 << 16 };
-    struct buffer b[3] = {buffer_new(F32, N), buffer_new(U16, N), buffer_new(U16, N)};
-    int at[3] = {MARGIN, MARGIN, MARGIN};
-    for (int i = 0; i < 3; i++)
+    struct buffer b[2] = {buffer_new(F32, N), buffer_new(U16, N)};
+    int at[2] = {MARGIN, MARGIN};
+    for (int i = 0; i < 2; i++)
         buffer_fill(&b[i], (uint64_t)i);
     every_half((enum format)_i, on_cpu(&b[0], MARGIN), on_cpu(&b[1], MARGIN), N);
     for (int i = 0; i < 2; i++)
         ok(cudaMemcpy(b[i].gpu, b[i].expect, b[i].bytes, cudaMemcpyHostToDevice));
     format_check((enum format)_i, b, N, at, 0);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         buffer_free(&b[i]);
     end();
 }

@@ -32,15 +32,9 @@ cudaError_t launch_adam_split(cudaStream_t stream, int64_t n, const struct adam 
                               struct grads grads, uint16_t *weight, int16_t *remainder, float *m,
                               float *v);
 
-cudaError_t launch_split(cudaStream_t stream, int64_t n, const float *master, uint16_t *weight,
-                         int16_t *remainder);
-cudaError_t launch_join(cudaStream_t stream, int64_t n, const uint16_t *weight,
-                        const int16_t *remainder, float *master);
-
 cudaError_t launch_to_bf16(cudaStream_t stream, int64_t n, const float *in, uint16_t *out);
 cudaError_t launch_from_bf16(cudaStream_t stream, int64_t n, const uint16_t *in, float *out);
 cudaError_t launch_to_fp16(cudaStream_t stream, int64_t n, const float *in, uint16_t *out);
-cudaError_t launch_from_fp16(cudaStream_t stream, int64_t n, const uint16_t *in, float *out);
 
 /* More parts than this are cudaErrorInvalidValue: add the others with a second
  * call that is not fresh, and ask that one for the squares. */

@@ -55,9 +55,6 @@ static const struct adam constants = {.grad_scale = 0.5f,
 FORM(to_bf16, launch_to_bf16(stream, n, a[0], a[1]), to_bf16(n, a[0], a[1]))
 FORM(from_bf16, launch_from_bf16(stream, n, a[0], a[1]), from_bf16(n, a[0], a[1]))
 FORM(to_fp16, launch_to_fp16(stream, n, a[0], a[1]), to_fp16(n, a[0], a[1]))
-FORM(from_fp16, launch_from_fp16(stream, n, a[0], a[1]), from_fp16(n, a[0], a[1]))
-FORM(split, launch_split(stream, n, a[0], a[1], a[2]), split(n, a[0], a[1], a[2]))
-FORM(join, launch_join(stream, n, a[0], a[1], a[2]), join(n, a[0], a[1], a[2]))
 FORM(adam, launch_adam(stream, n, &constants, F32(a[0]), a[1], a[2], a[3], a[4]),
      adam(n, &constants, F32(a[0]), a[1], a[2], a[3], a[4]))
 FORM(adam_fp32, launch_adam(stream, n, &constants, F32(a[0]), a[1], a[2], a[3], NULL),
@@ -83,9 +80,6 @@ static const struct form forms[] = {
     {"cast_to_bf16", {{32, IN}, {16, OUT}}, BOTH_OF(to_bf16)},
     {"cast_from_bf16", {{16, IN}, {32, OUT}}, BOTH_OF(from_bf16)},
     {"cast_to_fp16", {{32, IN}, {16, OUT}}, BOTH_OF(to_fp16)},
-    {"cast_from_fp16", {{16, IN}, {32, OUT}}, BOTH_OF(from_fp16)},
-    {"split", {{32, IN}, {16, OUT}, {16, OUT}}, BOTH_OF(split)},
-    {"join", {{16, IN}, {16, IN}, {32, OUT}}, BOTH_OF(join)},
     {"sum_bf16", {{16, IN}, {16, IN}, {32, OUT}}, BOTH_OF(sum_bf16)},
     {"sum_bf16_more", {{16, IN}, {16, IN}, {32, BOTH}}, BOTH_OF(sum_more)},
     {"sum_bf16_norm", {{16, IN}, {16, IN}, {32, OUT}, {1, OUT}}, BOTH_OF(sum_squares)},

@@ -95,7 +95,7 @@ measured() {
     verdict $? "bench.sh failed: $(cat "$table" "$scratch/err")"
     grep -q '^## fake GPU 0, 20[0-9-]*$' "$table" && grep -q '^libzero at [^,]*, ' "$table" &&
         [ "$(grep -cE '^\| [a-z0-9 ]+ \| [0-9.e+-]+ GB/s \| [0-9.e+-]+ GB/s \| [0-9]+ % \|$' \
-            "$table")" = 18 ] &&
+            "$table")" = 15 ] &&
         [ "$(grep -cE '^\| stage[03](, cpu)? \| -?[0-9.]+ us \| -?[0-9.]+ us \|$' "$table")" = 4 ]
     verdict $? "bench.sh has another table: $(cat "$table")"
     awk -F'|' '/ GB\/s / && ($5 - 100 * $4 / $3 > 1 || $5 - 100 * $4 / $3 < -1) { bad = 1 }

@@ -101,7 +101,6 @@ struct format_args {
     int64_t n;
     float *wide;
     uint16_t *half;
-    int16_t *remainder;
 };
 
 static cudaError_t format(const char *call, cudaStream_t stream, const struct format_args *given,
@@ -112,8 +111,6 @@ static cudaError_t format(const char *call, cudaStream_t stream, const struct fo
     int64_t n = a->n = given->n;
     a->wide = reach(op, given->wide, n, sizeof(*a->wide));
     a->half = reach(op, given->half, n, sizeof(*a->half));
-    if (given->remainder)
-        a->remainder = reach(op, given->remainder, n, sizeof(*a->remainder));
     return finish(op, n, run);
 }
 
@@ -125,50 +122,26 @@ static cudaError_t format(const char *call, cudaStream_t stream, const struct fo
         bodies()->call;                                                                            \
     }
 
-FORMAT_RUN(split_run, split(a->n, a->wide, a->half, a->remainder))
-FORMAT_RUN(join_run, join(a->n, a->half, a->remainder, a->wide))
 FORMAT_RUN(to_bf16_run, to_bf16(a->n, a->wide, a->half))
 FORMAT_RUN(from_bf16_run, from_bf16(a->n, a->half, a->wide))
 FORMAT_RUN(to_fp16_run, to_fp16(a->n, a->wide, a->half))
-FORMAT_RUN(from_fp16_run, from_fp16(a->n, a->half, a->wide))
-
-cudaError_t launch_split(cudaStream_t stream, int64_t n, const float *master, uint16_t *weight,
-                         int16_t *remainder)
-{
-    struct format_args a = {n, (float *)(uintptr_t)master, weight, remainder};
-    return format(__func__, stream, &a, split_run);
-}
-
-cudaError_t launch_join(cudaStream_t stream, int64_t n, const uint16_t *weight,
-                        const int16_t *remainder, float *master)
-{
-    struct format_args a = {n, master, (uint16_t *)(uintptr_t)weight,
-                            (int16_t *)(uintptr_t)remainder};
-    return format(__func__, stream, &a, join_run);
-}
 
 cudaError_t launch_to_bf16(cudaStream_t stream, int64_t n, const float *in, uint16_t *out)
 {
-    struct format_args a = {n, (float *)(uintptr_t)in, out, NULL};
+    struct format_args a = {n, (float *)(uintptr_t)in, out};
     return format(__func__, stream, &a, to_bf16_run);
 }
 
 cudaError_t launch_from_bf16(cudaStream_t stream, int64_t n, const uint16_t *in, float *out)
 {
-    struct format_args a = {n, out, (uint16_t *)(uintptr_t)in, NULL};
+    struct format_args a = {n, out, (uint16_t *)(uintptr_t)in};
     return format(__func__, stream, &a, from_bf16_run);
 }
 
 cudaError_t launch_to_fp16(cudaStream_t stream, int64_t n, const float *in, uint16_t *out)
 {
-    struct format_args a = {n, (float *)(uintptr_t)in, out, NULL};
+    struct format_args a = {n, (float *)(uintptr_t)in, out};
     return format(__func__, stream, &a, to_fp16_run);
-}
-
-cudaError_t launch_from_fp16(cudaStream_t stream, int64_t n, const uint16_t *in, float *out)
-{
-    struct format_args a = {n, out, (uint16_t *)(uintptr_t)in, NULL};
-    return format(__func__, stream, &a, from_fp16_run);
 }
 
 /* ----------------------------------------------------------------------- sums */
