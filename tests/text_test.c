@@ -152,6 +152,36 @@ START_TEST(links)
 }
 END_TEST
 
+/* What this user may not read is counted by itself. */
+START_TEST(not_allowed)
+{
+    mkdir(below("closed"), 0700);
+    put_word(below("closed/x"), "xxxx");
+    put_word(below("file"), "words");
+    put_word(below("other"), "other words");
+    put(below("data"), "", 1);
+    chmod(below("other"), 0);
+    chmod(folder, 0755);
+    if (geteuid())
+        chmod(below("closed"), 0);
+    else
+        ck_assert_int_eq(seteuid(65534), 0);
+    bool comes_there = faccessat(AT_FDCWD, folder, R_OK | X_OK, AT_EACCESS) == 0;
+    int status = load(folder, 1), back = seteuid(getuid());
+    chmod(below("closed"), 0700);
+    ck_assert_int_eq(back, 0);
+    if (!comes_there) {
+        puts("skipped: files that cannot be read: another user does not come to them");
+        return;
+    }
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(text.files, 1);
+    ck_assert_int_eq(text.passed_over, 3);
+    ck_assert_int_eq(text.unreadable, 2);
+    is_train("words");
+}
+END_TEST
+
 /* A NUL decides when it is among the first 4096 bytes, and only there. */
 START_TEST(nul)
 {
@@ -366,6 +396,7 @@ int main(void)
     tcase_add_test(files, order);
     tcase_add_test(files, several_paths);
     tcase_add_test(files, links);
+    tcase_add_test(files, not_allowed);
     tcase_add_test(files, nul);
     tcase_add_test(files, held_out);
     tcase_add_test(files, held_tail);

@@ -62,6 +62,7 @@ static int folder_read(struct walker *w, const char *folder)
     DIR *d = opendir(folder);
     if (!d) {
         w->files->passed_over++;
+        w->files->unreadable++;
         return 0;
     }
     int status = 0;

@@ -10,6 +10,7 @@ struct paths {
     char **items;
     int count, room;
     int passed_over; /* links, pipes and devices, folders that cannot be read */
+    int unreadable;  /* of them those folders */
 };
 
 /* The files of each path in bytewise order, path after path; symbolic links

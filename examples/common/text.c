@@ -47,8 +47,8 @@ static int64_t file_measure(int fd, int64_t room)
     return st.st_size < room ? (int64_t)st.st_size : room;
 }
 
-/* As file_measure, and they are in to; NULL: they are not wanted. *reason is the errno of one that
- * is not to be read, if there was none before. */
+/* As file_measure, and they are in to; NULL: they are not wanted. *reason is the errno of what is
+ * not to be read; 0: it is not text. */
 static int64_t file_read(const char *path, unsigned char *to, int64_t room, int *reason)
 {
     errno = 0;
@@ -56,8 +56,7 @@ static int64_t file_read(const char *path, unsigned char *to, int64_t room, int 
     int64_t bytes = fd < 0 ? -1 : file_measure(fd, room);
     if (to && bytes > 0)
         bytes = read_up_to(fd, to, bytes);
-    if (bytes < 0 && *reason == 0)
-        *reason = errno;
+    *reason = bytes < 0 ? errno : 0;
     if (fd >= 0)
         close(fd);
     return bytes;
@@ -68,7 +67,7 @@ static int64_t file_read(const char *path, unsigned char *to, int64_t room, int 
  * the first that is not to be read; 0: none. */
 static int files_deal(struct text *t, const struct paths *files, int64_t room)
 {
-    int reason = 0;
+    int reason = 0, first = 0;
     t->held = t->train ? t->train + room : NULL;
     for (int i = 0; i < files->count; i++) {
         unsigned char *end = t->train ? t->train + t->train_bytes : NULL;
@@ -78,6 +77,8 @@ static int files_deal(struct text *t, const struct paths *files, int64_t room)
         t->sizes = counter_mix(t->sizes ^ (uint64_t)bytes);
         if (bytes < 0) {
             t->passed_over++;
+            t->unreadable += reason != 0;
+            first = first ? first : reason;
         } else if (t->files++ % TEXT_HOLD == TEXT_HOLD - 1) {
             if (t->train)
                 memmove(t->held -= bytes, end, (size_t)bytes);
@@ -87,7 +88,7 @@ static int files_deal(struct text *t, const struct paths *files, int64_t room)
             t->train_bytes += bytes;
         }
     }
-    return reason;
+    return first;
 }
 
 /* Too few files to hold any out: then the end of the text. */
@@ -121,7 +122,7 @@ static int check_enough(const struct text *t, const struct paths *files, int len
 
 int text_find(struct text *t, const struct paths *files, int length, char *error, size_t error_size)
 {
-    *t = (struct text){.passed_over = files->passed_over};
+    *t = (struct text){.passed_over = files->passed_over, .unreadable = files->unreadable};
     files_deal(t, files, INT64_MAX);
     hold_tail(t);
     return check_enough(t, files, length, (struct sink){error, error_size});
@@ -133,7 +134,9 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
     int64_t bytes = found.train_bytes + found.held_bytes;
     struct sink sink = {error, error_size};
     assert(!t->train && bytes > 0);
-    *t = (struct text){.passed_over = files->passed_over, .train = malloc((size_t)bytes)};
+    *t = (struct text){.passed_over = files->passed_over,
+                       .unreadable = files->unreadable,
+                       .train = malloc((size_t)bytes)};
     if (!t->train)
         return refuse(sink, "%lld bytes of text do not fit in memory. Give less with --data.",
                       (long long)bytes);

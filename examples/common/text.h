@@ -16,6 +16,7 @@ struct text {
     int64_t train_bytes, held_bytes;
     int files, held_files; /* of text: all, and those in held */
     int passed_over;       /* files and folders that are not text or cannot be read, and links */
+    int unreadable;        /* of them those that cannot be read */
     uint64_t sizes;        /* a hash of how many bytes each file gave, in their order */
 };
 
