@@ -327,6 +327,7 @@ struct ref schedule_acquire(struct schedule *s, int unit)
     record(s, unit);
     if (p->whole_state) {
         u->acquired++;
+        s->served++;
         return published_in_memory(s, unit, PART_LIVE);
     }
     bool here = is_here(s, unit);

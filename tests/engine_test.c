@@ -338,13 +338,17 @@ START_TEST(slots_run_out)
 }
 END_TEST
 
-/* A program that forgets a release, for some twenty minutes. */
+/* A program that forgets a release, for some twenty minutes. Its acquires are counted. */
 START_TEST(acquires_nest_without_end)
 {
+    struct zero_stats stats;
     struct zero *z = alone((struct zero_config){.stage = _i});
     ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK);
     z->schedule.units[0].acquired = INT_MAX;
     ck_assert_int_eq(zero_acquire(z, 0), ZERO_OK);
+    ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
+    ck_assert_int_eq(stats.acquires, 2);
+    ck_assert_int_eq(stats.served, _i ? 1 : 2); /* at stage 0 there is nothing to gather */
     ck_assert_ptr_nonnull(zero_param_data(z, 0));
     ck_assert_int_eq(zero_release(z, 0), ZERO_OK);
     ck_assert_int_eq(z->schedule.units[0].acquired, INT_MAX);
