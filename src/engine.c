@@ -608,8 +608,10 @@ void zero_destroy(struct zero *z)
     pool_destroy(z->pool);
     if (z->pipeline.ring)
         z->pipeline.ring->ops->destroy(z->pipeline.ring);
-    if (z->device && !held)
+    if (z->device) {
+        z->device->held = held;
         z->device->ops->destroy(z->device);
+    }
     if (z->owns_comm) {
         comm_default_deadline(engine_deadline(z));
         z->comm->ops->destroy(z->comm);

@@ -438,6 +438,7 @@ START_TEST(memory_that_is_held_stays)
     struct held after = held_now();
     ck_assert_int_ge(after.mappings - before.mappings, 1 << 20);
     ck_assert_int_eq(after.descriptors, before.descriptors);
+    ck_assert_int_eq(after.threads, before.threads);
 }
 END_TEST
 

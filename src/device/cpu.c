@@ -230,7 +230,8 @@ static void cpu_destroy(struct device *device)
     }
     for (struct allocation *a; (a = cpu->allocations) != NULL;) {
         cpu->allocations = a->next;
-        arena_destroy(&a->arena);
+        if (!device->held)
+            arena_destroy(&a->arena);
         free(a);
     }
     free(cpu);

@@ -101,6 +101,8 @@ struct device {
     void *room;   /* device_apart: device memory of device_sum_room bytes, given by the engine */
     void *stream; /* that the program computes on; NULL on the CPU */
     void *sums;   /* the stream of DEVICE_SUMS; NULL on the CPU */
+    bool held;    /* the engine's: transfers between ranks may still use memory, which stays then
+                     where it is host memory */
 };
 
 /* Bytes of device memory that sums of so many elements a piece need beside their arrays:
