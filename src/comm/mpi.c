@@ -114,6 +114,7 @@ static void notice_take(struct mpi *m)
         m->failed_rank = status.MPI_SOURCE;
         m->failed = m->notice_in;
     }
+    m->gave_up[status.MPI_SOURCE] = true;
     notice_listen(m);
 }
 
@@ -239,11 +240,16 @@ static void quiesce(struct mpi *m)
     for (int b = 0; b < m->busy_count; b++)
         if (m->busy[b]->state != SET_DONE)
             set_cancel(m, m->busy[b]);
+    for (int b = 0; b < m->busy_count; b++)
+        if (m->busy[b]->state != SET_DONE)
+            requests_drain(m, m->busy[b]->requests, set_requests(m), until);
+    for (int i = 0; i < m->peers; i++) /* who else has given up meanwhile */
+        notice_take(m);
     for (int b = 0; b < m->busy_count; b++) {
         if (m->busy[b]->state == SET_DONE)
             m->busy[kept++] = m->busy[b];
         else
-            set_end(m, m->busy[b], until);
+            set_end(m, m->busy[b]);
     }
     m->busy_count = kept;
 }
@@ -341,6 +347,7 @@ static void mpi_free(struct mpi *m)
     free(m->completed);
     free(m->statuses);
     free(m->notice_sends);
+    free(m->gave_up);
     pthread_mutex_destroy(&m->lock);
     free(m);
 }
@@ -394,7 +401,8 @@ static struct mpi *mpi_alloc(int size)
     m->completed = calloc(requests, sizeof(*m->completed));
     m->statuses = calloc(requests, sizeof(*m->statuses));
     m->notice_sends = calloc((size_t)size, sizeof(*m->notice_sends));
-    bool ok = m->parts && m->completed && m->statuses && m->notice_sends;
+    m->gave_up = calloc((size_t)size, sizeof(*m->gave_up));
+    bool ok = m->parts && m->completed && m->statuses && m->notice_sends && m->gave_up;
     for (int i = 0; i < ZERO_COLLECTIVES && ok; i++)
         ok = set_alloc(m, &m->sets[i]);
     if (ok) {

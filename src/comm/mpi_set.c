@@ -341,15 +341,16 @@ int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
 
 /* A send that its peer does not take, and a receive whose sender has stopped
  * halfway, would last for ever: MPI is told to forget them, and moves them all the same
- * where the peer goes on. Headers and sums are in our memory, which MPI then keeps. */
-void set_end(struct mpi *m, struct set *s, double until)
+ * where the peer goes on. One that gave up takes nothing any more. Headers and sums are in
+ * our memory, which MPI then keeps. */
+void set_end(struct mpi *m, struct set *s)
 {
-    requests_drain(m, s->requests, set_requests(m), until);
     for (int r = TRACK_OUT * m->peers; r < TRACKS * m->peers; r++) {
         if (s->requests[r] == MPI_REQUEST_NULL)
             continue;
         MPI_Request_free(&s->requests[r]);
-        m->comm.holds = true;
+        int peer = mpi_other_end(m, (enum track)(r / m->peers), r % m->peers);
+        m->comm.holds |= r >= TRACK_IN * m->peers || !m->gave_up[peer];
         if (r >= TRACK_IN * m->peers)
             mpi_never_finalize();
     }

@@ -62,6 +62,7 @@ struct mpi {
     struct zero_collective_header notice_in, notice_out, failed;
     int failed_rank; /* the earliest message that a peer gave up, and who; -1: none */
     MPI_Request notice_receive, *notice_sends; /* (peers) */
+    bool *gave_up;                             /* (size) */
     bool left;                                 /* MPI still holds memory of ours */
 
     pthread_mutex_t lock; /* the process's end waits for calls: there are none after it */
@@ -102,10 +103,9 @@ int set_progress(struct mpi *m, struct set *s);
 /* The lowest rank, not below from, that the set waits to hear from, or -1. */
 int set_missing(const struct mpi *m, const struct set *s, int from);
 
-/* Takes back the receives that have not begun; then ends the set, at the time
- * until (of MPI_Wtime) by force. */
+/* Takes back the receives that have not begun; ends the set, by force. */
 void set_cancel(struct mpi *m, struct set *s);
-void set_end(struct mpi *m, struct set *s, double until);
+void set_end(struct mpi *m, struct set *s);
 
 /* Tests requests until none is active, at most until a time; how many still are. */
 int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until);
