@@ -51,8 +51,6 @@ DEMO_RANKS ?= 2
 
 # ------------------------------------------------------------------- probes
 include tests/probe.mk
-$(foreach p,MPI URING XXHASH CHECK CUDA CUBLAS NCCL,$(if $(filter-out 0 1,$($p)), \
-	$(error $p is '$($p)'. Give $p=0 to build without it, $p=1 with it, or leave it out)))
 
 # -------------------------------------------------------------------- flags
 OPT ?= -O3 -g
@@ -64,6 +62,8 @@ EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
 PACKAGES := MPI URING XXHASH CUDA CUBLAS NCCL VALGRIND
+$(foreach p,$(PACKAGES) CHECK,$(if $(filter-out 0 1,$($p)), \
+	$(error $p is '$($p)'. Give $p=0 to build without it, $p=1 with it, or leave it out)))
 DEFS := $(foreach p,$(PACKAGES),$(if $(filter 1,$($p)),-DHAVE_$p))
 INCS := $(CHECK_CFLAGS) $(MPI_CFLAGS) $(URING_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 ISA := # of one file

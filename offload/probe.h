@@ -24,6 +24,12 @@ struct probe {
     double both;        /* half of them read, half written, at once: an update's */
 };
 
+/* Bytes of one file at a time, where there are several; a block lies in one of them. */
+static inline int64_t probe_stripe(const struct probe *probe)
+{
+    return probe->block > RING_BLOCK ? probe->block : RING_BLOCK;
+}
+
 /* Measures for about seconds (0: the default, 2). A drive that moves less than 50 MB/s
  * takes longer: at least 110 MB are moved. Errors are those of spill_create and
  * arena_create. */

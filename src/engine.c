@@ -46,6 +46,19 @@ void engine_log(const struct zero *z, enum zero_log_level level, const char *for
         log_line(z, level, line);
 }
 
+/* A warning that is every rank's own affair. */
+__attribute__((format(printf, 2, 3))) static void warn(const struct zero *z, const char *format,
+                                                       ...)
+{
+    char line[512];
+    int used = snprintf(line, sizeof(line), "rank %d: ", z->rank);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
+    va_end(args);
+    log_line(z, ZERO_LOG_WARNING, line);
+}
+
 /* A transfer is tried again. The log is the caller's thread's, so this one
  * leaves a note, or where the caller has not read those before, counts. */
 static void note_retry(void *arg, const char *sentence)
@@ -60,21 +73,16 @@ static void note_retry(void *arg, const char *sentence)
     }
 }
 
-/* Tells the log what the engine thread has noted: every rank's own affair. */
+/* Tells the log what the engine thread has noted. */
 static void tell_retries(struct zero *z)
 {
     struct retries *r = &z->retries;
     int64_t noted = __atomic_load_n(&r->noted, __ATOMIC_ACQUIRE), lost = counted(&r->lost);
-    char line[512];
-    for (; r->told < noted; __atomic_store_n(&r->told, r->told + 1, __ATOMIC_RELEASE)) {
-        snprintf(line, sizeof(line), "rank %d: %s", z->rank, r->text[r->told % RETRIES_NOTED]);
-        log_line(z, ZERO_LOG_WARNING, line);
-    }
+    for (; r->told < noted; __atomic_store_n(&r->told, r->told + 1, __ATOMIC_RELEASE))
+        warn(z, "%s", r->text[r->told % RETRIES_NOTED]);
     if (lost == r->lost_told)
         return;
-    snprintf(line, sizeof(line), "rank %d: %lld more transfers failed and were tried again.",
-             z->rank, (long long)(lost - r->lost_told));
-    log_line(z, ZERO_LOG_WARNING, line);
+    warn(z, "%lld more transfers failed and were tried again.", (long long)(lost - r->lost_told));
     r->lost_told = lost;
 }
 
@@ -82,20 +90,11 @@ static void tell_retries(struct zero *z)
 static void tell_end(const struct zero *z)
 {
     struct error error = {0};
-    char line[512];
-    if (!queues_status(z->queues, &error))
-        return;
-    snprintf(line, sizeof(line), "rank %d: zero_destroy: %.440s", z->rank, error.text);
-    log_line(z, ZERO_LOG_WARNING, line);
+    if (queues_status(z->queues, &error))
+        warn(z, "zero_destroy: %.440s", error.text);
 }
 
 /* ------------------------------------------------------------ all ranks agree */
-
-/* Of one file at a time; a block lies in one of them. */
-static int64_t stripe_bytes(const struct zero *z)
-{
-    return z->probe.block > RING_BLOCK ? z->probe.block : RING_BLOCK;
-}
 
 static void introduce(struct zero *z, struct introduction *me)
 {
@@ -111,7 +110,7 @@ static void introduce(struct zero *z, struct introduction *me)
             .program = z->plan.set.program_bytes,
             .files = z->plan.file.total,
         };
-        preflight_collect(&me->facts, "", &need, &z->paths, stripe_bytes(z));
+        preflight_collect(&me->facts, "", &need, &z->paths, probe_stripe(&z->probe));
         reach_introduce(z, &me->reach);
     }
     me->error = z->error;
@@ -473,7 +472,7 @@ static int make_files(struct zero *z)
 {
     const struct plan *p = &z->plan;
     const struct spill *spill = &z->spill;
-    if (spill_create(&z->spill, &z->paths, stripe_bytes(z), p->file.total, &z->error) ||
+    if (spill_create(&z->spill, &z->paths, probe_stripe(&z->probe), p->file.total, &z->error) ||
         make_ring(z))
         return z->error.status;
     z->pipeline.spill = spill;
@@ -580,13 +579,9 @@ static void leave(struct zero *z)
 static bool is_held(const struct zero *z)
 {
     bool held = (z->comm && z->comm->holds) || (z->control && z->control->holds);
-    char line[256];
-    snprintf(line, sizeof(line),
-             "rank %d: zero_destroy: transfers that were given up may still be under way, so the "
-             "memory they use stays until the process ends.",
-             z->rank);
     if (held)
-        log_line(z, ZERO_LOG_WARNING, line);
+        warn(z, "zero_destroy: transfers that were given up may still be under way, so the memory "
+                "they use stays until the process ends.");
     return held;
 }
 

@@ -33,6 +33,11 @@ int file_printed_by(int rank)
     return 1;
 }
 
+static bool are_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
 static bool is_regular(int fd)
 {
     struct stat status;
@@ -42,12 +47,9 @@ static bool is_regular(int fd)
 /* Whether standard output or error goes to the regular file that fd is. */
 static bool is_printed_to(int fd)
 {
-    struct stat file, stream;
-    for (int standard = STDOUT_FILENO; standard <= STDERR_FILENO; standard++)
-        if (fstat(fd, &file) == 0 && fstat(standard, &stream) == 0 &&
-            file.st_dev == stream.st_dev && file.st_ino == stream.st_ino)
-            return true;
-    return false;
+    struct stat file, out, err;
+    return fstat(fd, &file) == 0 && ((fstat(STDOUT_FILENO, &out) == 0 && are_same(&file, &out)) ||
+                                     (fstat(STDERR_FILENO, &err) == 0 && are_same(&file, &err)));
 }
 
 /* A regular file is ours until it is closed: two runs would write over each other's rows, or a
@@ -111,8 +113,7 @@ bool file_taken(const char *path)
 bool file_same(const char *a, const char *b)
 {
     struct stat x, y;
-    return a && b && stat(a, &x) == 0 && S_ISREG(x.st_mode) && stat(b, &y) == 0 &&
-           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return a && b && stat(a, &x) == 0 && S_ISREG(x.st_mode) && stat(b, &y) == 0 && are_same(&x, &y);
 }
 
 /* Where the file is, or will be; NULL: not known. */

@@ -31,10 +31,25 @@ int options_index(const struct option *table, int count, const char *name)
     return i;
 }
 
-/* ---------------------------------------------------------------- sentences */
+/* ------------------------------------------------------------------- choices */
 
-static void choices_join(const struct option_choice *choices, const char *between, const char *last,
-                         char *out, size_t size)
+const struct option_choice *options_choice(const struct option_choice *choices, const char *name)
+{
+    for (const struct option_choice *c = choices; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+const char *options_choice_name(const struct option_choice *choices, int value)
+{
+    while (choices->value != value)
+        choices++;
+    return choices->name;
+}
+
+void options_choices_join(const struct option_choice *choices, const char *between,
+                          const char *last, char *out, size_t size)
 {
     size_t used = 0;
     out[0] = 0;
@@ -50,6 +65,8 @@ static void choices_join(const struct option_choice *choices, const char *betwee
     }
 }
 
+/* ---------------------------------------------------------------- sentences */
+
 /* What a value must be, in words. */
 static void expected(const struct option *o, char *out, size_t size)
 {
@@ -61,7 +78,7 @@ static void expected(const struct option *o, char *out, size_t size)
     else if (o->kind == OPTION_REAL)
         snprintf(out, size, "%s", o->range);
     else if (o->kind == OPTION_CHOICE)
-        choices_join(o->choices, ", ", " or ", out, size);
+        options_choices_join(o->choices, ", ", " or ", out, size);
     else
         snprintf(out, size, "a value that is not empty");
 }
@@ -168,12 +185,10 @@ static bool take_real(const struct option *o, const char *value, double *out)
 
 static bool take_choice(const struct option *o, const char *value, int *out)
 {
-    for (const struct option_choice *c = o->choices; c->name; c++)
-        if (strcmp(c->name, value) == 0) {
-            *out = c->value;
-            return true;
-        }
-    return false;
+    const struct option_choice *c = options_choice(o->choices, value);
+    if (c)
+        *out = c->value;
+    return c;
 }
 
 /* Writes one value into its field. */
@@ -304,7 +319,7 @@ void options_help(const struct option *table, int count, FILE *out)
         if (!o->help)
             continue;
         if (o->kind == OPTION_CHOICE)
-            choices_join(o->choices, "|", "|", value, sizeof(value));
+            options_choices_join(o->choices, "|", "|", value, sizeof(value));
         else if (o->value)
             snprintf(value, sizeof(value), "%s", o->value);
         int column = fprintf(out, "  --%s%s%s", o->name, *value ? " " : "", value);

@@ -77,6 +77,13 @@ void options_help(const struct option *table, int count, FILE *out);
 /* A number of bytes above 0, K, M or G behind it, as the library reads its variables. */
 bool options_size(const char *text, int64_t *bytes);
 
+/* Choices: the one of this name, or NULL; the name of a value that one has; all that are shown,
+ * with between between them and last before the last. */
+const struct option_choice *options_choice(const struct option_choice *choices, const char *name);
+const char *options_choice_name(const struct option_choice *choices, int value);
+void options_choices_join(const struct option_choice *choices, const char *between,
+                          const char *last, char *out, size_t size);
+
 /* The entry called name; it must exist. */
 int options_index(const struct option *table, int count, const char *name);
 

@@ -330,10 +330,7 @@ void arguments_help(FILE *out)
 
 const char *arguments_dtype(const struct arguments *a)
 {
-    const struct option_choice *c = dtype_choices;
-    while (c->value != a->dtype)
-        c++;
-    return c->name;
+    return options_choice_name(dtype_choices, a->dtype);
 }
 
 const char *arguments_model(const struct arguments *a)

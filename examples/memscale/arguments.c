@@ -79,15 +79,11 @@ static bool was_given(const bool *given, const char *name)
 static int word_value(const char *option, const char *word, const struct option_choice *choices,
                       struct sink sink)
 {
-    char all[256] = "";
-    size_t used = 0;
-    for (const struct option_choice *c = choices; c->name; c++) {
-        if (strcmp(c->name, word) == 0)
-            return c->value;
-        if (!c->hidden)
-            used +=
-                (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", used ? ", " : "", c->name);
-    }
+    char all[256];
+    const struct option_choice *c = options_choice(choices, word);
+    if (c)
+        return c->value;
+    options_choices_join(choices, ", ", ", ", all, sizeof(all));
     return refuse(sink, "--%s cannot be '%s'. Give some of %s.", option, word, all);
 }
 
@@ -212,8 +208,5 @@ struct zero_config arguments_config(const struct arguments *a, int stage, enum z
 
 const char *arguments_offload(enum zero_place place)
 {
-    const struct option_choice *c = place_choices;
-    while (c->value != (int)place)
-        c++;
-    return c->name;
+    return options_choice_name(place_choices, (int)place);
 }

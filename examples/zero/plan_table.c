@@ -30,7 +30,7 @@ struct machine {
     struct stripes stripes;          /* what each gets of a rank's bytes */
     char type[64];
     int64_t free;                  /* of all */
-    bool all_in_memory, in_memory; /* files are in RAM, or some are */
+    int in_memory;                 /* folders that are in RAM */
     char refused[DISK_PATH + 128]; /* why there is no space for files; "": there is */
     struct zero_probe probe;       /* of folders; zeros: never measured */
     double stream;                 /* bytes per second of memory; 0: not known */
@@ -56,8 +56,7 @@ static void shares_find(struct machine *m, struct spill_paths *paths)
     struct probe probe;
     struct error why = {0};
     probe_paths(&probe, paths, 0, PROBE_CACHED, &why); /* of no bytes: nothing is measured */
-    stripes_deal(&m->stripes, paths->count, paths->weight,
-                 probe.block > RING_BLOCK ? probe.block : RING_BLOCK);
+    stripes_deal(&m->stripes, paths->count, paths->weight, probe_stripe(&probe));
     m->probe = (struct zero_probe){.read = probe.read, .write = probe.write, .both = probe.both};
 }
 
@@ -70,7 +69,6 @@ static int folders_find(struct machine *m, const struct plan_options *o)
     m->folders = o->nvme_path ? o->nvme_path : disk_default(&variable);
     if (spill_paths_split(&paths, m->folders, &error))
         return tool_refuse("%s", error.text);
-    m->all_in_memory = true;
     for (int i = 0; i < paths.count; i++) {
         struct disk *d = &m->disk[i];
         bool known = false;
@@ -80,8 +78,7 @@ static int folders_find(struct machine *m, const struct plan_options *o)
         for (int j = 0; j < i; j++)
             known = known || m->disk[j].id == d->id;
         m->free += known ? 0 : d->free < INT64_MAX - m->free ? d->free : INT64_MAX - m->free;
-        m->all_in_memory &= d->memory;
-        m->in_memory |= d->memory;
+        m->in_memory += d->memory;
         snprintf(m->type, sizeof(m->type), "%s",
                  i && strcmp(m->type, d->type) ? "several" : d->type);
     }
@@ -113,9 +110,10 @@ static void machine_print(const struct machine *m)
         printf("  files: %s free in %s (%s%s)\n",
                m->free == INT64_MAX ? "uncounted bytes" : in_bytes(m->free).text, m->folders,
                m->type,
-               m->all_in_memory ? ", which is RAM: these bytes are counted as memory too"
-               : m->in_memory   ? ", in part RAM: those bytes are counted as memory too"
-                                : "");
+               !m->in_memory ? ""
+               : m->in_memory < m->stripes.files
+                   ? ", in part RAM: those bytes are counted as memory too"
+                   : ", which is RAM: these bytes are counted as memory too");
     if (m->own_device)
         printf("  device: %s of its own for each rank\n", in_bytes(m->device).text);
     else if (m->device != INT64_MAX)

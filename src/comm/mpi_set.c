@@ -349,9 +349,9 @@ void set_end(struct mpi *m, struct set *s)
         if (s->requests[r] == MPI_REQUEST_NULL)
             continue;
         MPI_Request_free(&s->requests[r]);
-        int peer = mpi_other_end(m, (enum track)(r / m->peers), r % m->peers);
-        m->comm.holds |= r >= TRACK_IN * m->peers || !m->gave_up[peer];
-        if (r >= TRACK_IN * m->peers)
+        enum track track = (enum track)(r / m->peers);
+        m->comm.holds |= !outward(track) || !m->gave_up[mpi_other_end(m, track, r % m->peers)];
+        if (!outward(track))
             mpi_never_finalize();
     }
     for (int r = 0; r < set_requests(m); r++)
