@@ -36,6 +36,8 @@ struct grads {
     const uint16_t *bf16;
 };
 
+struct random_key;
+
 struct kernels {
     const char *isa;
 
@@ -77,6 +79,14 @@ struct kernels {
                      double *squares);
     void (*sum_fp16)(int64_t n, int ranks, const uint16_t *const *parts, bool fresh, float *acc,
                      double *squares);
+
+    /* Elements first to first + n - 1 of a key's normal numbers, times std, plus mean, both in
+     * double, rounded to fp32 once (kernels/random.h). */
+    void (*normal)(int64_t n, const struct random_key *key, uint64_t first, double mean, double std,
+                   float *out);
+    /* The sum modulo 2^64 of a mix of each element's index, from index on, and its bits; all NaN
+     * count alike, as which one it is depends on how a master is kept. */
+    uint64_t (*digest)(int64_t n, uint64_t index, const float *x);
 };
 
 /* The best table this CPU can run, or the one named ("scalar"; "avx2", "avx512";

@@ -15,6 +15,8 @@
 
 #include "kernels/cpu/cpu.h"
 
+#define CPU_KNOWN 0x80000000u /* beside the bits of kernels/cpu/cpu.h */
+
 struct isa {
     const char *name;
     unsigned needs;                /* CPU_ bits */
@@ -87,7 +89,7 @@ static bool cpu_has_f16c(void)
 #endif
 
 /* What is reported includes that the operating system saves the registers. */
-static unsigned cpu_features(void)
+static unsigned cpu_ask(void)
 {
     unsigned cpu = 0;
 #ifdef __x86_64__
@@ -101,6 +103,18 @@ static unsigned cpu_features(void)
 #ifdef __aarch64__
     cpu |= CPU_NEON; /* a part of the architecture */
 #endif
+    return cpu;
+}
+
+/* Asked once, as a virtual machine takes a microsecond and more to answer. */
+static unsigned cpu_features(void)
+{
+    static unsigned known; /* and that it is */
+    unsigned cpu = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (!(cpu & CPU_KNOWN)) {
+        cpu = cpu_ask() | CPU_KNOWN;
+        __atomic_store_n(&known, cpu, __ATOMIC_RELAXED);
+    }
     return cpu;
 }
 

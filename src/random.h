@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Counter-based random numbers: each value depends on (seed, stream, index)
- * alone and has the same bits on every machine (no libm). */
+ * alone and has the same bits on every machine. kernels/random.h defines them. */
 #ifndef SRC_RANDOM_H
 #define SRC_RANDOM_H
 
 #include <stdint.h>
 
+#include "kernels/random.h"
+
 uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index);
 double random_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* in (0, 1) */
 double random_normal(uint64_t seed, uint64_t stream, uint64_t index);  /* mean 0, variance 1 */
-
-/* A 64-bit finaliser (bijective): for hashes and digests. */
-uint64_t random_mix(uint64_t x);
 
 #endif

@@ -12,8 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "src/random.h"
-
 #define TASK ((int64_t)1 << 15) /* elements */
 
 char *update_record(const struct zero *z, int64_t chunk, int slot)
@@ -267,19 +265,6 @@ static void exchange_piece(const struct zero *z, const struct piece *piece)
         exchange_block(z, piece, at, piece->count - at < BLOCK ? piece->count - at : BLOCK);
 }
 
-static uint64_t digest_array(const float *x, uint64_t global, int64_t n)
-{
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], 4);
-        if (isnan(x[i])) /* one of many: which one depends on how the master is kept */
-            bits = 0x7FC00000;
-        sum += random_mix((global + (uint64_t)i) * 0x9E3779B97F4A7C15u + bits);
-    }
-    return sum;
-}
-
 /* Only this rank's own shard, where it holds more. */
 static void digest_piece(struct zero *z, const struct piece *piece)
 {
@@ -296,10 +281,10 @@ static void digest_piece(struct zero *z, const struct piece *piece)
         int64_t at = from - piece->first;
         uint64_t global = (uint64_t)(t->global + from);
         n = to - from < BLOCK ? to - from : BLOCK;
-        sum.master += digest_array(masters(z, piece, at, n, buffer), global, n);
+        sum.master += z->kernels->digest(n, global, masters(z, piece, at, n, buffer));
         if (piece->m) {
-            sum.moment1 += digest_array(piece->m + at, global, n);
-            sum.moment2 += digest_array(piece->v + at, global, n);
+            sum.moment1 += z->kernels->digest(n, global, piece->m + at);
+            sum.moment2 += z->kernels->digest(n, global, piece->v + at);
         }
     }
     struct zero_digest *d = &z->update.digest;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Adam and the sums of every instruction set this CPU has, against definitions
- * written here a second time and in another way, and the choice of a set. The
+ * Adam, sums, random numbers and digests of every instruction set this CPU has, against
+ * definitions written here a second time and in another way, and the choice of a set. The
  * formats have a suite of their own. Equality is of bits, except that any NaN
  * equals any other.
  */
@@ -577,6 +577,56 @@ START_TEST(sum_signs)
 }
 END_TEST
 
+/* ---- random numbers and digests */
+
+/* Any part of a stream has the bits of single numbers, which random_test.c compares with
+ * libm's and with golden ones. */
+START_TEST(normals)
+{
+    const struct kernels *kernels = test_kernels(_i);
+    if (!kernels)
+        return;
+    enum { MOST = 300 };
+    struct random_key key = random_key(14, 3);
+    static const uint64_t firsts[] = {0, 1, 12346, ((uint64_t)1 << 40) - 129, UINT64_MAX - 7};
+    for (size_t f = 0; f < sizeof(firsts) / sizeof(firsts[0]); f++) {
+        float expect[MOST];
+        for (int i = 0; i < MOST; i++) {
+            double x = random_normal(14, 3, firsts[f] + (uint64_t)i);
+            expect[i] = (float)(0.25 + 0.02 * x);
+        }
+        for (int n = 0; n <= MOST; n++) {
+            float *out = malloc((size_t)(n + 1) * sizeof(*out));
+            out[n] = 42;
+            kernels->normal(n, &key, firsts[f], 0.25, 0.02, out);
+            ck_assert_mem_eq(out, expect, (size_t)n * sizeof(*out));
+            ck_assert(out[n] == 42);
+            free(out);
+        }
+    }
+}
+END_TEST
+
+START_TEST(digests)
+{
+    const struct kernels *kernels = test_kernels(_i);
+    if (!kernels)
+        return;
+    enum { MOST = 300 };
+    for (int n = 0; n <= MOST; n++) {
+        float *x = malloc((size_t)(n + 1) * sizeof(*x));
+        uint64_t expect = 0, first = (uint64_t)n * 0x123456789ABCDEFu;
+        for (int i = 0; i < n; i++) {
+            x[i] = sample(5, n + i);
+            uint32_t bits = isnan(x[i]) ? 0x7FC00000 : bits_of(x[i]);
+            expect += random_mix((first + (uint64_t)i) * 0x9E3779B97F4A7C15u + bits);
+        }
+        ck_assert_uint_eq(kernels->digest(n, first, x), expect);
+        free(x);
+    }
+}
+END_TEST
+
 /* ---- the choice */
 
 START_TEST(select_unknown)
@@ -679,6 +729,8 @@ int main(void)
     tcase_add_loop_test(each, sums, 0, test_isa_count);
     tcase_add_loop_test(each, sum_alias, 0, test_isa_count);
     tcase_add_loop_test(each, sum_signs, 0, test_isa_count);
+    tcase_add_loop_test(each, normals, 0, test_isa_count);
+    tcase_add_loop_test(each, digests, 0, test_isa_count);
     tcase_add_test(choice, select_unknown);
     tcase_add_test(choice, select_lacking);
     tcase_add_test(choice, select_environment);

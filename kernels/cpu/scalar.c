@@ -8,6 +8,7 @@
 #include "kernels/bf16.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/fp16.h"
+#include "kernels/random.h"
 #include "kernels/split.h"
 
 static inline float grad_at(const struct grads *grads, int64_t i)
@@ -139,4 +140,6 @@ const struct kernels kernels_scalar = {
     .sum_f32 = scalar_sum_f32,
     .sum_bf16 = scalar_sum_bf16,
     .sum_fp16 = scalar_sum_fp16,
+    .normal = random_fill,
+    .digest = random_digest,
 };

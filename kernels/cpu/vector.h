@@ -22,6 +22,7 @@
 #include "kernels/bf16.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/fp16.h"
+#include "kernels/random.h"
 #include "kernels/split.h"
 
 #define INLINE  static inline __attribute__((always_inline))
@@ -332,5 +333,6 @@ VECTOR_SUM(vector_sum_fp16, uint16_t, fp16_widen)
         .isa = name, .adam = vector_adam, .adam_split = vector_adam_split, .split = vector_split,  \
         .join = vector_join, .to_bf16 = vector_to_bf16, .from_bf16 = vector_from_bf16,             \
         .to_fp16 = vector_to_fp16, .from_fp16 = vector_from_fp16, .sum_f32 = vector_sum_f32,       \
-        .sum_bf16 = vector_sum_bf16, .sum_fp16 = vector_sum_fp16                                   \
+        .sum_bf16 = vector_sum_bf16, .sum_fp16 = vector_sum_fp16, .normal = random_fill,           \
+        .digest = random_digest                                                                    \
     }
