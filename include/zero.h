@@ -407,9 +407,9 @@ ZERO_API const void *zero_param_data(struct zero *z, int param);
  * add d(mean loss of this rank's micro-batch * zero_loss_scale) here until the
  * unit's reduce. The engine divides by micro-steps, ranks and scale. A tensor
  * that a rank never asks for adds zeros. A unit's first call in a micro-step waits
- * until the last reduce of its slot is done, on all ranks. NULL on failure: the
- * tensor is frozen, out of phase, unit already reduced, all gradient slots that are
- * large enough hold units that were not reduced yet, or the engine has failed. */
+ * until the last reduce of its slot is done, on all ranks. NULL on failure: tensor frozen,
+ * out of phase, unit already reduced, the engine has failed, or all slots that are large enough
+ * hold units not reduced yet (any .grad_slots units fit at once where none was held before). */
 ZERO_API void *zero_grad_data(struct zero *z, int param);
 
 /* COLLECTIVE. The unit's gradients are complete, or will be when what the

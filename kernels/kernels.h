@@ -94,8 +94,8 @@ struct kernels {
  * isa NULL: $ZERO_ISA, else the best. */
 const struct kernels *kernels_select(const char *isa, struct error *error);
 
-/* Sets rounding to nearest and FTZ/DAZ off in the calling thread: every thread
- * that touches state calls this first. */
+/* Sets rounding to nearest, FTZ/DAZ and traps off in the calling thread: every thread of
+ * the engine's calls this first, and behind each function of the program's. */
 void kernels_thread_init(void);
 
 /* Whether the calling thread rounds to nearest, as every sum of the engine's must. */

@@ -128,7 +128,7 @@ const struct kernels *kernels_select(const char *isa, struct error *error)
 
 void kernels_thread_init(void)
 {
-    fesetround(FE_TONEAREST);
+    fesetenv(FE_DFL_ENV); /* to nearest, and no traps, which the program may have asked for */
     /* A library linked with -ffast-math may have switched denormals off. */
 #if defined(__x86_64__)
     const unsigned ftz = 0x8000, daz = 0x0040;

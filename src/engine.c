@@ -133,6 +133,12 @@ static int share_of_cpus(const struct introduction *all, int size, int rank)
     return threads > 1 ? threads : 1;
 }
 
+/* Whether memory may still be moved from or to, by transfers that were given up. */
+static bool is_held(const struct zero *z)
+{
+    return (z->comm && z->comm->holds) || (z->control && z->control->holds);
+}
+
 /* A part for each rank; without memory this rank does not come to the next exchange. */
 static void *parts_alloc(struct zero *z, size_t bytes)
 {
@@ -143,6 +149,12 @@ static void *parts_alloc(struct zero *z, size_t bytes)
                   z->size);
     }
     return parts;
+}
+
+static void parts_free(const struct zero *z, void *parts)
+{
+    if (!is_held(z))
+        free(parts);
 }
 
 /* The first tensor that rank other describes otherwise than rank 0. A rank's hashes end with
@@ -161,7 +173,7 @@ static int odd_tensor(struct zero *z, const struct introduction *all, int other)
     if (!engine_exchange(z, COMMAND_EXCHANGE, "tensors", hash, most * (int64_t)sizeof(*hash)))
         while (odd < most - 1 && hash[odd] == theirs[odd])
             odd++;
-    free(hash);
+    parts_free(z, hash);
     return odd;
 }
 
@@ -181,7 +193,7 @@ static void model_differs(struct zero *z, const struct introduction *all, int ot
                   "on rank 0. Make names, shapes, units, groups, flags and fills equal on all "
                   "ranks.",
                   other, odd, words[other], words[0]);
-    free(words);
+    parts_free(z, words);
 }
 
 static void judge(struct zero *z, struct introduction *all)
@@ -234,7 +246,7 @@ int engine_agree(struct zero *z, const char *what)
     introduce(z, &all[z->rank]);
     if (!engine_exchange(z, COMMAND_EXCHANGE, what, all, sizeof(*all)))
         judge(z, all);
-    free(all);
+    parts_free(z, all);
     return z->error.status;
 }
 
@@ -383,6 +395,8 @@ static int make_tables(struct zero *z)
     z->update.adam = table(z, (size_t)l->groups, sizeof(*z->update.adam));
     z->verdict = table(z, (size_t)step_verdict_words(l), sizeof(*z->verdict));
     z->parts = table(z, (size_t)z->size, sizeof(*z->parts));
+    if (z->size > 1 && !p->whole_state)
+        z->passing = table(z, ENGINE_PASSING, sizeof(*z->passing));
     z->fetches = table(z, parts, sizeof(*z->fetches));
     z->param_copies = table(z, parts, sizeof(*z->param_copies));
     size_t chunk_parts = (size_t)p->chunk_slots * (size_t)l->units;
@@ -575,16 +589,6 @@ static void leave(struct zero *z)
         tell_end(z);
 }
 
-/* Whether memory may still be moved from or to, by transfers that were given up. */
-static bool is_held(const struct zero *z)
-{
-    bool held = (z->comm && z->comm->holds) || (z->control && z->control->holds);
-    if (held)
-        warn(z, "zero_destroy: transfers that were given up may still be under way, so the memory "
-                "they use stays until the process ends.");
-    return held;
-}
-
 void zero_destroy(struct zero *z)
 {
     if (!z || z->process != getpid()) /* a fork: all of it is the parent's */
@@ -596,6 +600,9 @@ void zero_destroy(struct zero *z)
     if (busy) /* the other ranks expect more of this one */
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
     bool held = is_held(z);
+    if (held)
+        warn(z, "zero_destroy: transfers that were given up may still be under way, so the memory "
+                "they use stays until the process ends.");
     if (z->control) {
         z->comm->ops->destroy(z->comm); /* it moves the device's memory */
         z->comm = z->control;
@@ -617,10 +624,10 @@ void zero_destroy(struct zero *z)
     queues_destroy(z->queues);
     pipeline_destroy(&z->pipeline);
     spill_destroy(&z->spill);
+    layout_destroy(&z->layout);
     if (!held)
         arena_destroy(&z->arena);
-    layout_destroy(&z->layout);
-    for (int i = 0; i < z->table_count; i++)
+    for (int i = 0; i < z->table_count && !held; i++)
         free(z->tables[i]);
     free(z);
 }

@@ -113,7 +113,8 @@ struct patience {
  * most, for a process that was stopped did not wait in it. */
 void patience_look(struct patience *p, double now, double most, bool counts);
 
-#define ENGINE_TABLES 12
+#define ENGINE_TABLES  13
+#define ENGINE_PASSING (1 << 18) /* elements that ranks read at once of what one of them has */
 
 struct zero {
     struct error error;
@@ -180,6 +181,7 @@ struct zero {
     int64_t steps;    /* performed, by engines before this one too */
     int64_t skipped;  /* by this one */
     int64_t *verdict; /* room for one */
+    float *passing;   /* room for ENGINE_PASSING, or NULL where ranks have all */
     int64_t huge_bytes;
     struct numa numa;
     bool created;

@@ -243,6 +243,7 @@ static void account(struct zero *z, const struct command *c)
                              .begin = c->started,
                              .end = now};
     z->trace(z->trace_arg, &span);
+    kernels_thread_init();
 }
 
 static int look(struct zero *z, struct command *c, bool *done, struct error *error)

@@ -116,6 +116,23 @@ static int load_grads(struct zero *z, int unit, const struct run *o, float *out)
     return ZERO_OK;
 }
 
+/* Elements that rank root has at 'to' come there on all others: through memory of the engine's,
+ * as the program may free its own when this has failed and a transfer is under way yet. */
+static int pass_around(struct zero *z, int root, float *to, int64_t count)
+{
+    for (int64_t at = 0; at < count; at += ENGINE_PASSING) {
+        int64_t n = count - at < ENGINE_PASSING ? count - at : ENGINE_PASSING;
+        size_t bytes = (size_t)n * sizeof(*to);
+        if (root == z->rank)
+            memcpy(z->passing, to + at, bytes);
+        if (engine_wait(z, schedule_broadcast(&z->schedule, root, z->passing, (int64_t)bytes)))
+            return engine_status(z);
+        if (root != z->rank)
+            memcpy(to + at, z->passing, bytes);
+    }
+    return ZERO_OK;
+}
+
 int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int64_t count,
               float *out)
 {
@@ -133,7 +150,7 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
             return engine_status(z);
         if (z->plan.whole_state)
             break; /* every rank has them all */
-        if (engine_wait(z, schedule_broadcast(&z->schedule, r, to, o.count * 4)))
+        if (z->size > 1 && pass_around(z, r, to, o.count))
             return engine_status(z);
     }
     return ZERO_OK;

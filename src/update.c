@@ -168,6 +168,7 @@ static int fill_block(const struct tensor *t, float limit, int64_t first, int64_
 {
     memset(out, 0, (size_t)n * 4);
     int rc = t->fill ? t->fill(t->fill_arg, first, n, out) : 0;
+    kernels_thread_init();
     if (rc)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          "The fill of tensor %s returned %d for elements %lld to %lld. Make it "

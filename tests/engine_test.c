@@ -5,6 +5,7 @@
  */
 #include <check.h>
 #include <errno.h>
+#include <fenv.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
@@ -14,6 +15,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #include "src/engine.h"
 #include "src/random.h"
@@ -138,6 +142,58 @@ START_TEST(reads_and_writes)
                                        place(_i, (enum zero_place)offload, (enum zero_dtype)dtype)};
                 run_ranks(ranks, &r, write_and_read);
             }
+}
+END_TEST
+
+/* A communicator may go on with memory behind a call that failed: it is never the program's. */
+struct passing {
+    float *out;
+    int64_t count;
+    bool seen;
+};
+
+static void see_passing(void *arg, const struct command *c)
+{
+    struct passing *p = arg;
+    uintptr_t at = (uintptr_t)c->data, begin = (uintptr_t)p->out;
+    p->seen |= p->out && c->data && at + (uintptr_t)c->bytes > begin &&
+               at < begin + (uintptr_t)p->count * sizeof(float);
+}
+
+/* Reads what no single piece holds, but for its first and last elements. */
+static void read_in_pieces(int rank, struct zero_comm *comm, void *arg)
+{
+    enum { ELEMENTS = 5 * ENGINE_PASSING + 300, FIRST = 70, COUNT = ELEMENTS - 75 };
+    struct report *r = arg;
+    struct zero *z;
+    struct zero_normal normal = {.seed = 4, .stream = 2, .std = 1};
+    struct zero_param param = {
+        .name = "w", .ndim = 1, .shape = {ELEMENTS}, .fill = zero_fill_normal, .fill_arg = &normal};
+    struct passing passing = {.count = COUNT};
+    const struct engine_seams seams = {.observe = see_passing, .observe_arg = &passing};
+    struct zero_config c = r->config;
+    c.size = sizeof(c), c.comm = comm, c.threads = 1;
+    (void)rank;
+    EXPECT(engine_create(&z, &param, 1, &c, &seams) == ZERO_OK);
+    float *expected = malloc(COUNT * sizeof(float));
+    passing.out = calloc(COUNT, sizeof(float));
+    EXPECT(!zero_fill_normal(&normal, FIRST, COUNT, expected));
+    EXPECT(!zero_read(z, 0, ZERO_MASTER, FIRST, COUNT, passing.out));
+    EXPECT(!memcmp(passing.out, expected, COUNT * sizeof(float)));
+    EXPECT(!passing.seen);
+    free(expected);
+    free(passing.out);
+    zero_destroy(z);
+}
+
+START_TEST(reads_in_pieces)
+{
+    for (int stage = 0; stage <= 3; stage += 3)
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            struct report r = {.config = place(stage, ZERO_HOST, ZERO_FP32)};
+            r.config.chunk = 0;
+            run_ranks(ranks, &r, read_in_pieces);
+        }
 }
 END_TEST
 
@@ -420,6 +476,79 @@ START_TEST(any_units_fit)
 }
 END_TEST
 
+/* ------------------------------------- the floating-point modes of the program */
+
+static void flush_denormals(void)
+{
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr | 1 << 24));
+#endif
+}
+
+static int flushing_fill(void *normal, int64_t first, int64_t count, float *out)
+{
+    int rc = zero_fill_normal(normal, first, count, out);
+    flush_denormals();
+    return rc;
+}
+
+static void flushing_trace(void *arg, const struct zero_span *span)
+{
+    (void)arg;
+    (void)span;
+    flush_denormals();
+}
+
+/* Two micro-steps of gradients that are denormal, or whose squares are; then of infinite ones,
+ * whose sum is no number. */
+static struct zero_digest tiny_steps(zero_fill_fn *fill, zero_trace_fn *trace)
+{
+    enum { ELEMENTS = 3000 };
+    struct zero_normal normal = {.std = 1};
+    struct zero_param param = {
+        .name = "w", .ndim = 1, .shape = {ELEMENTS}, .fill = fill, .fill_arg = &normal};
+    struct zero_step_info info;
+    struct zero_digest digest;
+    struct zero *z;
+    ck_assert_int_eq(zero_init(&z, &param, 1, .threads = 1, .accumulate = 2, .trace = trace), 0);
+    ck_assert_int_eq(zero_set_adam(z, 0, &adam), 0);
+    for (int micro = 0; micro < 4; micro++) {
+        float *g = zero_grad_data(z, 0);
+        for (int i = 0; i < ELEMENTS; i++)
+            g[i] = micro > 1 ? (micro > 2 ? -INFINITY : INFINITY) : i % 2 ? 1e-20f : 1e-40f;
+        ck_assert_int_eq(zero_reduce(z, 0), 0);
+        if (micro % 2) {
+            ck_assert_int_eq(zero_step(z, &info), 0);
+            ck_assert_int_eq(info.skipped, micro > 1);
+        }
+    }
+    ck_assert_int_eq(zero_digest(z, &digest), 0);
+    zero_destroy(z);
+    return digest;
+}
+
+/* What functions of the program leave behind in the engine's threads changes no bit, and traps
+ * that it has set for its own threads do not end it in ours. */
+START_TEST(modes_of_the_program)
+{
+    struct zero_digest plain = tiny_steps(zero_fill_normal, NULL);
+    struct zero_digest filled = tiny_steps(flushing_fill, NULL);
+    struct zero_digest traced = tiny_steps(zero_fill_normal, flushing_trace);
+    ck_assert_mem_eq(&filled, &plain, sizeof(plain));
+    ck_assert_mem_eq(&traced, &plain, sizeof(plain));
+#ifdef __GLIBC__
+    feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
+    struct zero_digest trapped = tiny_steps(zero_fill_normal, NULL);
+    fedisableexcept(FE_ALL_EXCEPT);
+    ck_assert_mem_eq(&trapped, &plain, sizeof(plain));
+#endif
+}
+END_TEST
+
 /* A group without hyper-parameters is found before anything is updated. */
 START_TEST(adam_not_set)
 {
@@ -529,6 +658,7 @@ int main(void)
     TCase *c = tcase_create("interface");
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, reads_and_writes, 0, 4);
+    tcase_add_test(c, reads_in_pieces);
     tcase_add_test(c, gradients);
     tcase_add_test(c, mean_is_exact);
     tcase_add_test(c, evaluation);
@@ -539,6 +669,7 @@ int main(void)
     tcase_add_loop_test(c, acquires_nest_without_end, 0, 4);
     tcase_add_test(c, threads_on_many_cpus);
     tcase_add_test(c, adam_not_set);
+    tcase_add_test(c, modes_of_the_program);
     tcase_add_test(c, no_io_uring);
     tcase_add_loop_test(c, creation_is_agreed, 0, 3);
     tcase_add_loop_test(c, any_units_fit, 0, 4);
