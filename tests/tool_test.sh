@@ -208,6 +208,7 @@ DRIVER
         return
     fi
     tool LD_LIBRARY_PATH="$scratch" info
+    has '^  --device cuda  *[A-Z].*\.$' "info with GPUs"
     has '^  CUDA driver  *for CUDA 12\.4$' "info with GPUs"
     has '^  GPU 0  *Toy 10, 10\.0 GiB$' "info with GPUs"
     has '^  GPU 1  *Toy 11, 11\.0 GiB$' "info with GPUs"
@@ -351,6 +352,15 @@ fitting() {
     has '^1,cpu,.*device of a rank: .* needed' "plan on a small device"
     tool plan --params 1G --unit-size 1M --device-memory 1M --ranks 1
     has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB there$' "plan"
+    # An engine on GPUs, whose units pass through host memory and whose update is its own.
+    tool plan --params 1M --unit-size 64K --device-memory 1G --ranks 2
+    has '^  device: a GPU of 1\.0 GiB for each rank$' "plan on GPUs"
+    has "^ *1 none  *[0-9.]* MiB  *[0-9.]* [KM]iB .* GPU's  ✓\$" "plan on GPUs"
+    has '^ *1 cpu .* s  ✓$' "plan on GPUs"
+    tool plan --params 1M --unit-size 64K --device-memory 1G --ranks 2 --csv
+    equals 1,none update_seconds ''
+    tool plan --channels 1000 # no heads are asked about
+    has '^ *3 nvme .*✓$' "plan of 1000 channels"
     tool plan --params 2048G --unit-size 1G --csv
     has '^3,nvme,.*,0,"memory: ' "plan of a model beyond any memory"
     tool plan --params 1
@@ -513,8 +523,10 @@ bench() {
     failed "No such file" bench io --quick --nvme-path "$scratch/nothing"
     failed "No such file" bench step --quick --nvme-path "$scratch/nothing"
     largest=$(ulimit -S -f)
-    ulimit -S -f 1024
-    failed "File too large\. Raise the limit" bench io --quick
+    for blocks in 1024 1001; do # at the end of a write, and within a page
+        ulimit -S -f $blocks
+        failed "File too large\. Raise the limit" bench io --quick
+    done
     ulimit -S -f "$largest"
     have_two_ranks "bench comm" || return
     timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench comm --quick >"$scratch/out" \

@@ -147,8 +147,8 @@ static const struct option table[] = {
     {"log", .kind = OPTION_TEXT, FIELD(log), .value = "FILE.csv", .shown = "none",
      .help = "a row of numbers per step"},
     {"trace", .kind = OPTION_TEXT, FIELD(trace), .value = "FILE.json", .shown = "none",
-     .help = "what happened when, on all ranks, in Chrome's trace format; FILE.json.part until it "
-             "is whole"},
+     .help = "what happened when, on all ranks, but for what GPUs compute, in Chrome's trace "
+             "format; FILE.json.part until it is whole"},
     {"sample", WHOLE(sample, 0, 1e6), .value = "N", .initial = "160",
      .help = "tokens to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",

@@ -76,7 +76,7 @@ static void print_place(const char *name, const struct zero_bytes *b)
            in_bytes(b->total).text);
 }
 
-void plan_print(const struct zero_plan *p, const struct own_bytes *own)
+void plan_print(const struct arguments *a, const struct zero_plan *p, const struct own_bytes *own)
 {
     printf("plan of rank 0: %s, %s of state, %d of them kept in memory\n",
            counted(p->units, "unit").text, counted(p->chunks, "chunk").text, p->chunks_in_ram);
@@ -100,6 +100,9 @@ void plan_print(const struct zero_plan *p, const struct own_bytes *own)
     printf("  each step: %s read and %s written by updates, %s read for each gather of all units\n",
            in_bytes(p->read_bytes).text, in_bytes(p->written_bytes).text,
            in_bytes(p->param_read_bytes).text);
+    if (p->param_read_bytes > 0 && a->sample > 0 && !a->quiet)
+        printf(
+            "  the sample: each of its tokens gathers all units once; --sample 0 leaves it out\n");
 }
 
 /* ------------------------------------------------------------------- --plan */
@@ -129,7 +132,7 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
 {
     struct zero_config config = arguments_config(a);
     struct zero_probe probe = {0};
-    int cpus = launch_cpus(), all = threads * l->local;
+    int all = threads * l->local, cpus = l->local * launch_threads(l);
     if (a->device == ZERO_CUDA && plan->device.state > 0) {
         puts("  an update's seconds are not predicted: it is the GPU's, whose memory holds the "
              "state");
@@ -167,7 +170,7 @@ int plan_run(struct arguments *a, char *error, size_t error_size)
         printf("gpt2 with libzero %s, planned: %s, %d on this node, %s each\n", ZERO_VERSION,
                counted(l.ranks, "rank").text, l.local, counted(threads, "thread").text);
         plan_print_task(a, &data, l.ranks);
-        plan_print(&plan, &own);
+        plan_print(a, &plan, &own);
         print_prediction(a, &l, threads, &plan);
     }
     data_free(&data);

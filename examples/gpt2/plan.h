@@ -21,7 +21,7 @@ struct own_bytes own_planned(const struct arguments *a, const struct data *data,
 struct own_bytes own_sum(const struct arguments *a, const struct data *data, int64_t model);
 
 void plan_print_task(const struct arguments *a, const struct data *data, int ranks);
-void plan_print(const struct zero_plan *p, const struct own_bytes *own);
+void plan_print(const struct arguments *a, const struct zero_plan *p, const struct own_bytes *own);
 
 /* --plan: prints both for this job, creates nothing. 0, or -1 with a sentence
  * in error. Local: for one rank to call. */

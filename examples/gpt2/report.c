@@ -68,7 +68,7 @@ void report_start(struct run *r)
         return;
     print_machine(r, &s);
     plan_print_task(r->a, &r->data, zero_size(r->z));
-    plan_print(&s.plan, &r->own);
+    plan_print(r->a, &s.plan, &r->own);
     putchar('\n');
     fflush(stdout);
 }
@@ -252,8 +252,8 @@ static int report_traffic(struct run *r, const char *name, int64_t mine, int64_t
     if (run_sum(r, mine, &sum) || (planned >= 0 && run_sum(r, planned, &plan)))
         return -1;
     if (zero_rank(r->z) == 0 && (sum || plan > 0))
-        printf("  %-34s %12s %12s %10s/s\n", name, plan >= 0 ? in_bytes(plan).text : "",
-               in_bytes(sum).text, in_bytes((int64_t)((double)sum / r->seconds)).text);
+        printf("  %-34s %12s %12s\n", name, plan >= 0 ? in_bytes(plan).text : "",
+               in_bytes(sum).text);
     return 0;
 }
 
@@ -304,7 +304,7 @@ static int report_io(struct run *r, const struct zero_stats *s)
 {
     int64_t writes = s->steps + 1, reads = r->stopped ? s->steps : writes;
     if (zero_rank(r->z) == 0)
-        printf("%-36s %12s %12s %12s\n", "traffic of all ranks", "planned", "measured", "rate");
+        printf("%-36s %12s %12s\n", "traffic of all ranks", "planned", "measured");
     const struct {
         const char *name;
         int64_t bytes, planned;

@@ -71,7 +71,9 @@ static int file_write(struct io_file *file, const char *folder, bool hurry)
         ssize_t written = pwrite(file->fd, file->memory, (size_t)n, (off_t)at);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written <= 0)
+        if (written >= 0 && written < 4096) /* as at a limit on file sizes within a page */
+            errno = EFBIG;
+        if (written < 4096)
             return fail(file, "write the file", folder);
         at += written / 4096 * 4096; /* what was cut is written again */
         if (hurry && at % PIECE == 0 && clock_now() - start > 0.5)

@@ -8,6 +8,7 @@
 
 #include "examples/zero/info.h"
 #include "examples/zero/tool.h"
+#include "include/zero.h"
 
 /* As cuda.h declares them; 0 is success. */
 struct driver {
@@ -66,6 +67,18 @@ static void driver_print(const struct driver *d)
         device_print(d, i);
 }
 
+/* Whether the library can use them: its plugin may lack, or not fit the driver. */
+static void plugin_print(void)
+{
+    struct zero_gpu gpu;
+    char why[1024] = "";
+    if (zero_gpu_use(-1, &gpu, why, sizeof(why)) == ZERO_OK)
+        info_fact("--device cuda", "works, here on GPU %d of %d: %s", gpu.index, gpu.count,
+                  gpu.name);
+    else
+        info_fact("--device cuda", "%s", why);
+}
+
 void info_gpu(void)
 {
     struct driver d = {0};
@@ -77,4 +90,5 @@ void info_gpu(void)
         driver_print(&d);
     if (library)
         dlclose(library);
+    plugin_print();
 }

@@ -18,7 +18,7 @@ static const struct option table[] = {
      .help = "a shape by name, as build/gpt2 --help describes them"},
     {"layers", WHOLE(layers, 1, 10000), .value = "L", .shown = "of --model", .help = "blocks"},
     {"channels", WHOLE(channels, 1, 1 << 20), .value = "C", .shown = "of --model", .help = "width"},
-    {"heads", WHOLE(heads, 1, 16384), .value = "H", .shown = "channels / 64",
+    {"heads", WHOLE(heads, 1, 16384), .value = "H", .shown = "not asked",
      .help = "attention heads, which divide the channels and change no bytes"},
     {"seq", WHOLE(seq, 1, 1 << 20), .value = "T", .shown = "of --model", .help = "positions"},
     {"vocab", WHOLE(vocab, 1, 1 << 24), .value = "V", .shown = "of --model",
@@ -59,7 +59,7 @@ static const struct option table[] = {
      .help = "folders whose free space counts"},
     {"device-memory", SIZE(device_memory, 1, 0x1p50), .value = "SIZE",
      .shown = "the CPU: no memory of its own, at most $ZERO_DEVICE_MEMORY",
-     .help = "memory of each rank's device, a GPU say, beside the machine's memory"},
+     .help = "plan an engine on GPUs: memory of each rank's own, beside the machine's memory"},
     {"csv", .kind = OPTION_FLAG, FIELD(csv), .help = "rows of numbers, in bytes"},
     {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
 };

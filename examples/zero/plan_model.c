@@ -50,7 +50,7 @@ static int gpt(struct plan_model *m, const struct plan_options *o, char *error, 
 {
     const struct model *named = &models[o->model];
     int channels = o->channels ? o->channels : named->channels;
-    int heads = o->heads ? o->heads : model_heads(named, channels);
+    int heads = o->heads ? o->heads : 1;
     struct gpt_shape shape = {.layers = o->layers ? o->layers : named->layers,
                               .channels = channels,
                               .heads = heads,

@@ -23,7 +23,7 @@
 struct machine {
     int64_t memory;
     char source[PATH_MAX];
-    bool own_device; /* device memory is not the machine's memory */
+    bool own_device; /* a GPU: device memory is not the machine's memory */
     int64_t device;  /* of each rank; INT64_MAX: as much as there is memory */
     const char *folders;
     struct disk disk[STRIPES_FILES]; /* under each folder */
@@ -115,7 +115,7 @@ static void machine_print(const struct machine *m)
                    ? ", in part RAM: those bytes are counted as memory too"
                    : ", which is RAM: these bytes are counted as memory too");
     if (m->own_device)
-        printf("  device: %s of its own for each rank\n", in_bytes(m->device).text);
+        printf("  device: a GPU of %s for each rank\n", in_bytes(m->device).text);
     else if (m->device != INT64_MAX)
         printf("  device: the CPU, at most %s for each rank (ZERO_DEVICE_MEMORY); these bytes are "
                "counted as memory too\n",
@@ -136,6 +136,7 @@ static struct zero_config config_of(const struct plan_options *o, int stage, enu
 {
     return (struct zero_config){
         .size = sizeof(struct zero_config),
+        .device = o->device_memory ? ZERO_CUDA : ZERO_CPU,
         .stage = stage,
         .offload = place,
         .dtype = (enum zero_dtype)o->dtype,
@@ -199,10 +200,17 @@ static bool fits(const struct machine *m, const struct zero_plan *p, char *why, 
     return !why[0];
 }
 
-static void row_print(int stage, const char *place, const struct zero_plan *p, double seconds,
-                      const char *verdict)
+/* Whether the update is a GPU's, whose seconds are not known without it. */
+static bool updates_on_gpu(const struct machine *m, const struct zero_plan *p)
 {
-    char update[16] = "?";
+    return m->own_device && p->device.state > 0;
+}
+
+static void row_print(int stage, const char *place, const struct zero_plan *p, double seconds,
+                      const char *unknown, const char *verdict)
+{
+    char update[16];
+    snprintf(update, sizeof(update), "%s", unknown);
     if (seconds > 0)
         snprintf(update, sizeof(update), "%.3g s", seconds);
     const int64_t columns[] = {p->device.total, p->host.total, p->nvme.total, p->node_device,
@@ -241,11 +249,13 @@ static int64_t row(const struct plan_options *o, const struct plan_model *model,
                                 &plan, why, sizeof(why));
     bool fit = status == ZERO_OK && fits(m, &plan, why, sizeof(why));
     snprintf(verdict, sizeof(verdict), fit ? "✓" : "✗ %s", why);
-    double seconds = predict_update(&plan, o->ranks_per_node, &m->probe, m->stream).seconds;
+    bool on_gpu = updates_on_gpu(m, &plan);
+    double seconds =
+        on_gpu ? 0 : predict_update(&plan, o->ranks_per_node, &m->probe, m->stream).seconds;
     if (o->csv)
         row_csv(stage, places[place].name, &plan, seconds, fit, why);
     else
-        row_print(stage, places[place].name, &plan, seconds, verdict);
+        row_print(stage, places[place].name, &plan, seconds, on_gpu ? "GPU's" : "?", verdict);
     return plan.param_read_bytes;
 }
 
@@ -272,6 +282,9 @@ static void predicted_print(const struct machine *m)
     char advice[3 * DISK_PATH + 120];
     printf("Update: seconds that one takes with nothing beside it, its files or its memory, "
            "whichever takes longer.\n");
+    if (m->own_device)
+        printf(
+            "  GPU's: state in a GPU's memory is updated there; its seconds are not known here\n");
     if (m->stream > 0)
         printf("  memory: %s/s, measured now on %d CPUs\n", in_bytes((int64_t)m->stream).text,
                launch_cpus());

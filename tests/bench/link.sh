@@ -44,9 +44,9 @@ for ((r = 0; r < rounds; r++)); do
 done
 same_digests "$scratch/digests"
 
-# "sent to other ranks  68.5 MiB  6.1 MiB/s", of all ranks and steps.
+# "sent to other ranks  68.5 MiB", of all ranks and steps.
 bytes=$(awk '/sent to other ranks/ {
-    print $(NF - 3) * ($(NF - 2) == "GiB" ? 1073741824 : 1048576)
+    print $(NF - 1) * ($NF == "GiB" ? 1073741824 : 1048576)
 }' "$scratch/out")
 steps=$(tail -n +2 "$scratch/log" | wc -l)
 compute=$(column step_ms "$scratch/memory.csv" | median)
