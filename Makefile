@@ -207,13 +207,17 @@ SONAME := libzero.so.$(firstword $(subst ., ,$(VERSION)))
 SHARED := -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete $(if $(SAN),,-Wl,-z,defs)
 
 LINK = $(CC) $(SANFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS)
+define link
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(1) -o $@
+endef
 LINKED := $(CC) $(SANFLAGS) $(LDFLAGS) $(CHECK_LIBS) $(LIBS)
 LINKED += $(SHARED) $(VERSION) $(COMMON) $(GPT2) $(TOOL) $(MEMSCALE) $(SUPPORT) $(KERNELS) \
 	$(CUDA_LIBS) $(NCCL_LIBS) $(GPT2_CUDA) $(GPT2_KERNELS) $(CUBLAS_LIBS)
 
 $(BUILD)/libzero.so.$(VERSION): $(call obj,$(CORE)) $(BUILD)/stamp/CORE $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	$(Q)$(LINK) $(SHARED) $(LIBS) -o $@
+	$(call link,$(SHARED) $(LIBS))
 
 $(BUILD)/libzero.so: $(BUILD)/libzero.so.$(VERSION)
 	@ln -sfn $(<F) $(@D)/$(SONAME) && ln -sfn $(SONAME) $@
@@ -229,33 +233,29 @@ PLUGIN := $(call obj,$(PLUGIN))
 # What of it runs over a runtime and an NCCL of tests/support.
 OVER_FAKES := src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c
 PLUGIN_SHARED := -shared -Wl,-soname,libzero_cuda.so,--exclude-libs,ALL
+GPT2_SHARED := -shared -Wl,-soname,gpt2_cuda.so,--exclude-libs,ALL
+WHOLE := -Wl,-z,defs
 $(BUILD)/libzero_cuda.so: $(PLUGIN) $(KERNELS) $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	$(Q)$(LINK) $(PLUGIN_SHARED) -Wl,-z,defs $(CUDA_LIBS) $(NCCL_LIBS) -o $@
+	$(call link,$(PLUGIN_SHARED) $(WHOLE) $(CUDA_LIBS) $(NCCL_LIBS))
 
 # The model's layers on GPUs, which gpt2 opens for --device cuda. cuBLAS is found where it was.
 $(BUILD)/gpt2_cuda.so: $(call obj,$(GPT2_CUDA)) $(GPT2_KERNELS) $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	$(Q)$(LINK) -shared -Wl,-soname,gpt2_cuda.so,--exclude-libs,ALL -Wl,-z,defs $(CUDA_LIBS) \
-		$(CUBLAS_LIBS) -lm -o $@
+	$(call link,$(GPT2_SHARED) $(WHOLE) $(CUDA_LIBS) $(CUBLAS_LIBS) -lm)
 
 # The programs use the public interface alone: examples/gpt2 and examples/common
 # see nothing of src/.
-$(BUILD)/gpt2: $(call obj,$(GPT2) $(COMMON)) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	$(Q)$(LINK) $(LIBS) -o $@
-
-$(BUILD)/quickstart: $(call obj,examples/quickstart.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	$(Q)$(LINK) $(LIBS) -o $@
-
+$(BUILD)/gpt2: $(call obj,$(GPT2) $(COMMON))
+$(BUILD)/quickstart: $(call obj,examples/quickstart.c)
 # These describe models as gpt2 does.
 $(BUILD)/zero: $(call obj,$(TOOL))
 $(BUILD)/memscale: $(call obj,$(MEMSCALE))
-$(BUILD)/zero $(BUILD)/memscale: $(call obj,$(COMMON) examples/gpt2/tensors.c) $(BUILD)/libzero.a \
+$(BUILD)/zero $(BUILD)/memscale: $(call obj,$(COMMON) examples/gpt2/tensors.c)
+# Of check-scale; with a defect, for tests/planted.sh.
+$(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c)
+$(BUILD)/tests/planted: $(call obj,tests/planted.c)
+$(PROGRAMS) $(BUILD)/tests/big_tensor $(BUILD)/tests/planted: $(BUILD)/libzero.a \
 		$(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	$(Q)$(LINK) $(LIBS) -o $@
+	$(call link,$(LIBS))
 
 # Suites note which errors the library has set: tests/support/errors_seen.c.
 WRAP := -Wl,--wrap=error_set,--wrap=error_comm,-u,__wrap_error_set
@@ -267,9 +267,7 @@ $(BUILD)/libsupport.a: $(call obj,$(SUPPORT)) $(BUILD)/stamp/LINKED
 
 $(BUILD)/tests/%_test: $(BUILD)/obj/tests/%_test.o $(BUILD)/libsupport.a $(BUILD)/libzero.a \
 		$(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
+	$(call link,$(WRAP) $(CHECK_LIBS) $(LIBS))
 
 $(BUILD)/tests/cuda_kernels_on_host: $(HOSTED)
 of = $(foreach on,gpu fakes host,$(BUILD)/tests/$(1)_on_$(on))
@@ -283,20 +281,17 @@ $(ON_GPU): $(PLUGIN) $(call obj,tests/support/toy_cuda.c) $(KERNELS)
 # The runtime and NCCL come before libsupport.a, which has fake ones.
 $(ON_GPU) $(GPT2_ON_GPU): LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(NCCL_LIBS) \
 	$(filter %.a,$^) $(LDFLAGS)
-$(BUILD)/tests/cuda_kernels_on_host $(ON_FAKES) $(ON_GPU): $(BUILD)/libsupport.a \
-		$(BUILD)/libzero.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
+$(BUILD)/tests/planted_cuda: $(call obj,tests/planted_cuda.c)
+$(BUILD)/tests/cuda_kernels_on_host $(ON_FAKES) $(ON_GPU) $(BUILD)/tests/planted_cuda: \
+		$(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
+	$(call link,$(WRAP) $(CHECK_LIBS) $(LIBS))
 
 $(BUILD)/tests/gpt2_kernels_on_host: $(GPT2_HOSTED)
 $(BUILD)/tests/gpt2_kernels_on_gpu: $(GPT2_KERNELS)
 $(BUILD)/tests/gpt2_kernels_on_%: $(BUILD)/obj/tests/gpt2_kernels_test.o \
 		$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON)) \
 		$(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
+	$(call link,$(WRAP) $(CHECK_LIBS) $(LIBS))
 
 # The model on the kernels by a C++ compiler, and on a GPU.
 $(BUILD)/tests/gpu_model_on_host: $(call obj,$(OVER_FAKES)) $(HOSTED) $(GPT2_HOSTED)
@@ -306,9 +301,7 @@ $(BUILD)/tests/gpu_model_on_gpu: LINK = $(CC) $(filter %.o,$^) $(CUDA_LIBS) $(CU
 $(BUILD)/tests/gpu_model_on_%: $(BUILD)/obj/tests/gpu_model_test.o \
 		$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(GPT2_CUDA) $(COMMON)) \
 		$(BUILD)/libsupport.a $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
+	$(call link,$(WRAP) $(CHECK_LIBS) $(LIBS))
 
 # Calls that are made to fail: the linker gives them to tests/support/fault_calls.c.
 WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support/fault_calls.c)
@@ -330,9 +323,7 @@ $(BUILD)/tests/gpu_model_test $(BUILD)/tests/gpu_matmul_test: $(call obj,$(GPT2_
 
 # What a rank of tests/dying.sh is hit by.
 $(BUILD)/tests/hit.so: $(BUILD)/obj/tests/hit.o $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) -shared -ldl -o $@
+	$(call link,-shared -ldl)
 
 # Plugins for tests/plugin_test.c: over fake GPUs, and of another version; and one for gpt2 that is
 # its and the library's in one, as both have to see the same fake GPUs.
@@ -347,40 +338,16 @@ $(BUILD)/tests/fake/gpt2_cuda.so: $(PLUGIN) $(call obj,tests/fake_plugin.c $(GPT
 		$(BUILD)/libsupport.a $(BUILD)/libzero.a
 $(BUILD)/tests/other/gpt2_cuda.so: $(call obj,tests/other_gpt2_plugin.c)
 $(FAKES): $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) $(PLUGIN_SHARED) $(LIBS) -o $@
-
-# A program of its own, of check-scale.
-$(BUILD)/tests/big_tensor: $(call obj,tests/big_tensor.c) $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) $(LIBS) -o $@
+	$(call link,$(PLUGIN_SHARED) $(LIBS))
 
 $(HELPERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libsupport.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) -o $@
-
-# A program with a defect, for tests/planted.sh.
-$(BUILD)/tests/planted: $(BUILD)/obj/tests/planted.o $(BUILD)/libzero.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) $(LIBS) -o $@
-
-$(BUILD)/tests/planted_cuda: $(call obj,tests/planted_cuda.c) $(BUILD)/libsupport.a \
-		$(BUILD)/libzero.a $(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) $(CHECK_LIBS) $(LIBS) -o $@
+	$(call link,)
 
 # What reads files and options, for tests/fuzz.sh, which builds it with clang.
 FUZZED := $(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON)
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%_fuzz.o $(BUILD)/libfuzzed.a $(BUILD)/libzero.a \
 		$(BUILD)/stamp/LINKED
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK) -fsanitize=fuzzer $(LIBS) -o $@
+	$(call link,-fsanitize=fuzzer $(LIBS))
 
 $(BUILD)/libfuzzed.a: $(call obj,$(FUZZED)) $(BUILD)/stamp/LINKED
 	$(call say,AR,$@)

@@ -3,9 +3,8 @@
  * it ours. */
 #include "examples/common/paths.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +13,7 @@
 
 #include "examples/common/refuse.h"
 
-struct walker {
-    struct paths *files, folders; /* found; still to be read */
-    struct sink sink;
-};
-
-static int paths_add(struct walker *w, struct paths *p, char *path)
+static int paths_add(struct paths *p, char *path, struct sink sink)
 {
     if (path && p->count == p->room) {
         int room = p->room ? 2 * p->room : 64;
@@ -31,9 +25,8 @@ static int paths_add(struct walker *w, struct paths *p, char *path)
     }
     if (!path || p->count == p->room) {
         free(path);
-        return refuse(w->sink,
-                      "No memory is left for the list of %d files. Give fewer with --data.",
-                      w->files->count);
+        return refuse(sink, "No memory is left for the list of %d files. Give fewer with --data.",
+                      p->count);
     }
     p->items[p->count++] = path;
     return 0;
@@ -47,78 +40,45 @@ void paths_free(struct paths *p)
     *p = (struct paths){0};
 }
 
-static char *join(const char *folder, const char *name)
-{
-    char *path;
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/')
-        length--;
-    return asprintf(&path, "%.*s/%s", (int)length, folder, name) < 0 ? NULL : path;
-}
-
-/* Files of one folder, and its folders for later. */
-static int folder_read(struct walker *w, const char *folder)
-{
-    DIR *d = opendir(folder);
-    if (!d) {
-        w->files->passed_over++;
-        w->files->unreadable++;
-        return 0;
-    }
-    int status = 0;
-    for (struct dirent *e; status == 0 && (e = readdir(d));) {
-        struct stat st;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            w->files->passed_over++;
-        else if (S_ISDIR(st.st_mode))
-            status = paths_add(w, &w->folders, join(folder, e->d_name));
-        else if (S_ISREG(st.st_mode))
-            status = paths_add(w, w->files, join(folder, e->d_name));
-        else
-            w->files->passed_over++;
-    }
-    closedir(d);
-    return status;
-}
-
 static int compare(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* All files that one path of the command line stands for, sorted. */
-static int collect(struct walker *w, const char *path)
+static int collect(struct paths *files, const char *path, struct sink sink)
 {
     struct stat st;
     if (stat(path, &st) < 0 || access(path, R_OK) < 0)
-        return refuse(w->sink, "'%s' cannot be read: %s. Give --data files and folders that exist.",
+        return refuse(sink, "'%s' cannot be read: %s. Give --data files and folders that exist.",
                       path, strerror(errno));
-    if (S_ISREG(st.st_mode))
-        return paths_add(w, w->files, strdup(path));
-    if (!S_ISDIR(st.st_mode))
-        return refuse(w->sink,
-                      "'%s' is neither a file nor a folder. Give --data files and folders.", path);
-    int first = w->files->count, status = folder_read(w, path);
-    while (status == 0 && w->folders.count) {
-        char *folder = w->folders.items[--w->folders.count];
-        status = folder_read(w, folder);
-        free(folder);
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return refuse(sink, "'%s' is neither a file nor a folder. Give --data files and folders.",
+                      path);
+    char *const roots[] = {(char *)path, NULL};
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
+    int first = files->count, status = walk ? 0 : paths_add(files, NULL, sink);
+    for (FTSENT *e; status == 0 && (e = fts_read(walk));) {
+        if (e->fts_info == FTS_F)
+            status = paths_add(files, strdup(e->fts_path), sink);
+        files->unreadable += e->fts_info == FTS_DNR;
+        files->passed_over += e->fts_info != FTS_F && e->fts_info != FTS_D && e->fts_info != FTS_DP;
     }
-    if (w->files->count > first)
-        qsort(w->files->items + first, (size_t)(w->files->count - first), sizeof(char *), compare);
+    if (status == 0 && walk && errno)
+        status = paths_add(files, NULL, sink);
+    if (walk)
+        fts_close(walk);
+    if (files->count > first)
+        qsort(files->items + first, (size_t)(files->count - first), sizeof(char *), compare);
     return status;
 }
 
 int paths_collect(struct paths *files, const char *const *paths, int count, char *error,
                   size_t error_size)
 {
-    struct walker w = {.files = files, .sink = {error, error_size}};
     int status = 0;
     *files = (struct paths){0};
     for (int i = 0; status == 0 && i < count; i++)
-        status = collect(&w, paths[i]);
-    paths_free(&w.folders);
+        status = collect(files, paths[i], (struct sink){error, error_size});
     return status;
 }
