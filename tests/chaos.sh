@@ -16,7 +16,8 @@ if [ -z "${CHAOS_APART-}" ] && unshare -m true 2>/dev/null; then
 fi
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh
-cgroup=/sys/fs/cgroup/memory/zero-chaos.$$
+cgroup=/sys/fs/cgroup/memory/zero-chaos.$$ cgroup_limit=memory.limit_in_bytes
+[ -d /sys/fs/cgroup/memory ] || cgroup=/sys/fs/cgroup/zero-chaos.$$ cgroup_limit=memory.max
 limit=90 # seconds for a round; alone it takes few
 
 mkdir "$scratch/shm" "$scratch/files" "$scratch/session"
@@ -151,7 +152,7 @@ cut_file() {
 
 # A memory cgroup that the victim is in, and that is soon too small for it.
 confine() {
-    echo $((where << 12)) >"$cgroup/memory.limit_in_bytes"
+    echo $((where << 12)) >"$cgroup/$cgroup_limit"
     echo "$1" >"$cgroup/cgroup.procs" # what it has stays charged where it was
 }
 
@@ -403,7 +404,7 @@ if [ "${#launcher[@]}" = 0 ]; then
 fi
 without=
 can_mount || without=$(faults | grep -E "^(no-space|drive-)" | cut -d"|" -f1)
-mkdir "$cgroup" 2>/dev/null || without+=$'\n'memory-runs-out
+mkdir "$cgroup" 2>/dev/null && [ -e "$cgroup/$cgroup_limit" ] || without+=$'\n'memory-runs-out
 [ -z "$without" ] || echo "skipped: what needs root: ${without//$'\n'/ }"
 undisturbed || exit 1
 for ((round = first; round < first + rounds; round++)); do
