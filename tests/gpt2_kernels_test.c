@@ -329,9 +329,9 @@ static void gelu_case(enum zero_dtype dtype, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         double x = twin_before(wide, i), u = x * (linear + cubic * x * x);
         double sigmoid = 1 / (1 + exp(-u));
-        float at = (float)x, cpu;
-        row_gelu(1, &at, &cpu);
-        operand_store(dtype, active->cpu, i, 1, &cpu);
+        float at = (float)x, none = -0.0f;
+        row_gelu(dtype, 1, &at, &none, operand_at(dtype, wide->cpu, i),
+                 operand_at(dtype, active->cpu, i));
         twin_check(active, i, x * sigmoid, fabs(x) * (sigmoid_error(u, sigmoid) + 1e-37), true,
                    "gelu");
     }
@@ -353,9 +353,9 @@ static void gelu_backward_case(enum zero_dtype dtype, int rows, int width)
         double s = 1 / (1 + exp(-u)), d = s + x * s * (1 - s) * slope;
         double error = (sigmoid_error(u, s) + 1e-37) * (1 + fabs(x) * slope) +
                        8 * ROUNDING * fabs(x) * slope * s;
-        float at = (float)x, cpu = (float)grad;
-        row_gelu_backward(1, &at, &cpu);
-        operand_store(dtype, dwide->cpu, i, 1, &cpu);
+        float dactive = (float)grad, sum = 0;
+        row_gelu_backward(dtype, 1, operand_at(dtype, wide->cpu, i), &dactive,
+                          operand_at(dtype, dwide->cpu, i), &sum);
         twin_check(dwide, i, grad * d, fabs(grad) * error, true, "gelu_backward");
         sum_add(&sums[i % width], grad * d);
         sums[i % width].size += fabs(grad) * error / ROUNDING / 32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The arithmetic under the model: exp and log against libm, IEEE half against
+/* The arithmetic under the model: exp, log and rows against libm, IEEE half against
  * its definition, products of every kind of operand against sums in double. */
 #include <check.h>
 #include <math.h>
@@ -187,6 +187,133 @@ START_TEST(tiles_of_bf16)
 }
 END_TEST
 
+/* Whether an operand's element is a number of double, rounded to fp32 with few errors of its own
+ * and then to the operand's type. */
+static bool near(enum zero_dtype dtype, const void *operand, int64_t i, double expected)
+{
+    static const double steps[] = {
+        [ZERO_FP32] = 0x1p-21, [ZERO_BF16] = 0x1p-8, [ZERO_FP16] = 0x1p-10};
+    float spare;
+    double is = (double)*operand_view(dtype, operand, i, 1, &spare);
+    return fabs(is - expected) <= steps[dtype] * fabs(expected) + 1e-6;
+}
+
+struct rows {
+    int n;
+    enum zero_dtype dtype;
+    float *x, *y, *z, *sum; /* (n) numbers of about 1, as are those of in */
+    void *in, *out, *also;  /* (n) operands, in memory that ends with them */
+};
+
+static void check_sums(const struct rows *r)
+{
+    enum zero_dtype dtype = r->dtype;
+    const float *const added[][2] = {{NULL, NULL}, {r->y, NULL}, {NULL, r->z}, {r->y, r->z}};
+    for (int which = 0; which < 4; which++) {
+        const float *bias = added[which][0], *residual = added[which][1];
+        row_store(dtype, r->n, r->x, bias, residual, r->out);
+        for (int i = 0; i < r->n; i++) {
+            float sum = r->x[i];
+            sum = bias ? sum + bias[i] : sum;
+            sum = residual ? sum + residual[i] : sum;
+            operand_store(dtype, r->also, i, 1, &sum);
+        }
+        ck_assert_mem_eq(r->out, r->also, (size_t)(r->n * operand_bytes(dtype)));
+    }
+    memcpy(r->sum, r->x, (size_t)r->n * sizeof(float));
+    row_add_operand(dtype, r->n, r->in, r->sum);
+    for (int i = 0; i < r->n; i++) {
+        float spare;
+        ck_assert(r->sum[i] == r->x[i] + *operand_view(dtype, r->in, i, 1, &spare));
+    }
+}
+
+static void check_softmax(const struct rows *r)
+{
+    double total = 0;
+    memcpy(r->sum, r->x, (size_t)r->n * sizeof(float));
+    row_softmax(r->dtype, r->n, 0.5f, 0.25f, 4.0f, r->sum, r->out);
+    row_softmax_backward(r->dtype, r->n, r->y, 0.125f, 0.5f, r->z, r->also);
+    for (int i = 0; i < r->n; i++) {
+        double p = exp((double)r->x[i] * 0.5 - 0.25);
+        total += p;
+        ck_assert(near(ZERO_FP32, r->sum, i, p) && near(r->dtype, r->out, i, 4 * p));
+        ck_assert(near(r->dtype, r->also, i, (double)r->y[i] * ((double)r->z[i] - 0.125) * 0.5));
+    }
+    ck_assert_double_eq_tol((double)row_sum(r->n, r->sum), total, 1e-6 * total);
+}
+
+static void check_gelu(const struct rows *r)
+{
+    float spare;
+    row_gelu(r->dtype, r->n, r->x, r->y, r->out, r->also);
+    for (int i = 0; i < r->n; i++) {
+        double v = (double)(r->x[i] + r->y[i]), u = sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
+        ck_assert(near(r->dtype, r->out, i, v));
+        ck_assert(near(r->dtype, r->also, i, 0.5 * v * (1 + tanh(u))));
+    }
+    memcpy(r->sum, r->z, (size_t)r->n * sizeof(float));
+    row_gelu_backward(r->dtype, r->n, r->in, r->x, r->out, r->sum);
+    for (int i = 0; i < r->n; i++) {
+        double v = (double)*operand_view(r->dtype, r->in, i, 1, &spare);
+        double u = sqrt(2 / M_PI) * (v + 0.044715 * v * v * v), t = tanh(u);
+        double slope = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * v * v);
+        double d = (double)r->x[i] * (0.5 * (1 + t) + 0.5 * v * (1 - t * t) * slope);
+        ck_assert(near(r->dtype, r->out, i, d));
+        ck_assert_double_eq_tol((double)r->sum[i], (double)r->z[i] + d, 1e-5);
+    }
+}
+
+static void check_norm(const struct rows *r)
+{
+    float stats[2];
+    double mean = 0, variance = 0;
+    for (int i = 0; i < r->n; i++)
+        mean += (double)r->x[i] / r->n;
+    for (int i = 0; i < r->n; i++)
+        variance += ((double)r->x[i] - mean) * ((double)r->x[i] - mean) / r->n;
+    double scale = 1 / sqrt(variance + 1e-5);
+    row_norm(ZERO_FP32, r->n, r->x, r->y, r->z, stats, r->sum);
+    ck_assert_double_eq_tol((double)stats[0], mean, 1e-6);
+    ck_assert_double_eq_tol((double)stats[1], scale, 1e-5 * scale);
+    for (int i = 0; i < r->n; i++) {
+        double normal = ((double)r->x[i] - mean) * scale * (double)r->y[i] + (double)r->z[i];
+        ck_assert_double_eq_tol((double)r->sum[i], normal, 1e-4);
+    }
+    row_norm(r->dtype, r->n, r->x, r->y, r->z, stats, r->out);
+    operand_store(r->dtype, r->also, 0, r->n, r->sum);
+    ck_assert_mem_eq(r->out, r->also, (size_t)(r->n * operand_bytes(r->dtype)));
+}
+
+/* What is fused with loads and stores of operands, around whole vectors of every width. */
+START_TEST(rows)
+{
+    for (int n = 1; n <= 100; n += n < 35 ? 1 : 13) {
+        size_t operand = (size_t)operand_bytes(dtypes[_i]), count = (size_t)n;
+        struct rows r = {n,
+                         dtypes[_i],
+                         zeros(count, 4),
+                         zeros(count, 4),
+                         zeros(count, 4),
+                         zeros(count, 4),
+                         zeros(count, operand),
+                         zeros(count, operand),
+                         zeros(count, operand)};
+        for (int i = 0; i < n; i++) {
+            r.x[i] = (float)((double)(mix((uint64_t)(n + i)) % 4001) - 2000) * 1e-3f;
+            r.y[i] = (float)((double)(mix((uint64_t)(n + i) << 20) % 4001) - 2000) * 1e-3f;
+            r.z[i] = (float)((double)(mix((uint64_t)(n + i) << 40) % 4001) - 2000) * 1e-3f;
+        }
+        operand_store(r.dtype, r.in, 0, n, r.z);
+        check_sums(&r);
+        check_softmax(&r);
+        check_gelu(&r);
+        check_norm(&r);
+        free(r.x), free(r.y), free(r.z), free(r.sum), free(r.in), free(r.out), free(r.also);
+    }
+}
+END_TEST
+
 /* IEEE half by its definition. */
 static double half_value(int bits)
 {
@@ -338,6 +465,7 @@ int main(void)
     tcase_add_loop_test(t, tiles, 1, 5);
     tcase_add_loop_test(t, scratch_grows, 0, 3);
     tcase_add_test(t, counted);
+    tcase_add_loop_test(t, rows, 0, 3);
     tcase_add_test(t, half_widens);
     tcase_add_test(t, half_rounds);
     suite_add_tcase(suite, t);

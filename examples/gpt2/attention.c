@@ -127,15 +127,16 @@ static void scores_compute(const struct head *h, struct span s)
     matmul(&p, false, h->room.scores, s.keys, h->room.matmul);
 }
 
-/* Scores become exp(scale * score - shift), unseen keys 0; returns the sum. */
-static float weights_compute(const struct head *h, struct span s, int r, float shift)
+/* Scores become exp(scale * score - shift), unseen keys 0. */
+static void weights_compute(const struct head *h, struct span s, int r, float shift)
 {
+    enum zero_dtype dtype = h->a->c->dtype;
     float *row = h->room.scores + (int64_t)r * s.keys;
-    int seen = s.first + r + 1;
-    float sum = row_exp(seen, row, h->a->scale, shift, row);
-    memset(row + seen, 0, (size_t)(s.keys - seen) * sizeof(float));
-    operand_store(h->a->c->dtype, h->room.weights, (int64_t)r * s.keys, s.keys, row);
-    return sum;
+    char *weights = operand_at(dtype, h->room.weights, (int64_t)r * s.keys);
+    int seen = s.first + r + 1, unseen = s.keys - seen;
+    row_softmax(dtype, seen, h->a->scale, shift, 1.0f, row, weights);
+    memset(row + seen, 0, (size_t)unseen * sizeof(float));
+    memset(operand_at(dtype, weights, seen), 0, (size_t)unseen * (size_t)operand_bytes(dtype));
 }
 
 static void forward_span(const struct head *h, struct span s)
@@ -147,7 +148,8 @@ static void forward_span(const struct head *h, struct span s)
     for (int r = 0; r < s.count; r++) {
         float *row = h->room.scores + (int64_t)r * s.keys;
         float shift = row_max(s.first + r + 1, row) * a->scale;
-        sums[r] = weights_compute(h, s, r, shift);
+        weights_compute(h, s, r, shift);
+        sums[r] = row_sum(s.first + r + 1, row);
         h->lse[s.first + r] = (float)(shift + number_log(sums[r]));
     }
     struct matmul p = {c->dtype, false, false, s.count, a->size, s.keys,
@@ -180,10 +182,10 @@ static void dscores_compute(const struct head *h, struct span s)
         int64_t at = out_at(h, s.first + r);
         const float *out = operand_view(c->dtype, a->out, at, a->size, h->room.spare[0]);
         const float *dout = operand_view(c->dtype, a->dout, at, a->size, h->room.spare[1]);
-        float *row = h->room.dscores + (int64_t)r * s.keys;
-        row_softmax_backward(s.keys, h->room.scores + (int64_t)r * s.keys,
-                             row_dot(a->size, out, dout), a->scale, row);
-        operand_store(c->dtype, h->room.dweights, (int64_t)r * s.keys, s.keys, row);
+        int64_t row = (int64_t)r * s.keys;
+        row_softmax_backward(c->dtype, s.keys, h->room.scores + row, row_dot(a->size, out, dout),
+                             a->scale, h->room.dscores + row,
+                             operand_at(c->dtype, h->room.dweights, row));
     }
 }
 

@@ -111,15 +111,16 @@ double head_mean(const struct compute *c)
 static void tile_to_dlogits(void *arg, const struct tile *tile)
 {
     const struct head_task *h = arg;
+    enum zero_dtype dtype = h->c->dtype;
     for (int r = 0; r < tile->rows; r++) {
         float *logits = tile_line(tile, r);
         int row = tile->row + r, target = h->targets[row] - h->first - tile->col;
-        row_exp(tile->cols, logits, 1.0f, h->room->lse[row], logits);
-        if (target >= 0 && target < tile->cols)
-            logits[target] -= 1.0f;
-        row_scale(tile->cols, h->scale, logits);
-        operand_store(h->c->dtype, h->room->dlogits, (int64_t)row * h->width + tile->col,
-                      tile->cols, logits);
+        void *out = operand_at(dtype, h->room->dlogits, (int64_t)row * h->width + tile->col);
+        row_softmax(dtype, tile->cols, 1.0f, h->room->lse[row], h->scale, logits, out);
+        if (target >= 0 && target < tile->cols) {
+            float dlogit = (logits[target] - 1.0f) * h->scale;
+            operand_store(dtype, out, target, 1, &dlogit);
+        }
     }
 }
 

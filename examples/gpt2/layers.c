@@ -142,12 +142,13 @@ static void norm_task(void *arg, int64_t index, void *scratch)
     const struct compute *c = a->c;
     struct block b = block_of(c, index);
     int n = c->channels;
-    float *spare = scratch, *out = spare + 2 * n;
+    float *spare = scratch;
     const float *weight = operand_view(c->dtype, a->weight, 0, n, spare);
     const float *bias = operand_view(c->dtype, a->bias, 0, n, spare + n);
     for (int row = b.first; row < b.first + b.count; row++) {
-        row_norm(n, a->x + (int64_t)row * n, weight, bias, a->stats + 2 * (int64_t)row, out);
-        operand_store(c->dtype, a->out, (int64_t)row * n, n, out);
+        int64_t at = (int64_t)row * n;
+        row_norm(c->dtype, n, a->x + at, weight, bias, a->stats + 2 * (int64_t)row,
+                 operand_at(c->dtype, a->out, at));
     }
 }
 
@@ -226,6 +227,7 @@ struct rows_sum {
 
 static void rows_sum_task(void *arg, int64_t index, void *scratch)
 {
+    (void)scratch;
     const struct rows_sum *s = arg;
     const struct compute *c = s->c;
     struct block b = block_of(c, index);
@@ -238,7 +240,7 @@ static void rows_sum_task(void *arg, int64_t index, void *scratch)
             row_add(n, s->dx + at, sum);
             operand_store(c->dtype, s->out, at, n, s->dx + at);
         } else {
-            row_add(n, operand_view(c->dtype, s->dout, at, n, scratch), sum);
+            row_add_operand(c->dtype, n, operand_at(c->dtype, s->dout, at), sum);
         }
     }
 }

@@ -3,20 +3,19 @@
  * Linear layers: a product in tiles, and what happens to each finished tile while it
  * is in cache. Each weight's gradient is one product, rounded to the model's dtype once.
  */
+#include <string.h>
+
 #include "examples/gpt2/layers.h"
 #include "examples/gpt2/numeric.h"
 
 /* --------------------------------------------------------------- finishers */
 
-/* Adds the target's bias to the rows of a tile: the start of a finisher. */
-static void tile_add_bias(const struct tile_target *target, const struct tile *tile)
+/* The target's bias for the columns of a tile, or NULL. */
+static const float *tile_bias(const struct tile_target *target, const struct tile *tile)
 {
-    if (!target->bias)
-        return;
-    const float *bias =
-        operand_view(target->dtype, target->bias, tile->col, tile->cols, tile->spare);
-    for (int r = 0; r < tile->rows; r++)
-        row_add(tile->cols, bias, tile_line(tile, r));
+    return target->bias
+               ? operand_view(target->dtype, target->bias, tile->col, tile->cols, tile->spare)
+               : NULL;
 }
 
 /* Where row r of a tile lies in its tensor. */
@@ -28,20 +27,20 @@ static int64_t tile_at(const struct tile_target *target, const struct tile *tile
 void tile_to_operand(void *arg, const struct tile *tile)
 {
     const struct tile_target *t = arg;
-    tile_add_bias(t, tile);
+    const float *bias = tile_bias(t, tile);
     for (int r = 0; r < tile->rows; r++)
-        operand_store(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
+        row_store(t->dtype, tile->cols, tile_line(tile, r), bias, NULL,
+                  operand_at(t->dtype, t->to, tile_at(t, tile, r)));
 }
 
 void tile_to_float(void *arg, const struct tile *tile)
 {
     const struct tile_target *t = arg;
-    tile_add_bias(t, tile);
+    const float *bias = tile_bias(t, tile);
     for (int r = 0; r < tile->rows; r++) {
-        float *values = tile_line(tile, r);
-        if (t->residual)
-            row_add(tile->cols, t->residual + tile_at(t, tile, r), values);
-        operand_store(ZERO_FP32, t->to, tile_at(t, tile, r), tile->cols, values);
+        int64_t at = tile_at(t, tile, r);
+        row_store(ZERO_FP32, tile->cols, tile_line(tile, r), bias,
+                  t->residual ? t->residual + at : NULL, (float *)t->to + at);
     }
 }
 
@@ -62,13 +61,11 @@ static void tile_to_gelu(void *arg, const struct tile *tile)
 {
     const struct gelu_target *g = arg;
     const struct tile_target *t = &g->wide;
-    tile_add_bias(t, tile);
+    const float *bias = tile_bias(t, tile);
     for (int r = 0; r < tile->rows; r++) {
-        int64_t at = (int64_t)(tile->row + r) * t->width + tile->col;
-        float *values = tile_line(tile, r);
-        operand_store(t->dtype, t->to, at, tile->cols, values);
-        row_gelu(tile->cols, values, values);
-        operand_store(t->dtype, g->active, at, tile->cols, values);
+        int64_t at = tile_at(t, tile, r);
+        row_gelu(t->dtype, tile->cols, tile_line(tile, r), bias, operand_at(t->dtype, t->to, at),
+                 operand_at(t->dtype, g->active, at));
     }
 }
 
@@ -85,18 +82,12 @@ static void tile_gelu_backward(void *arg, const struct tile *tile)
 {
     const struct gelu_backward *g = arg;
     enum zero_dtype dtype = g->c->dtype;
-    int width = g->width;
-    float *sum = g->c->partial + (int64_t)(tile->row / TILE) * width + tile->col;
+    float *sum = g->c->partial + (int64_t)(tile->row / TILE) * g->width + tile->col;
+    memset(sum, 0, (size_t)tile->cols * sizeof(*sum));
     for (int r = 0; r < tile->rows; r++) {
-        int64_t at = (int64_t)(tile->row + r) * width + tile->col;
-        float *values = tile_line(tile, r);
-        row_gelu_backward(tile->cols, operand_view(dtype, g->wide, at, tile->cols, tile->spare),
-                          values);
-        operand_store(dtype, g->dwide, at, tile->cols, values);
-        if (r > 0)
-            row_add(tile->cols, values, sum);
-        else
-            operand_store(ZERO_FP32, sum, 0, tile->cols, values);
+        int64_t at = (int64_t)(tile->row + r) * g->width + tile->col;
+        row_gelu_backward(dtype, tile->cols, operand_at(dtype, g->wide, at), tile_line(tile, r),
+                          operand_at(dtype, g->dwide, at), sum);
     }
 }
 

@@ -87,41 +87,99 @@ INLINE uint16_t half_round(float x)
     return (uint16_t)(sign | half);
 }
 
-VECTORISED static void row_widen(int64_t n, const uint16_t *in, float *out)
+/* Element i of an operand. Where the type is a constant one case is left, without a branch. */
+INLINE float operand_get(enum zero_dtype dtype, const void *from, int64_t i)
 {
-    for (int64_t i = 0; i < n; i++)
-        out[i] = number_widen(in[i]);
+    switch (dtype) {
+    case ZERO_FP32: return ((const float *)from)[i];
+    case ZERO_BF16: return number_widen(((const uint16_t *)from)[i]);
+    case ZERO_FP16: return half_widen(((const uint16_t *)from)[i]);
+    }
+    return 0;
 }
 
-VECTORISED static void row_round(int64_t n, const float *in, uint16_t *out)
+INLINE void operand_put(enum zero_dtype dtype, void *to, int64_t i, float x)
 {
-    for (int64_t i = 0; i < n; i++)
-        out[i] = number_round(in[i]);
+    switch (dtype) {
+    case ZERO_FP32: ((float *)to)[i] = x; break;
+    case ZERO_BF16: ((uint16_t *)to)[i] = number_round(x); break;
+    case ZERO_FP16: ((uint16_t *)to)[i] = half_round(x); break;
+    }
 }
 
-VECTORISED static void row_add_round(int64_t n, const float *in, uint16_t *out)
+/* Calls an inlined function with each type as a constant. */
+#define EACH(dtype, body, ...)                                                                     \
+    switch (dtype) {                                                                               \
+    case ZERO_FP32: body(ZERO_FP32, __VA_ARGS__); break;                                           \
+    case ZERO_BF16: body(ZERO_BF16, __VA_ARGS__); break;                                           \
+    case ZERO_FP16: body(ZERO_FP16, __VA_ARGS__); break;                                           \
+    }
+
+INLINE void view_each(enum zero_dtype dtype, int64_t n, const void *restrict in,
+                      float *restrict out)
 {
     for (int64_t i = 0; i < n; i++)
-        out[i] = number_round(number_widen(out[i]) + in[i]);
+        out[i] = operand_get(dtype, in, i);
 }
 
-VECTORISED static void row_widen_half(int64_t n, const uint16_t *in, float *out)
+VECTORISED static void view(enum zero_dtype dtype, int64_t n, const void *in, float *out)
 {
-    for (int64_t i = 0; i < n; i++)
-        out[i] = half_widen(in[i]);
+    EACH(dtype, view_each, n, in, out);
 }
 
-VECTORISED static void row_round_half(int64_t n, const float *in, uint16_t *out)
+const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, int64_t n,
+                          float *spare)
 {
-    for (int64_t i = 0; i < n; i++)
-        out[i] = half_round(in[i]);
+    const void *in = operand_at(dtype, base, at);
+    if (dtype == ZERO_FP32)
+        return in;
+    view(dtype, n, in, spare);
+    return spare;
 }
 
-VECTORISED static void row_add_round_half(int64_t n, const float *in, uint16_t *out)
+INLINE void add_each(enum zero_dtype dtype, int64_t n, const float *restrict in, void *restrict out)
 {
     for (int64_t i = 0; i < n; i++)
-        out[i] = half_round(half_widen(out[i]) + in[i]);
+        operand_put(dtype, out, i, operand_get(dtype, out, i) + in[i]);
 }
+
+VECTORISED static void add(enum zero_dtype dtype, int64_t n, const float *in, void *out)
+{
+    EACH(dtype, add_each, n, in, out);
+}
+
+void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in)
+{
+    add(dtype, n, in, operand_at(dtype, base, at));
+}
+
+INLINE void store_each(enum zero_dtype dtype, int64_t n, const float *restrict in,
+                       const float *restrict bias, const float *restrict residual,
+                       void *restrict out)
+{
+    if (bias && residual)
+        for (int64_t i = 0; i < n; i++)
+            operand_put(dtype, out, i, in[i] + bias[i] + residual[i]);
+    else if (bias || residual)
+        for (int64_t i = 0; i < n; i++)
+            operand_put(dtype, out, i, in[i] + (bias ? bias : residual)[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            operand_put(dtype, out, i, in[i]);
+}
+
+VECTORISED void row_store(enum zero_dtype dtype, int64_t n, const float *in, const float *bias,
+                          const float *residual, void *out)
+{
+    EACH(dtype, store_each, n, in, bias, residual, out);
+}
+
+void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in)
+{
+    row_store(dtype, n, in, NULL, NULL, operand_at(dtype, base, at));
+}
+
+/* -------------------------------------------------------------------- rows */
 
 VECTORISED void row_add(int64_t n, const float *in, float *out)
 {
@@ -129,36 +187,16 @@ VECTORISED void row_add(int64_t n, const float *in, float *out)
         out[i] += in[i];
 }
 
-const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, int64_t n,
-                          float *spare)
+INLINE void sum_each(enum zero_dtype dtype, int64_t n, const void *restrict in, float *restrict sum)
 {
-    switch (dtype) {
-    case ZERO_FP32: return (const float *)base + at;
-    case ZERO_BF16: row_widen(n, (const uint16_t *)base + at, spare); break;
-    case ZERO_FP16: row_widen_half(n, (const uint16_t *)base + at, spare); break;
-    }
-    return spare;
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += operand_get(dtype, in, i);
 }
 
-void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in)
+VECTORISED void row_add_operand(enum zero_dtype dtype, int64_t n, const void *in, float *out)
 {
-    switch (dtype) {
-    case ZERO_FP32: memcpy((float *)base + at, in, (size_t)n * sizeof(float)); break;
-    case ZERO_BF16: row_round(n, in, (uint16_t *)base + at); break;
-    case ZERO_FP16: row_round_half(n, in, (uint16_t *)base + at); break;
-    }
+    EACH(dtype, sum_each, n, in, out);
 }
-
-void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in)
-{
-    switch (dtype) {
-    case ZERO_FP32: row_add(n, in, (float *)base + at); break;
-    case ZERO_BF16: row_add_round(n, in, (uint16_t *)base + at); break;
-    case ZERO_FP16: row_add_round_half(n, in, (uint16_t *)base + at); break;
-    }
-}
-
-/* -------------------------------------------------------------------- rows */
 
 VECTORISED void row_scale(int64_t n, float factor, float *x)
 {
@@ -177,6 +215,11 @@ INLINE float sum(int64_t n, const float *x)
     for (; i < n; i++)
         s.lane[i % LANES] += x[i];
     return lanes_join(&s);
+}
+
+VECTORISED float row_sum(int64_t n, const float *x)
+{
+    return sum(n, x);
 }
 
 VECTORISED float row_dot(int64_t n, const float *x, const float *y)
@@ -247,28 +290,75 @@ VECTORISED float row_exp(int64_t n, const float *x, float scale, float shift, fl
     return sum(n, out);
 }
 
-#define GELU_LINEAR 1.5957691216057308f  /* 2 sqrt(2/pi) */
-#define GELU_CUBIC  0.07135481282652453f /* 0.044715 * 2 sqrt(2/pi) */
-
-VECTORISED void row_gelu(int64_t n, const float *x, float *out)
+INLINE void softmax_each(enum zero_dtype dtype, int64_t n, float scale, float shift, float factor,
+                         float *restrict x, void *restrict out)
 {
     for (int64_t i = 0; i < n; i++) {
-        float v = x[i];
-        float u = v * (GELU_LINEAR + GELU_CUBIC * (v * v));
-        out[i] = v / (1.0f + number_exp(-u));
+        x[i] = number_exp(x[i] * scale - shift);
+        operand_put(dtype, out, i, x[i] * factor);
     }
 }
 
-VECTORISED void row_gelu_backward(int64_t n, const float *x, float *dout)
+VECTORISED void row_softmax(enum zero_dtype dtype, int64_t n, float scale, float shift,
+                            float factor, float *x, void *out)
+{
+    EACH(dtype, softmax_each, n, scale, shift, factor, x, out);
+}
+
+INLINE void softmax_backward_each(enum zero_dtype dtype, int64_t n, const float *restrict p,
+                                  float mean, float scale, const float *restrict dp,
+                                  void *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        operand_put(dtype, out, i, p[i] * (dp[i] - mean) * scale);
+}
+
+VECTORISED void row_softmax_backward(enum zero_dtype dtype, int64_t n, const float *p, float mean,
+                                     float scale, const float *dp, void *out)
+{
+    EACH(dtype, softmax_backward_each, n, p, mean, scale, dp, out);
+}
+
+#define GELU_LINEAR 1.5957691216057308f  /* 2 sqrt(2/pi) */
+#define GELU_CUBIC  0.07135481282652453f /* 0.044715 * 2 sqrt(2/pi) */
+
+INLINE void gelu_each(enum zero_dtype dtype, int64_t n, const float *restrict x,
+                      const float *restrict bias, void *restrict wide, void *restrict active)
 {
     for (int64_t i = 0; i < n; i++) {
-        float v = x[i];
+        float v = x[i] + bias[i];
+        float u = v * (GELU_LINEAR + GELU_CUBIC * (v * v));
+        operand_put(dtype, wide, i, v);
+        operand_put(dtype, active, i, v / (1.0f + number_exp(-u)));
+    }
+}
+
+VECTORISED void row_gelu(enum zero_dtype dtype, int64_t n, const float *x, const float *bias,
+                         void *wide, void *active)
+{
+    EACH(dtype, gelu_each, n, x, bias, wide, active);
+}
+
+INLINE void gelu_backward_each(enum zero_dtype dtype, int64_t n, const void *restrict wide,
+                               const float *restrict dactive, void *restrict dwide,
+                               float *restrict sum)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float v = operand_get(dtype, wide, i);
         float square = v * v;
         float u = v * (GELU_LINEAR + GELU_CUBIC * square);
         float sigmoid = 1.0f / (1.0f + number_exp(-u));
         float slope = GELU_LINEAR + (3.0f * GELU_CUBIC) * square;
-        dout[i] *= sigmoid + v * (sigmoid * (1.0f - sigmoid)) * slope;
+        float d = dactive[i] * (sigmoid + v * (sigmoid * (1.0f - sigmoid)) * slope);
+        operand_put(dtype, dwide, i, d);
+        sum[i] += d;
     }
+}
+
+VECTORISED void row_gelu_backward(enum zero_dtype dtype, int64_t n, const void *wide,
+                                  const float *dactive, void *dwide, float *sum)
+{
+    EACH(dtype, gelu_backward_each, n, wide, dactive, dwide, sum);
 }
 
 #define NORM_EPS 1e-5f
@@ -287,14 +377,21 @@ INLINE float sum_squares(int64_t n, const float *x, float mean)
     return lanes_join(&s);
 }
 
-VECTORISED void row_norm(int64_t n, const float *x, const float *weight, const float *bias,
-                         float stats[2], float *out)
+INLINE void norm_each(enum zero_dtype dtype, int64_t n, const float *restrict x, float mean,
+                      float scale, const float *restrict weight, const float *restrict bias,
+                      void *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        operand_put(dtype, out, i, (x[i] - mean) * scale * weight[i] + bias[i]);
+}
+
+VECTORISED void row_norm(enum zero_dtype dtype, int64_t n, const float *x, const float *weight,
+                         const float *bias, float stats[2], void *out)
 {
     float mean = sum(n, x) / (float)n;
     float variance = sum_squares(n, x, mean) / (float)n;
     float scale = 1.0f / sqrtf(variance + NORM_EPS);
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+    EACH(dtype, norm_each, n, x, mean, scale, weight, bias, out);
     stats[0] = mean;
     stats[1] = scale;
 }
@@ -326,12 +423,6 @@ VECTORISED void row_norm_backward(int64_t n, const float *x, const float *weight
         dweight[i] += dout[i] * normal;
         dbias[i] += dout[i];
     }
-}
-
-VECTORISED void row_softmax_backward(int64_t n, const float *p, float mean, float scale, float *dp)
-{
-    for (int64_t i = 0; i < n; i++)
-        dp[i] = p[i] * (dp[i] - mean) * scale;
 }
 
 /* x = m 2^k with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh((m-1)/(m+1)). */

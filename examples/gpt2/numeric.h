@@ -37,29 +37,41 @@ void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const
 /* -------------------------------------------------------------------- rows */
 
 void row_add(int64_t n, const float *in, float *out); /* out += in */
-void row_scale(int64_t n, float factor, float *x);    /* x *= factor */
-float row_max(int64_t n, const float *x);             /* ignores NaN; n >= 1 */
+void row_add_operand(enum zero_dtype dtype, int64_t n, const void *in, float *out);
+/* out, an operand, = in + bias + residual, of which either may be NULL. */
+void row_store(enum zero_dtype dtype, int64_t n, const float *in, const float *bias,
+               const float *residual, void *out);
+void row_scale(int64_t n, float factor, float *x); /* x *= factor */
+float row_max(int64_t n, const float *x);          /* ignores NaN; n >= 1 */
+float row_sum(int64_t n, const float *x);
 float row_dot(int64_t n, const float *x, const float *y);
 /* out = exp(x * scale - shift), and the sum of it; out may be x. exp is within
  * 2e-7 of exact, 0 below exp(-87), and no larger than exp(88). */
 float row_exp(int64_t n, const float *x, float scale, float shift, float *out);
 
+/* x becomes exp(x * scale - shift), and out, an operand, that times factor. */
+void row_softmax(enum zero_dtype dtype, int64_t n, float scale, float shift, float factor, float *x,
+                 void *out);
+/* Gradient of softmax: out, an operand, = p * (dp - mean) * scale. */
+void row_softmax_backward(enum zero_dtype dtype, int64_t n, const float *p, float mean, float scale,
+                          const float *dp, void *out);
+
 /* GELU with tanh (Hendrycks and Gimpel, arXiv 1606.08415): in the form
- * x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
-void row_gelu(int64_t n, const float *x, float *out);
-void row_gelu_backward(int64_t n, const float *x, float *dout); /* dout becomes dx */
+ * x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Operands: wide = x + bias and active, its
+ * GELU; and from wide dwide, which is added to sum too. */
+void row_gelu(enum zero_dtype dtype, int64_t n, const float *x, const float *bias, void *wide,
+              void *active);
+void row_gelu_backward(enum zero_dtype dtype, int64_t n, const void *wide, const float *dactive,
+                       void *dwide, float *sum);
 
 /* Layer norm (arXiv 1607.06450), eps 1e-5; stats takes mean and 1/deviation. */
-void row_norm(int64_t n, const float *x, const float *weight, const float *bias, float stats[2],
-              float *out);
+void row_norm(enum zero_dtype dtype, int64_t n, const float *x, const float *weight,
+              const float *bias, float stats[2], void *out);
 /* Adds to dx, dweight and dbias, which overlap nothing else: with six arrays compilers do not
  * check that, and would stay with scalars. */
 void row_norm_backward(int64_t n, const float *x, const float *weight, const float stats[2],
                        const float *dout, float *restrict dx, float *restrict dweight,
                        float *restrict dbias);
-
-/* Gradient of softmax: dp becomes p * (dp - mean) * scale. */
-void row_softmax_backward(int64_t n, const float *p, float mean, float scale, float *dp);
 
 /* log(x), x normal and > 0; NaN and infinity come back as they are. */
 double number_log(double x);

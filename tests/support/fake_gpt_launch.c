@@ -233,11 +233,14 @@ static void gelu_run(void *arg)
 {
     const struct call *a = arg;
     int n = a->width;
-    float *line = line_new(n), *spare = line_new(n);
-    row_gelu(n, operand_view(a->c.dtype, a->at[0], 0, n, spare), line);
-    operand_store(a->c.dtype, a->at[1], 0, n, line);
-    free(line);
+    float *spare = line_new(n), *none = line_new(n), *again = line_new(n);
+    for (int i = 0; i < n; i++)
+        none[i] = -0.0f; /* its sum with any number is that */
+    const float *wide = operand_view(a->c.dtype, a->at[0], 0, n, spare);
+    row_gelu(a->c.dtype, n, wide, none, again, a->at[1]);
     free(spare);
+    free(none);
+    free(again);
 }
 
 cudaError_t gpt_launch_gelu(cudaStream_t stream, enum zero_dtype dtype, int64_t n, const void *wide,
@@ -261,9 +264,8 @@ static void gelu_backward_run(void *arg)
     for (int r = 0; r < compute_rows(&a->c); r++) {
         int64_t at = (int64_t)r * n;
         memcpy(line, operand_view(a->c.dtype, a->at[1], at, n, spare), (size_t)n * sizeof(float));
-        row_gelu_backward(n, operand_view(a->c.dtype, a->at[0], at, n, spare), line);
-        operand_store(a->c.dtype, a->at[1], at, n, line);
-        row_add(n, line, sum);
+        row_gelu_backward(a->c.dtype, n, operand_at(a->c.dtype, a->at[0], at), line,
+                          operand_at(a->c.dtype, a->at[1], at), sum);
     }
     operand_add(a->c.dtype, a->at[2], 0, n, sum);
     free(line);
