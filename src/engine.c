@@ -151,12 +151,6 @@ static void *parts_alloc(struct zero *z, size_t bytes)
     return parts;
 }
 
-static void parts_free(const struct zero *z, void *parts)
-{
-    if (!is_held(z))
-        free(parts);
-}
-
 /* The first tensor that rank other describes otherwise than rank 0. A rank's hashes end with
  * zeros where another has more tensors. All go to all ranks: 8 bytes a tensor, once. */
 static int odd_tensor(struct zero *z, const struct introduction *all, int other)
@@ -173,7 +167,7 @@ static int odd_tensor(struct zero *z, const struct introduction *all, int other)
     if (!engine_exchange(z, COMMAND_EXCHANGE, "tensors", hash, most * (int64_t)sizeof(*hash)))
         while (odd < most - 1 && hash[odd] == theirs[odd])
             odd++;
-    parts_free(z, hash);
+    free(hash);
     return odd;
 }
 
@@ -193,7 +187,7 @@ static void model_differs(struct zero *z, const struct introduction *all, int ot
                   "on rank 0. Make names, shapes, units, groups, flags and fills equal on all "
                   "ranks.",
                   other, odd, words[other], words[0]);
-    parts_free(z, words);
+    free(words);
 }
 
 static void judge(struct zero *z, struct introduction *all)
@@ -222,19 +216,24 @@ static void judge(struct zero *z, struct introduction *all)
             z->plan.set.threads ? z->plan.set.threads : share_of_cpus(all, z->size, z->rank);
 }
 
+/* Through memory of its own, which stays where a transfer that was given up may still move it. */
 int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
                     int64_t bytes)
 {
-    struct command c = {.kind = kind,
-                        .unit = -1,
-                        .chunk = -1,
-                        .slot = -1,
-                        .bytes = bytes,
-                        .data = data,
-                        .name = what};
+    size_t all = (size_t)bytes * (kind == COMMAND_EXCHANGE ? (size_t)z->size : 1);
+    struct command c = {
+        .kind = kind, .unit = -1, .chunk = -1, .slot = -1, .bytes = bytes, .name = what};
     struct error failure = {0};
+    if (all && !(c.data = parts_alloc(z, (size_t)bytes)))
+        return z->error.status;
+    if (all)
+        memcpy(c.data, data, all);
     if (queues_wait(z->queues, queues_append(z->queues, QUEUE_COMM, &c), &failure))
         error_set(&z->error, failure.status, "%s", failure.text);
+    else if (all)
+        memcpy(data, c.data, all);
+    if (!is_held(z))
+        free(c.data);
     return failure.status;
 }
 
@@ -246,7 +245,7 @@ int engine_agree(struct zero *z, const char *what)
     introduce(z, &all[z->rank]);
     if (!engine_exchange(z, COMMAND_EXCHANGE, what, all, sizeof(*all)))
         judge(z, all);
-    parts_free(z, all);
+    free(all);
     return z->error.status;
 }
 
