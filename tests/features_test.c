@@ -74,10 +74,11 @@ static void votes_body(int rank, struct zero_comm *comm, void *arg)
     const struct setting *s = arg;
     struct zero_step_info info;
     struct zero *z;
-    const uint32_t all = 1u | 2u | 4u | 1u << 31 | 1u << 17;
+    const uint32_t all = 1u | 2u | 4u | 1u << 31 | 1u << 17 | 1u << 9;
     EXPECT(!create(&z, comm, s->config));
     EXPECT(!zero_vote(z, rank) && !zero_vote(z, rank) && !zero_vote(z, 17));
     EXPECT(rank != 2 || !zero_vote(z, 31));
+    EXPECT(rank == 0 || !zero_vote(z, 9)); /* an even number of ranks */
     EXPECT(zero_vote(z, 32) == ZERO_ERR_ARGUMENT && strstr(zero_last_error(z), "32"));
     EXPECT(zero_vote(z, -1) == ZERO_ERR_ARGUMENT && strstr(zero_last_error(z), "-1"));
     EXPECT(!zero_discard(z)); /* votes are no gradients */
@@ -465,6 +466,7 @@ static void rounded_body(int rank, struct zero_comm *comm, void *arg)
             EXPECT(!zero_reduce(z, u));
         }
         EXPECT(!zero_step(z, &info) && info.skipped == (n == 0) && info.step == n);
+        EXPECT(info.skipped == (info.factor == 1)); /* clipped, where there was something to */
         EXPECT(!zero_read(z, 5, ZERO_MASTER, 0, 1, &master) && isfinite(master));
     }
     zero_destroy(z);

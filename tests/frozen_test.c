@@ -177,7 +177,7 @@ static void all_frozen_body(int rank, struct zero_comm *comm, void *arg)
     struct zero_normal fill = {.seed = 3, .std = 1};
     struct zero_param params[] = {
         {.name = "a", .unit = 0, .ndim = 1, .shape = {300}, .flags = ZERO_FROZEN},
-        {.name = "b", .unit = 1, .ndim = 1, .shape = {70}, .flags = ZERO_FROZEN},
+        {.name = "b", .unit = 1, .ndim = 1, .shape = {70}, .group = 1, .flags = ZERO_FROZEN},
         {.name = "c", .unit = 1, .ndim = 1, .shape = {0}},
     };
     struct zero_config config = s->config;
@@ -194,6 +194,7 @@ static void all_frozen_body(int rank, struct zero_comm *comm, void *arg)
     config.threads = 1;
     EXPECT(!zero_create(&z, params, 3, &config));
     EXPECT(!zero_set_adam(z, 0, &adam)); /* for the empty one, which counts as trainable */
+    /* group 1 has frozen ones alone, which need none */
     EXPECT(!zero_fill_normal(&fill, 0, 300, in));
     rounded(z, 300, in, expected);
     EXPECT(!zero_digest(z, &before) && before.moment1 == 0 && before.moment2 == 0);

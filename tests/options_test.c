@@ -579,6 +579,9 @@ START_TEST(learning_rate)
         ck_assert_double_gt(arguments_lr(&arguments, step), arguments_lr(&arguments, step + 1));
     ck_assert_double_eq(arguments_lr(&arguments, 50), 0.2);
     ck_assert_double_eq(arguments_lr(&arguments, 99), 0.2);
+    ck_assert_int_eq(train("--steps 9 --lr 2 --warmup 5 --decay 5"), 0); /* one ends the other */
+    ck_assert_double_eq(arguments_lr(&arguments, 4), 2.0);
+    ck_assert_double_eq(arguments_lr(&arguments, 5), 0.2);
     ck_assert_int_eq(train("--warmup 0 --lr 3"), 0);
     ck_assert_double_eq(arguments_lr(&arguments, 0), 3.0);
 }

@@ -83,6 +83,9 @@ START_TEST(judge_sums_over_a_node)
                     "device 8.000 GB), 20.000 GB are available (name0)");
     has(error.text, "(name0). Offload more to files (--offload nvme, .offload), use more nodes");
     ranks[3].facts.limit[0].available++;
+    ranks[2].facts.limit[0].available--; /* whichever */
+    ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
+    ranks[2].facts.limit[0].available++;
     ranks[2].facts.limit[0].need++;
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
     has(error.text, "node b");

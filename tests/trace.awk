@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is wrong with a trace, given the log of its run before it: awk -v ranks= -v
-# steps= -f tests/trace.awk LOG.csv TRACE.json. Reads the trace line by line, as
+# What is wrong with a trace and a log: awk -v ranks= -v steps= -v tokens= (of a step)
+# -f tests/trace.awk LOG.csv TRACE.json. Reads the trace line by line, as
 # gpt2 writes it; that it is JSON is for others to see.
 
 function bad(text) { print text; wrong++ }
@@ -34,6 +34,13 @@ file == 1 {
         next
     }
     rows++
+    # As many tokens as a step has, per second that it takes; which its parts do not exceed.
+    ms = cell[at["step_ms"]]
+    made = cell[at["tokens_per_s"]] * ms / 1e3
+    if (made < 0.99 * tokens || made > 1.01 * tokens)
+        bad("step " cell[at["step"]] ": " made " tokens of " tokens)
+    if (cell[at["forward_ms"]] + cell[at["backward_ms"]] > 1.01 * ms + 0.01)
+        bad("step " cell[at["step"]] ": its parts take longer than its " ms " ms")
     read_of[cell[at["step"]]] = cell[at["read_bytes"]]
     written_of[cell[at["step"]]] = cell[at["written_bytes"]]
     next

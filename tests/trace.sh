@@ -22,13 +22,19 @@ run() { # ranks, options
         --log "$scratch/log.csv" --trace "$trace" >"$scratch/out" 2>"$scratch/err"
 }
 
+step_tokens() { # ranks, options: batch and sequence are those of run's shape
+    local accumulate=1
+    [[ $2 =~ --accumulate\ ([0-9]+) ]] && accumulate=${BASH_REMATCH[1]}
+    echo $((2 * 32 * accumulate * $1))
+}
+
 run_case() { # ranks, steps, options
     local name="$1 ranks, $2 steps, $3"
     have_ranks "$1" "$name" || return
     run "$1" "--steps $2 $3"
     verdict $? "$name failed: $(cat "$scratch/err")"
-    awk -v ranks="$1" -v steps="$2" -f tests/trace.awk "$scratch/log.csv" "$scratch/trace.json" \
-        >"$scratch/wrong"
+    awk -v ranks="$1" -v steps="$2" -v tokens="$(step_tokens "$1" "$3")" -f tests/trace.awk \
+        "$scratch/log.csv" "$scratch/trace.json" >"$scratch/wrong"
     verdict $? "$name: $(head -n 5 "$scratch/wrong")"
     if command -v python3 >/dev/null; then
         python3 -m json.tool "$scratch/trace.json" >/dev/null 2>"$scratch/err"
@@ -45,8 +51,8 @@ piped() { # ranks
     trace=$scratch/pipe run "$1" "--steps 3"
     verdict $? "$name failed: $(cat "$scratch/err")"
     wait $!
-    awk -v ranks="$1" -v steps=3 -f tests/trace.awk "$scratch/log.csv" "$scratch/read" \
-        >"$scratch/wrong"
+    awk -v ranks="$1" -v steps=3 -v tokens="$(step_tokens "$1" "")" -f tests/trace.awk \
+        "$scratch/log.csv" "$scratch/read" >"$scratch/wrong"
     verdict $? "$name: $(head -n 5 "$scratch/wrong")"
 }
 
@@ -81,10 +87,10 @@ verdict $? "a failed run has no row for each of its $made steps: $(tail -n 1 "$s
 
 # Four rows, none busy for longer than a step, steps that take as long as they do,
 # and what is said of them.
-report_wrong() { # steps, pattern of the last line
-    awk -v steps="$1" -v pattern="$2" -v most="$(nproc)" '
+report_wrong() { # steps, pattern of the last line, tokens of a step
+    awk -v steps="$1" -v pattern="$2" -v tokens="$3" -v most="$(nproc)" '
         function bad(text) { print text; wrong++ }
-        / steps in .* s \(/ { seconds = $4 }
+        / steps in .* s \(/ { seconds = $4; rate = substr($6, 2) }
         /CPU seconds in / { cpus = $8 > 0 && $20 >= 0 && $8 + $20 < 1.05 * most * $6 + 0.1 }
         /^what bounds the step / { rows = 1; next }
         rows && /^  / {
@@ -102,6 +108,10 @@ report_wrong() { # steps, pattern of the last line
                 if (busy[i] > 1.01 * step) bad(name[i] " busy " busy[i] " of " step " s")
             if (!cpus) bad("no CPU seconds that can be")
             if (!(busy[1] > 0 && busy[2] > 0)) bad("nothing was computed, or updated")
+            # Both are rounded to a tenth.
+            if (1e3 * (rate + 0.05) * (seconds + 0.05) < tokens * steps ||
+                1e3 * (rate - 0.05) * (seconds - 0.05) > tokens * steps)
+                bad(rate " thousand tokens a second for " seconds " s are not " tokens * steps)
             if (seconds - 0.1 > 1.01 * steps * step) bad(steps " of " step " s are not " seconds)
             exit wrong > 0
         }' "$scratch/out"
@@ -116,7 +126,7 @@ report_case() { # ranks, pattern, options
     verdict $? "$name failed: $(cat "$scratch/err")"
     [[ $digest == digest* ]] && [ "$(tail -n 1 "$scratch/out")" = "$digest" ]
     verdict $? "$name: with --quiet the last line is '$digest', else $(tail -n 1 "$scratch/out")"
-    report_wrong 3 "$2" >"$scratch/wrong"
+    report_wrong 3 "$2" "$(step_tokens "$1" "$3")" >"$scratch/wrong"
     verdict $? "$name: $(cat "$scratch/wrong")"
 }
 

@@ -180,8 +180,8 @@ static void wild_values(struct zero *z, struct verdict *v)
 #ifdef __x86_64__ /* also in a thread that takes denormals for zeros, as -ffast-math has it */
     unsigned before = __builtin_ia32_stmxcsr();
     __builtin_ia32_ldmxcsr(before | 0x8040);
-    REFUSED(zero_write(z, 0, ZERO_MOMENT2, 4, 2, (const float[]){0, -1e-40f}), ZERO_ERR_ARGUMENT,
-            "to element 5 of the second moment of tensor embed");
+    REFUSED(zero_write(z, 0, ZERO_MOMENT2, 4, 2, (const float[]){-0.0f, -1e-40f}),
+            ZERO_ERR_ARGUMENT, "to element 5 of the second moment of tensor embed");
     __builtin_ia32_ldmxcsr(before);
 #endif
 }
@@ -275,6 +275,8 @@ static void micro_step(struct zero *z, struct verdict *v, int64_t batch, bool wr
     float *g = zero_grad_data(z, 5); /* of the last unit, which is reduced first */
     if (g)
         g[0] += (float)batch;
+    if (wrong)
+        REFUSED(zero_phase(z, ZERO_EVAL), ZERO_ERR_STATE, "within a micro-step with 0 of 3 units");
     GOOD(zero_reduce(z, 2));
     if (wrong)
         wrong_within_step(z, v);

@@ -491,6 +491,10 @@ START_TEST(environment_refused)
                       "%s=%.20s: %s: '%s', not '%s'", wrong[i].variable, wrong[i].value,
                       zero_status_name(status), text, wrong[i].says);
     }
+    setenv("TMPDIR", "/tmp", 1); /* a job's own folder goes before it */
+    ck_assert_int_eq(create_with("SLURM_TMPDIR", "/nowhere", text), ZERO_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(text, "Cannot create a file in /nowhere"));
+    unsetenv("TMPDIR");
 }
 END_TEST
 
