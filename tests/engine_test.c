@@ -172,15 +172,22 @@ static void read_in_pieces(int rank, struct zero_comm *comm, void *arg)
     struct passing passing = {.count = COUNT};
     const struct engine_seams seams = {.observe = see_passing, .observe_arg = &passing};
     struct zero_config c = r->config;
+    struct zero_stats stats;
+    struct run own;
     c.size = sizeof(c), c.comm = comm, c.threads = 1;
-    (void)rank;
     EXPECT(engine_create(&z, &param, 1, &c, &seams) == ZERO_OK);
+    EXPECT(!zero_stats(z, &stats) && stats.sent_bytes == 0);
     float *expected = malloc(COUNT * sizeof(float));
     passing.out = calloc(COUNT, sizeof(float));
     EXPECT(!zero_fill_normal(&normal, FIRST, COUNT, expected));
     EXPECT(!zero_read(z, 0, ZERO_MASTER, FIRST, COUNT, passing.out));
     EXPECT(!memcmp(passing.out, expected, COUNT * sizeof(float)));
     EXPECT(!passing.seen);
+    /* Each rank sends what it has of them to every other. */
+    EXPECT(layout_run(&z->layout, 0, rank, c.stage < 3, 0, &own));
+    int64_t end = own.first + own.count < FIRST + COUNT ? own.first + own.count : FIRST + COUNT;
+    int64_t sent = c.stage < 3 ? 0 : end - (own.first > FIRST ? own.first : FIRST);
+    EXPECT(!zero_stats(z, &stats) && stats.sent_bytes == 4 * sent * (zero_size(z) - 1));
     free(expected);
     free(passing.out);
     zero_destroy(z);

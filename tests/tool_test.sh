@@ -352,6 +352,14 @@ fitting() {
     has '^1,cpu,.*device of a rank: .* needed' "plan on a small device"
     tool plan --params 1G --unit-size 1M --device-memory 1M --ranks 1
     has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB there$' "plan"
+    # What may stay in memory leaves the files, and slots have their sizes.
+    local files small=(--params 4M --unit-size 1M --ranks 1 --csv)
+    tool plan "${small[@]}"
+    files=$(column 3,nvme nvme) bytes=$(column 1,none device)
+    tool plan "${small[@]}" --host-bytes 12M
+    equals 3,nvme nvme $((files - (12 << 20)))
+    tool plan "${small[@]}" --grad-slots 1
+    equals 1,none device $((bytes - 2 * (2 << 20)))
     # An engine on GPUs, whose units pass through host memory and whose update is its own.
     tool plan --params 1M --unit-size 64K --device-memory 1G --ranks 2
     has '^  device: a GPU of 1\.0 GiB for each rank$' "plan on GPUs"
@@ -397,6 +405,22 @@ plan_small_folder() {
     verdict $? "plan with a folder that is too small failed: $(cat "$scratch/err")"
     has '^ *0 nvme .*✗ .*/small: 120\.0 MiB needed, 16\.0 MiB there$' "plan with a small folder"
     has '^ *3 cpu .*✓$' "plan with a small folder"
+    # Two folders on one file system have its space once, and in memory it is memory: of files
+    # that need twice of what there is, beside a quarter for the rest.
+    local most
+    most=$(awk '/^MemAvailable/ { print int($2 / 8) }' /proc/meminfo)
+    # shellcheck disable=SC2016 # for that shell
+    timeout -k 5 "$limit" unshare -m sh -c \
+        'mount -t tmpfs -o size=16m tmpfs "$2" && mkdir "$2/a" "$2/b" &&
+            "$1" plan --params 2M --unit-size 1M --ranks 1 --nvme-path "$2/a:$2/b" &&
+            mount -t tmpfs -o size=1000g tmpfs "$2" &&
+            exec "$1" plan --params "$3K" --unit-size 1M --ranks 1 --nvme-path "$2" \
+            --grad-dtype bf16' sh "$zero" "$scratch/small" "$most" \
+        >"$scratch/out" 2>"$scratch/err"
+    verdict $? "plan with two folders on one drive failed: $(cat "$scratch/err")"
+    has 'files: 16\.0 MiB free in .*small/a:.*small/b \(tmpfs, which is RAM' "plan with two folders"
+    has '^ *0 nvme .*✗ .*/small/a: 24\.0 MiB needed, 16\.0 MiB there$' "plan with two folders"
+    has '^ *3 nvme .*✗ memory: [0-9.]* [GT]iB needed' "plan with files in memory"
 }
 
 # Seconds of an update: of drives that nothing was measured of, then with the figures
