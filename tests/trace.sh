@@ -42,16 +42,18 @@ run_case() { # ranks, steps, options
     fi
 }
 
-# A pipe's reader gets what all ranks have written.
+# A pipe's reader gets what all ranks have written, more than a pipe holds, in its own time.
 piped() { # ranks
-    local name="$1 ranks, a pipe"
+    local name="$1 ranks, a pipe" steps=60
     have_ranks "$1" "$name" || return
     rm -f "$scratch/pipe" && mkfifo "$scratch/pipe"
-    timeout 60 cat "$scratch/pipe" >"$scratch/read" &
-    trace=$scratch/pipe run "$1" "--steps 3"
+    timeout 60 sh -c 'sleep 2 && cat' <"$scratch/pipe" >"$scratch/read" &
+    trace=$scratch/pipe run "$1" "--steps $steps"
     verdict $? "$name failed: $(cat "$scratch/err")"
     wait $!
-    awk -v ranks="$1" -v steps=3 -v tokens="$(step_tokens "$1" "")" -f tests/trace.awk \
+    [ "$(wc -c <"$scratch/read")" -gt 100000 ]
+    verdict $? "$name: $(wc -c <"$scratch/read") bytes of trace"
+    awk -v ranks="$1" -v steps=$steps -v tokens="$(step_tokens "$1" "")" -f tests/trace.awk \
         "$scratch/log.csv" "$scratch/read" >"$scratch/wrong"
     verdict $? "$name: $(head -n 5 "$scratch/wrong")"
 }
@@ -91,6 +93,7 @@ report_wrong() { # steps, pattern of the last line, tokens of a step
     awk -v steps="$1" -v pattern="$2" -v tokens="$3" -v most="$(nproc)" '
         function bad(text) { print text; wrong++ }
         / steps in .* s \(/ { seconds = $4; rate = substr($6, 2) }
+        / updates (read from|wrote to) files / && $5 " " $6 != $7 " " $8 { bad("not planned: " $0) }
         /CPU seconds in / { cpus = $8 > 0 && $20 >= 0 && $8 + $20 < 1.05 * most * $6 + 0.1 }
         /^what bounds the step / { rows = 1; next }
         rows && /^  / {
@@ -133,7 +136,11 @@ report_case() { # ranks, pattern, options
 # Chunks so small that files take all of the time, or their updates' threads where others have
 # the cores; and micro-steps so many that the model does.
 report_case 1 "^the step waits for (the disk|updates in memory): " \
-    "--stage 3 --offload nvme --chunk 64"
+    "--stage 3 --offload nvme --chunk 64 --host-bytes 4K"
+grep -q '^at stage 0 without offload each rank would need ' "$scratch/out"
+verdict $? "what offload has spared is not said"
+grep -q '^  updates wrote to files ' "$scratch/out"
+verdict $? "what was written is not said"
 report_case 2 "^(the step waits for|nothing of these:) " "--stage 1 --offload nvme --chunk 1024"
 report_case 1 "^(the step waits for matrix products|nothing of these): " "--accumulate 32"
 grep -q '^  disk: files  *-  *-  *-  *-  no files$' "$scratch/out"
@@ -147,6 +154,7 @@ verdict $? "nothing was measured: $(grep 'compute: ' "$scratch/out")"
 # What was stopped ends at once: nothing is measured. Unstopped it would end within minutes.
 rm -f "$scratch/log.csv"
 "$gpt2" --steps 10000 --seq 32 --batch 1 --data LICENSE --log "$scratch/log.csv" \
+    --offload nvme --nvme-path "$scratch" \
     >"$scratch/out" 2>"$scratch/err" &
 for _ in $(seq 300); do
     grep -qs '^[1-9]' "$scratch/log.csv" && break
@@ -156,6 +164,9 @@ kill -TERM $!
 wait $!
 [ $? = 143 ] && grep -q '^rank 0: SIGTERM stopped all ranks after step ' "$scratch/err"
 verdict $? "a run that was to be stopped: $(tail -n 1 "$scratch/err")"
+awk '/ updates (read from|wrote to) files / { rows++; wrong += $5 " " $6 != $7 " " $8 }
+    END { exit rows != 2 || wrong }' "$scratch/out"
+verdict $? "a stopped run's files: $(grep ' updates ' "$scratch/out")"
 grep -q '^  compute: .* not measured$' "$scratch/out"
 verdict $? "a stopped run measured: $(grep 'compute: ' "$scratch/out")"
 closing

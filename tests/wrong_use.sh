@@ -152,6 +152,11 @@ run_all_taken() {
     run_taken 1 "XDG_CACHE_HOME= HOME=@/nothing ZERO_PROBE=" "$offload"
     run_taken 1 "SLURM_TMPDIR=@/nothing" "$offload"
     run_taken 2 "ZERO_DEVICE_MEMORY=1G" "--stage 3"
+    mkdir "$scratch/in" && cp LICENSE "$scratch/in"
+    text=(--data "$scratch/in")
+    : >"$scratch/in.csv"
+    run_taken 1 "" "--log $scratch/in.csv" # not in the folder, but beside it
+    text=(--data LICENSE)
 }
 
 # Of a path that has no room in a sentence, the middle is left out.
