@@ -42,6 +42,15 @@ RANK=5 WORLD_SIZE=2 MASTER_ADDR=nowhere timeout -k 5 60 "$gpt2" --model d4 --dat
 verdict $? "--plan of rank 5 of 2 failed: $(cat "$scratch/err")"
 grep -q '^gpt2 .*, planned: 1 rank, ' "$scratch/plan"
 verdict $? "--plan of rank 5 of 2 says: $(head -n 1 "$scratch/plan")"
+# A trace's memory is the program's own, too.
+for trace in "" "--trace $scratch/trace"; do
+    read -ra options <<<"$trace"
+    timeout -k 5 60 "$gpt2" --model d4 --data LICENSE --plan "${options[@]}" >"$scratch/plan" \
+        2>"$scratch/err"
+    sed -n 's/.*, buffers \(.*\), total.*/\1/p' "$scratch/plan" >>"$scratch/buffers"
+done
+[ "$(sort -u "$scratch/buffers" | wc -l)" = 2 ]
+verdict $? "--plan with and without --trace: buffers of $(cat "$scratch/buffers")"
 run_case 1 ""
 run_case 1 "--stage 3 --offload nvme --dtype fp32 --threads 3"
 run_case 2 "--stage 1 --offload cpu --recompute"

@@ -124,6 +124,8 @@ info() {
     tool SLURM_JOB_ID=7 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 info
     has '^  launched under  *Slurm without PMIx' "info in a step without PMIx"
     has '^  SLURM_PROCID  *1$' "info in a step without PMIx"
+    tool PMI_RANK=0 info
+    has '^  launched under  *mpirun \(MPICH or kin\)$' "info with a rank of PMI"
     tool SLURM_JOB_ID=7 PMIX_RANK=0 SLURM_STEP_NUM_TASKS=2 info
     has '^  launched under  *Slurm with PMIx' "info in a step with PMIx"
     tool TORCHELASTIC_RUN_ID=a RANK=0 WORLD_SIZE=2 MASTER_ADDR=b SLURM_JOB_ID=7 PMIX_RANK=0 info

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What programs say they took of the machine, beside what the kernel says of the process. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -65,11 +67,36 @@ START_TEST(threads_counted_once)
 }
 END_TEST
 
+/* Files that have no name any more, in folders that are asked about; of others none. */
+START_TEST(files_without_names)
+{
+    char folder[] = "/tmp/usage.XXXXXX", path[64], both[64], block[4096] = {1};
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/file", folder);
+    snprintf(both, sizeof(both), "/proc:%s", folder);
+    int64_t before = usage_files(folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    for (int i = 0; i < 16; i++)
+        ck_assert_int_eq(write(fd, block, sizeof(block)), sizeof(block));
+    fsync(fd);
+    ck_assert_int_eq(usage_files(folder), before);
+    unlink(path);
+    ck_assert_int_ge(usage_files(folder) - before, 16 * (int)sizeof(block));
+    ck_assert_int_ge(usage_files(both) - before, 16 * (int)sizeof(block));
+    ck_assert_int_eq(usage_files("/proc"), 0);
+    ck_assert_int_eq(usage_files(""), 0);
+    close(fd);
+    ck_assert_int_eq(usage_files(folder), before);
+    rmdir(folder);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("usage");
-    TCase *tests = tcase_create("processors");
+    TCase *tests = tcase_create("usage");
     tcase_add_test(tests, threads_counted_once);
+    tcase_add_test(tests, files_without_names);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }
