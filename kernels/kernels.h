@@ -94,8 +94,12 @@ struct kernels {
  * isa NULL: $ZERO_ISA, else the best. */
 const struct kernels *kernels_select(const char *isa, struct error *error);
 
-/* Sets rounding to nearest, FTZ/DAZ and traps off in the calling thread: every thread of
- * the engine's calls this first, and behind each function of the program's. */
+/* The best, whatever the environment says. */
+const struct kernels *kernels_best(void);
+
+/* Sets rounding to nearest, FTZ/DAZ and traps off in the calling thread: every thread of the
+ * engine's that computes calls this first, and again behind the program's fills and traces and
+ * where its communicator asks for a sum. */
 void kernels_thread_init(void);
 
 /* Whether the calling thread rounds to nearest, as every sum of the engine's must. */

@@ -126,6 +126,11 @@ const struct kernels *kernels_select(const char *isa, struct error *error)
     return kernels_choose(isa, cpu_features(), error);
 }
 
+const struct kernels *kernels_best(void)
+{
+    return kernels_choose(NULL, cpu_features(), NULL); /* there always is one */
+}
+
 void kernels_thread_init(void)
 {
     fesetenv(FE_DFL_ENV); /* to nearest, and no traps, which the program may have asked for */

@@ -48,6 +48,7 @@ static void sum_piece(void *arg, int64_t offset, int64_t bytes, const void *cons
 {
     struct operation *o = arg;
     struct zero *z = o->engine;
+    kernels_thread_init(); /* a communicator of the program's may have other modes */
     const struct settings *set = &z->plan.set;
     int64_t element = set->local ? 4 : z->plan.element, first = offset / element;
     int ranks = o->added ? 1 : z->size;

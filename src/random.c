@@ -25,14 +25,11 @@ double random_normal(uint64_t seed, uint64_t stream, uint64_t index)
 int zero_fill_normal(void *arg, int64_t first, int64_t count, float *out)
 {
     const struct zero_normal *normal = arg;
-    struct error error = {0};
-    const struct kernels *kernels = kernels_select(NULL, &error);
     if (!normal || first < 0)
         return ZERO_ERR_ARGUMENT;
-    if (!kernels)
-        return error.status;
     struct random_key key = random_key(normal->seed, normal->stream);
-    kernels->normal(count, &key, (uint64_t)first, (double)normal->mean, (double)normal->std, out);
+    kernels_best()->normal(count, &key, (uint64_t)first, (double)normal->mean, (double)normal->std,
+                           out);
     return 0;
 }
 

@@ -47,7 +47,8 @@ piped() { # ranks
     local name="$1 ranks, a pipe" steps=60
     have_ranks "$1" "$name" || return
     rm -f "$scratch/pipe" && mkfifo "$scratch/pipe"
-    timeout 60 sh -c 'sleep 2 && cat' <"$scratch/pipe" >"$scratch/read" &
+    # shellcheck disable=SC2016 # for that shell
+    timeout 60 sh -c 'exec <"$1" && sleep 2 && cat' sh "$scratch/pipe" >"$scratch/read" &
     trace=$scratch/pipe run "$1" "--steps $steps"
     verdict $? "$name failed: $(cat "$scratch/err")"
     wait $!

@@ -76,6 +76,11 @@ int launch_cpus(void)
     return status ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT_S(sizeof(sets), sets);
 }
 
+bool launch_bound(int local)
+{
+    return local > 1 && (int64_t)launch_cpus() * local <= sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 int launch_share(int cpus, int online, int local)
 {
     bool own = (int64_t)cpus * local <= online; /* bound, it seems */

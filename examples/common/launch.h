@@ -4,6 +4,8 @@
 #ifndef EXAMPLES_COMMON_LAUNCH_H
 #define EXAMPLES_COMMON_LAUNCH_H
 
+#include <stdbool.h>
+
 struct launch {
     int rank;              /* 0 where there is no launcher */
     int ranks;             /* of the job; 1 */
@@ -16,6 +18,8 @@ struct launch launch_find(void);
  * may use, divided among the node's ranks where it has not as many for each, at least 1. */
 int launch_threads(const struct launch *l);
 int launch_share(int cpus, int online, int local);
+/* Whether this rank is one of several on the node that have CPUs of their own each, it seems. */
+bool launch_bound(int local);
 
 int launch_cpus(void); /* that this process may use; 1 or more */
 

@@ -257,8 +257,7 @@ double stream_copy_rate(void *memory, int64_t bytes, double seconds)
     return (double)half / best;
 }
 
-/* Lets a thread run on every CPU that the job has: its process may be one of many, each bound to
- * a few, whose memory is slower for one of them than for all together. */
+/* Lets a thread run where other ranks are bound to: together they have more of memory's rate. */
 static void unbind(void)
 {
     cpu_set_t all[64];
@@ -266,7 +265,7 @@ static void unbind(void)
     (void)sched_setaffinity(0, sizeof(all), all); /* refused: where it is */
 }
 
-double stream_rate_apart(int threads, int64_t bytes_max)
+double stream_rate_apart(int threads, bool bound, int64_t bytes_max)
 {
     int64_t bytes = stream_bytes(MOST / BYTES) + PAGE;
     char error[256];
@@ -276,7 +275,7 @@ double stream_rate_apart(int threads, int64_t bytes_max)
     void *memory = huge_alloc((size_t)bytes);
     if (!memory)
         return 0;
-    struct workers *w = workers_create(threads, 0, unbind, error, sizeof(error));
+    struct workers *w = workers_create(threads, 0, bound ? unbind : NULL, error, sizeof(error));
     double rate = w ? stream_rate(w, memory, bytes, 0.05) : 0;
     workers_destroy(w);
     free(memory);

@@ -26,9 +26,9 @@ struct attention {
 /* What one task computes in; sizes for the longest sequence. */
 struct room {
     float *scores;     /* (QUERIES, T) */
-    float *dscores;    /* (QUERIES, T) */
+    float *dweights;   /* (QUERIES, T): gradients of weights */
     void *weights;     /* (QUERIES, T) operand: softmax of scores */
-    void *dweights;    /* (QUERIES, T) operand */
+    void *dscores;     /* (QUERIES, T) operand: gradients of scores, scaled */
     float *piece;      /* (QUERIES, size) */
     float *dkey;       /* (T, size) */
     float *dvalue;     /* (T, size) */
@@ -60,9 +60,9 @@ static int64_t room_carve(struct room *r, void *base, enum zero_dtype dtype, int
     int64_t floats = sizeof(float), square = (int64_t)QUERIES * seq;
     struct carve carve = {base, 0};
     r->scores = carve_take(&carve, square * floats);
-    r->dscores = carve_take(&carve, square * floats);
+    r->dweights = carve_take(&carve, square * floats);
     r->weights = carve_take(&carve, square * operand_bytes(dtype));
-    r->dweights = carve_take(&carve, square * operand_bytes(dtype));
+    r->dscores = carve_take(&carve, square * operand_bytes(dtype));
     r->piece = carve_take(&carve, (int64_t)QUERIES * size * floats);
     r->dkey = carve_take(&carve, (int64_t)seq * size * floats);
     r->dvalue = carve_take(&carve, (int64_t)seq * size * floats);
@@ -169,7 +169,7 @@ static void forward_task(void *arg, int64_t index, void *scratch)
         forward_span(&h, span_of(&h, first));
 }
 
-/* room.dscores from gradients of weights to gradients of scores, scaled. */
+/* Gradients of weights, which are those of what they mix, and of scores. */
 static void dscores_compute(const struct head *h, struct span s)
 {
     const struct attention *a = h->a;
@@ -177,15 +177,15 @@ static void dscores_compute(const struct head *h, struct span s)
     struct matmul p = {c->dtype, false, true, s.count, s.keys, a->size,
                        operand_at(c->dtype, a->dout, out_at(h, s.first)), c->channels,
                        qkv_of(h, 2, 0), 3 * c->channels};
-    matmul(&p, false, h->room.dscores, s.keys, h->room.matmul);
+    matmul(&p, false, h->room.dweights, s.keys, h->room.matmul);
     for (int r = 0; r < s.count; r++) {
         int64_t at = out_at(h, s.first + r);
         const float *out = operand_view(c->dtype, a->out, at, a->size, h->room.spare[0]);
         const float *dout = operand_view(c->dtype, a->dout, at, a->size, h->room.spare[1]);
         int64_t row = (int64_t)r * s.keys;
         row_softmax_backward(c->dtype, s.keys, h->room.scores + row, row_dot(a->size, out, dout),
-                             a->scale, h->room.dscores + row,
-                             operand_at(c->dtype, h->room.dweights, row));
+                             a->scale, h->room.dweights + row,
+                             operand_at(c->dtype, h->room.dscores, row));
     }
 }
 
@@ -202,9 +202,9 @@ static void backward_span(const struct head *h, struct span s)
 
     struct matmul dvalue = {c->dtype, true, false, s.keys, a->size, s.count, room->weights, s.keys,
                             operand_at(c->dtype, a->dout, out_at(h, s.first)), c->channels};
-    struct matmul dkey = {c->dtype, true, false, s.keys, a->size, s.count, room->dweights, s.keys,
+    struct matmul dkey = {c->dtype, true, false, s.keys, a->size, s.count, room->dscores, s.keys,
                           qkv_of(h, 0, s.first), wide};
-    struct matmul dquery = {c->dtype, false, false, s.count, a->size, s.keys, room->dweights,
+    struct matmul dquery = {c->dtype, false, false, s.count, a->size, s.keys, room->dscores,
                             s.keys, qkv_of(h, 1, 0), wide};
     matmul(&dvalue, true, room->dvalue, a->size, room->matmul);
     matmul(&dkey, true, room->dkey, a->size, room->matmul);

@@ -137,8 +137,7 @@ void head_backward(const struct compute *c, double loss_scale, const void *x, co
         h.width = group_width(c->vocab - first);
         logits_run(c, x, wte, first, h.width, tile_to_dlogits, &h);
 
-        struct tile_target to_dx = {
-            .dtype = c->dtype, .width = n, .to = dx, .residual = first > 0 ? dx : NULL};
+        struct tile_target to_dx = {.dtype = ZERO_FP32, .width = n, .to = dx};
         struct matmul p = {c->dtype,
                            false,
                            false,
@@ -149,7 +148,7 @@ void head_backward(const struct compute *c, double loss_scale, const void *x, co
                            h.width,
                            operand_at(c->dtype, wte, at),
                            n};
-        matmul_tiles(c->workers, &p, tile_to_float, &to_dx);
+        matmul_tiles(c->workers, &p, first > 0 ? tile_to_gradient : tile_to_float, &to_dx);
         linear_backward_weight(c, room->dlogits, x, h.width, n, operand_at(c->dtype, dwte, at));
     }
 }

@@ -3,6 +3,7 @@
  * Linear layers: a product in tiles, and what happens to each finished tile while it
  * is in cache. Each weight's gradient is one product, rounded to the model's dtype once.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "examples/gpt2/layers.h"
@@ -62,6 +63,7 @@ static void tile_to_gelu(void *arg, const struct tile *tile)
     const struct gelu_target *g = arg;
     const struct tile_target *t = &g->wide;
     const float *bias = tile_bias(t, tile);
+    assert(bias);
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = tile_at(t, tile, r);
         row_gelu(t->dtype, tile->cols, tile_line(tile, r), bias, operand_at(t->dtype, t->to, at),

@@ -34,7 +34,8 @@ const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, i
 void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 
-/* -------------------------------------------------------------------- rows */
+/* -------------------------------------------------------------------- rows
+ * What is written overlaps nothing else that a call is given. */
 
 void row_add(int64_t n, const float *in, float *out); /* out += in */
 void row_add_operand(enum zero_dtype dtype, int64_t n, const void *in, float *out);

@@ -138,7 +138,7 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
              "state");
         return;
     }
-    double stream = stream_rate_apart(all < cpus ? all : cpus, INT64_MAX);
+    double stream = stream_rate_apart(all < cpus ? all : cpus, launch_bound(l->local), INT64_MAX);
     if (zero_probe_known(&config, &probe, NULL, 0) != ZERO_OK)
         probe = (struct zero_probe){0};
     struct prediction p = predict_update(plan, l->local, &probe, stream);

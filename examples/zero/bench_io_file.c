@@ -60,6 +60,14 @@ static bool space_suffices(struct io_file *file, const char *folder)
     return false;
 }
 
+/* Whether files may not be so long, which the kernel does not always say. */
+static bool beyond_limit(int64_t bytes)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+           (rlim_t)bytes > limit.rlim_cur;
+}
+
 /* Where hurry is set the file ends where half a second has gone by: on a slow
  * disk a bench is to end in time, too. */
 static int file_write(struct io_file *file, const char *folder, bool hurry)
@@ -71,10 +79,10 @@ static int file_write(struct io_file *file, const char *folder, bool hurry)
         ssize_t written = pwrite(file->fd, file->memory, (size_t)n, (off_t)at);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written >= 0 && written < 4096) /* as at a limit on file sizes within a page */
-            errno = EFBIG;
-        if (written < 4096)
+        if (written < 4096) { /* none, or less than can be gone on from */
+            errno = beyond_limit(at + n) ? EFBIG : written < 0 ? errno : ENOSPC;
             return fail(file, "write the file", folder);
+        }
         at += written / 4096 * 4096; /* what was cut is written again */
         if (hurry && at % PIECE == 0 && clock_now() - start > 0.5)
             file->bytes = at;

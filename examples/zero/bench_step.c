@@ -330,8 +330,8 @@ static void print_predicted(const struct bench *b, const struct zero_stats *s, c
     const struct zero_probe probe = {
         .read = s->probe_read, .write = s->probe_write, .both = s->probe_both};
     char source[512], advice[2 * DISK_PATH + 120];
-    double stream =
-        stream_rate_apart(local * s->threads, memory_available("", source, sizeof(source)) / 4);
+    double stream = stream_rate_apart(local * s->threads, launch_bound(local),
+                                      memory_available("", source, sizeof(source)) / 4);
     struct prediction p = predict_update(&s->plan, local, &probe, stream);
     if (p.seconds <= 0) {
         bench_note("nothing is predicted without a probe: %s makes one",

@@ -94,7 +94,7 @@ static int machine_find(struct machine *m, const struct plan_options *o)
     if (!status)
         status = folders_find(m, o);
     if (!status) /* measuring takes no more than a part of what is there */
-        m->stream = stream_rate_apart(launch_cpus(), m->memory / 4);
+        m->stream = stream_rate_apart(launch_cpus(), false, m->memory / 4);
     return status;
 }
 
