@@ -232,15 +232,14 @@ PLUGIN += $(if $(filter 1,$(NCCL)),src/comm/nccl.c src/comm/header.c)
 PLUGIN := $(call obj,$(PLUGIN))
 # What of it runs over a runtime and an NCCL of tests/support.
 OVER_FAKES := src/device/cuda.c src/device/cuda_plugin.c src/comm/nccl.c
-PLUGIN_SHARED := -shared -Wl,-soname,libzero_cuda.so,--exclude-libs,ALL
-GPT2_SHARED := -shared -Wl,-soname,gpt2_cuda.so,--exclude-libs,ALL
+PLUGIN_SHARED = -shared -Wl,-soname,$(@F),--exclude-libs,ALL
 WHOLE := -Wl,-z,defs
 $(BUILD)/libzero_cuda.so: $(PLUGIN) $(KERNELS) $(BUILD)/stamp/LINKED
 	$(call link,$(PLUGIN_SHARED) $(WHOLE) $(CUDA_LIBS) $(NCCL_LIBS))
 
 # The model's layers on GPUs, which gpt2 opens for --device cuda. cuBLAS is found where it was.
 $(BUILD)/gpt2_cuda.so: $(call obj,$(GPT2_CUDA)) $(GPT2_KERNELS) $(BUILD)/stamp/LINKED
-	$(call link,$(GPT2_SHARED) $(WHOLE) $(CUDA_LIBS) $(CUBLAS_LIBS) -lm)
+	$(call link,$(PLUGIN_SHARED) $(WHOLE) $(CUDA_LIBS) $(CUBLAS_LIBS) -lm)
 
 # The programs use the public interface alone: examples/gpt2 and examples/common
 # see nothing of src/.

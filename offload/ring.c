@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "offload/ring_core.h"
 #include "offload/spill.h"
@@ -146,9 +145,7 @@ static const char *errno_advice(int errnum)
  * names for the reason. */
 static bool beyond_limit(const struct ring_block *block)
 {
-    struct rlimit limit;
-    return block->request->write && !getrlimit(RLIMIT_FSIZE, &limit) &&
-           (uint64_t)(block->offset + block->bytes) > limit.rlim_cur;
+    return block->request->write && (uint64_t)(block->offset + block->bytes) > spill_size_limit();
 }
 
 /* Records why a block failed and takes its request out of the queue. */

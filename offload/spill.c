@@ -163,17 +163,25 @@ static int space_take(int fd, int64_t bytes)
     return ftruncate(fd, bytes) != 0 ? errno : 0;
 }
 
+uint64_t spill_size_limit(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY
+               ? (uint64_t)limit.rlim_cur
+               : UINT64_MAX;
+}
+
 /* Makes one file; its path and bytes are set. A file whose share of a small
  * space is nothing is opened all the same: its folder may be wrong. */
 static int file_create(struct spill_file *file, int *fd, struct error *error)
 {
     /* Going beyond this limit would raise SIGXFSZ in the program's thread. */
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && (rlim_t)file->bytes > limit.rlim_cur)
+    uint64_t limit = spill_size_limit();
+    if ((uint64_t)file->bytes > limit)
         return error_set(error, ZERO_ERR_IO,
                          "A file of %" PRId64 " bytes is needed in %s, the limit on file sizes is "
                          "%llu. Raise it (ulimit -f).",
-                         file->bytes, file->path, (unsigned long long)limit.rlim_cur);
+                         file->bytes, file->path, (unsigned long long)limit);
     *fd = spill_open(file->path);
     if (*fd < 0)
         return file_refused(file, "create a file", errno, error);

@@ -69,6 +69,9 @@ void spill_type_read(int fd, char type[SPILL_TYPE]);
 
 bool spill_type_is_memory(const char *type);
 
+/* Bytes that a file of this process may have (ulimit -f). */
+uint64_t spill_size_limit(void);
+
 /* Bytes that its file system has room for; INT64_MAX where it does not say, or has no limit. */
 int64_t spill_space(int fd);
 

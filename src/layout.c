@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/random.h"
+#include "kernels/random.h"
 
 #define ELEMENTS_MAX ((int64_t)1 << 48)
 #define LAYOUT_NAME  200 /* a sentence has room for it */

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "src/random.h"
+#include "kernels/random.h"
 
 struct ref schedule_append(struct schedule *s, enum queue_id queue, struct command *c)
 {

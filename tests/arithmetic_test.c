@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "kernels/bf16.h"
-#include "src/random.h"
 #include "tests/support/dry.h"
 #include "tests/support/latch.h"
+#include "tests/support/random.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 

@@ -21,7 +21,7 @@ check() {
 refused() {
     cat <<'LIST'
 include/zero.h|"src/error.h"
-kernels/a.c|"src/random.h"
+kernels/a.c|"src/layout.h"
 kernels/cpu/a.c|"offload/arena.h"
 kernels/cuda/a.cu|<cuda_runtime_api.h>
 offload/a.c|"src/comm/comm.h"

@@ -16,9 +16,9 @@
 
 #include "kernels/cuda/launch.h"
 #include "src/norm.h"
-#include "src/random.h"
 #include "tests/support/gpus.h"
 #include "tests/support/kernels.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 #define MARGIN 16 /* elements */

@@ -20,8 +20,8 @@
 #endif
 
 #include "src/engine.h"
-#include "src/random.h"
 #include "tests/support/deny.h"
+#include "tests/support/random.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy.h"

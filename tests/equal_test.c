@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/random.h"
 #include "tests/support/equal.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 #define BATCH EQUAL_BATCH

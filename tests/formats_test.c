@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
-#include "src/random.h"
 #include "tests/support/kernels.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 #define PATTERNS 65536

@@ -20,9 +20,9 @@
 #include "examples/gpt2/cuda/launch.h"
 #include "examples/gpt2/layers.h"
 #include "examples/gpt2/numeric.h"
-#include "src/random.h"
 #include "tests/support/gpt2_attention.h"
 #include "tests/support/gpt2_kernels.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 static const enum zero_dtype dtypes[] = {ZERO_FP32, ZERO_BF16, ZERO_FP16};

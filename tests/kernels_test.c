@@ -16,8 +16,8 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/kernels.h"
-#include "src/random.h"
 #include "tests/support/kernels.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 /* ---- Adam */

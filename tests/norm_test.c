@@ -11,7 +11,7 @@
 
 #include "kernels/kernels.h"
 #include "src/norm.h"
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 /* ---- long arithmetic: one integer per binary digit, as slow as it is plain */
@@ -101,7 +101,7 @@ START_TEST(rounding)
         {{0x1p53, 1, 0x1p-320, 0}, 0x1p53 + 2}, /* just above a tie */
         {{0x1p53, 1, -0x1p-320, 0}, 0x1p53},    /* just below */
         {{-0x1p53, -1, -0x1p-320, 0}, -0x1p53 - 2},
-        {{0x1p54, -1, 0, 0}, 0x1p54},           /* a tie below a power of two */
+        {{0x1p54, -1, 0, 0}, 0x1p54}, /* a tie below a power of two */
         {{0x1p54, -1, -0x1p-300, 0}, 0x1p54 - 2},
         {{0x1p317, 0x1p-320, -0x1p317, 0}, 0x1p-320},
         {{0x1p317, 0x1p317, 0x1p317, 0x1p317}, 0x1p319},

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "include/zero.h"
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 START_TEST(golden)
@@ -24,10 +24,10 @@ START_TEST(golden)
         {0, 1, 0, 0xDD37238DDF64EDFAu, 0x1.ba6e471bbec9dp-1, 0x1.1f55901e2eb48p-2},
         {1337, 2, 12345, 0x288367184D627401u, 0x1.441b38c26b13cp-3, 0x1.2109e70f79f4ep-2},
         {1337, 2, 12346, 0x4379A3B6BDABE3E3u, 0x1.0de68edaf6afap-2, -0x1.9c4e1322c013ep+0},
-        {42, 7, (uint64_t)1 << 40,
-         0x19EC54A176B8F993u, 0x1.9ec54a176b8f8p-4, -0x1.a653e488a8e0ap-1},
-        {UINT64_MAX, UINT64_MAX, UINT64_MAX,
-         0xF7469728259C7EBAu, 0x1.ee8d2e504b38fp-1, -0x1.01bd3fb879c23p+0},
+        {42, 7, (uint64_t)1 << 40, 0x19EC54A176B8F993u, 0x1.9ec54a176b8f8p-4,
+         -0x1.a653e488a8e0ap-1},
+        {UINT64_MAX, UINT64_MAX, UINT64_MAX, 0xF7469728259C7EBAu, 0x1.ee8d2e504b38fp-1,
+         -0x1.01bd3fb879c23p+0},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         uint64_t seed = cases[i].seed, stream = cases[i].stream, index = cases[i].index;

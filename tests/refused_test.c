@@ -14,8 +14,8 @@
 #include <sys/resource.h>
 
 #include "src/engine.h"
-#include "src/random.h"
 #include "tests/support/deny.h"
+#include "tests/support/random.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy.h"

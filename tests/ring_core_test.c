@@ -13,7 +13,7 @@
 #include "offload/ring_core.h"
 #include "offload/spill.h"
 #include "offload/stripes.h"
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 #define MIB ((int64_t)1 << 20)

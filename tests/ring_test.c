@@ -22,9 +22,9 @@
 #include "offload/memory.h"
 #include "offload/ring.h"
 #include "offload/spill.h"
-#include "src/random.h"
 #include "tests/support/deny.h"
 #include "tests/support/must.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 #define MIB        ((int64_t)1 << 20)

@@ -7,8 +7,8 @@
 #include <check.h>
 #include <stdio.h>
 
-#include "src/random.h"
 #include "src/scaler.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 /* n good steps; the scale must stay until the last of them. */

@@ -69,27 +69,37 @@ struct launch launch_find(void)
     return l;
 }
 
+static int online_cpus(void)
+{
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 int launch_cpus(void)
 {
     cpu_set_t sets[64]; /* one would do for 1024 CPUs, and the kernel fills none but a whole one */
     int status = sched_getaffinity(0, sizeof(sets), sets);
-    return status ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT_S(sizeof(sets), sets);
+    return status ? online_cpus() : CPU_COUNT_S(sizeof(sets), sets);
+}
+
+/* Whether the node's ranks have CPUs of their own each: bound, it seems. */
+static bool are_own(int cpus, int online, int local)
+{
+    return (int64_t)cpus * local <= online;
 }
 
 bool launch_bound(int local)
 {
-    return local > 1 && (int64_t)launch_cpus() * local <= sysconf(_SC_NPROCESSORS_ONLN);
+    return local > 1 && are_own(launch_cpus(), online_cpus(), local);
 }
 
 int launch_share(int cpus, int online, int local)
 {
-    bool own = (int64_t)cpus * local <= online; /* bound, it seems */
-    return own ? cpus : cpus / local > 1 ? cpus / local : 1;
+    return are_own(cpus, online, local) ? cpus : cpus / local > 1 ? cpus / local : 1;
 }
 
 int launch_threads(const struct launch *l)
 {
-    return launch_share(launch_cpus(), (int)sysconf(_SC_NPROCESSORS_ONLN), l->local);
+    return launch_share(launch_cpus(), online_cpus(), l->local);
 }
 
 int launch_end(int status)

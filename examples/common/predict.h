@@ -16,6 +16,12 @@ struct prediction {
     bool files;     /* some are used */
 };
 
+/* Whether an update is a GPU's own, whose seconds are not known without it. */
+static inline bool predict_is_gpus(enum zero_device device, const struct zero_plan *plan)
+{
+    return device == ZERO_CUDA && plan->device.state > 0;
+}
+
 /* Seconds that files take to read and write so many bytes; 0: their drives are not known. */
 double predict_files(double read, double written, const struct zero_probe *probe);
 

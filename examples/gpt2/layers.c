@@ -227,12 +227,12 @@ struct rows_sum {
 
 static void rows_sum_task(void *arg, int64_t index, void *scratch)
 {
-    (void)scratch;
     const struct rows_sum *s = arg;
     const struct compute *c = s->c;
     struct block b = block_of(c, index);
     int n = s->width;
     float *sum = c->partial + index * n;
+    (void)scratch;
     memset(sum, 0, (size_t)n * sizeof(float));
     for (int row = b.first; row < b.first + b.count; row++) {
         int64_t at = (int64_t)row * n;

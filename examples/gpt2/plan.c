@@ -133,7 +133,7 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
     struct zero_config config = arguments_config(a);
     struct zero_probe probe = {0};
     int all = threads * l->local, cpus = l->local * launch_threads(l);
-    if (a->device == ZERO_CUDA && plan->device.state > 0) {
+    if (predict_is_gpus(config.device, plan)) {
         puts("  an update's seconds are not predicted: it is the GPU's, whose memory holds the "
              "state");
         return;

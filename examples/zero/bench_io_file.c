@@ -60,14 +60,6 @@ static bool space_suffices(struct io_file *file, const char *folder)
     return false;
 }
 
-/* Whether files may not be so long, which the kernel does not always say. */
-static bool beyond_limit(int64_t bytes)
-{
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-           (rlim_t)bytes > limit.rlim_cur;
-}
-
 /* Where hurry is set the file ends where half a second has gone by: on a slow
  * disk a bench is to end in time, too. */
 static int file_write(struct io_file *file, const char *folder, bool hurry)
@@ -80,7 +72,10 @@ static int file_write(struct io_file *file, const char *folder, bool hurry)
         if (written < 0 && errno == EINTR)
             continue;
         if (written < 4096) { /* none, or less than can be gone on from */
-            errno = beyond_limit(at + n) ? EFBIG : written < 0 ? errno : ENOSPC;
+            if ((uint64_t)(at + n) > spill_size_limit()) /* which the kernel does not always say */
+                errno = EFBIG;
+            else if (written >= 0)
+                errno = ENOSPC;
             return fail(file, "write the file", folder);
         }
         at += written / 4096 * 4096; /* what was cut is written again */

@@ -200,12 +200,6 @@ static bool fits(const struct machine *m, const struct zero_plan *p, char *why, 
     return !why[0];
 }
 
-/* Whether the update is a GPU's, whose seconds are not known without it. */
-static bool updates_on_gpu(const struct machine *m, const struct zero_plan *p)
-{
-    return m->own_device && p->device.state > 0;
-}
-
 static void row_print(int stage, const char *place, const struct zero_plan *p, double seconds,
                       const char *unknown, const char *verdict)
 {
@@ -249,7 +243,7 @@ static int64_t row(const struct plan_options *o, const struct plan_model *model,
                                 &plan, why, sizeof(why));
     bool fit = status == ZERO_OK && fits(m, &plan, why, sizeof(why));
     snprintf(verdict, sizeof(verdict), fit ? "✓" : "✗ %s", why);
-    bool on_gpu = updates_on_gpu(m, &plan);
+    bool on_gpu = predict_is_gpus(config.device, &plan);
     double seconds =
         on_gpu ? 0 : predict_update(&plan, o->ranks_per_node, &m->probe, m->stream).seconds;
     if (o->csv)

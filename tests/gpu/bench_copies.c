@@ -15,7 +15,7 @@
 #include "examples/common/clock.h"
 #include "offload/arena.h"
 #include "src/device/device.h"
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/gpu/bench.h"
 
 enum { IN, OUT, WAYS };

@@ -10,7 +10,7 @@
 #include "examples/common/clock.h"
 #include "kernels/kernels.h"
 #include "src/norm.h"
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/gpu/bench.h"
 
 enum { ARRAYS = 5 };

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
-#include "src/random.h"
 #include "tests/support/must.h"
+#include "tests/support/random.h"
 
 #define MIB ((int64_t)1 << 20)
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/random.h"
+#include "tests/support/random.h"
 
 #define NOTES 4096 /* commands of a queue between its first that is not done and its last */
 #define TASKS 256

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 struct toy equal_simplest(enum zero_dtype dtype, int batch)

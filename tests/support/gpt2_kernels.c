@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "examples/gpt2/numeric.h"
-#include "src/random.h"
 #include "tests/support/gpus.h"
+#include "tests/support/random.h"
 
 #define MARGIN      256 /* bytes */
 #define MARGIN_BYTE 0xA5

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/random.h"
+#include "tests/support/random.h"
 
 #if defined(__x86_64__)
 static const char *const test_isas[] = {"scalar", "avx2", "avx512"};

@@ -6,8 +6,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "src/random.h"
 #include "src/thread.h"
+#include "tests/support/random.h"
 
 #define REAP_MAX 64
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/support/ranks.h"
 
 static void wrong(struct life_rank *r, const char *what, int status)

@@ -7,7 +7,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
-#include "src/random.h"
+#include "tests/support/random.h"
 #include "tests/support/ranks.h"
 
 #define FILL(stream)                                                                               \

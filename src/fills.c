@@ -1,26 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Single random numbers, and the ready-made fills of tensors. */
-#include "src/random.h"
+/* The ready-made fills of tensors. */
+#include "kernels/random.h"
 
 #include "include/zero.h"
 #include "kernels/kernels.h"
-
-uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index)
-{
-    return random_word(random_key(seed, stream), index);
-}
-
-double random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
-{
-    return random_unit(random_bits(seed, stream, index));
-}
-
-double random_normal(uint64_t seed, uint64_t stream, uint64_t index)
-{
-    double pair[2];
-    random_normals(random_key(seed, stream), index & ~(uint64_t)1, 1, pair);
-    return pair[index & 1];
-}
 
 int zero_fill_normal(void *arg, int64_t first, int64_t count, float *out)
 {
