@@ -178,7 +178,11 @@ $(BUILD)/stamp/%: FORCE | report
 
 $(BUILD)/obj/kernels/cpu/avx2.o: ISA := $(AVX2)
 $(BUILD)/obj/kernels/cpu/avx512.o: ISA := $(AVX512)
-FLAGS := $(COMPILE) $(AVX2) $(AVX512)
+ifneq ($(filter x86_64%,$(CC_MACHINE)),)
+$(BUILD)/obj/examples/gpt2/rows_avx2.o: ISA := $(AVX2) -mfma
+$(BUILD)/obj/examples/gpt2/rows_avx512.o: ISA := $(AVX512) -mfma
+endif
+FLAGS := $(COMPILE) $(AVX2) $(AVX512) -mfma
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/stamp/FLAGS
 	$(call say,CC,$<)

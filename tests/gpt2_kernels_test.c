@@ -20,6 +20,7 @@
 #include "examples/gpt2/cuda/launch.h"
 #include "examples/gpt2/layers.h"
 #include "examples/gpt2/numeric.h"
+#include "examples/gpt2/rows.h"
 #include "tests/support/gpt2_attention.h"
 #include "tests/support/gpt2_kernels.h"
 #include "tests/support/random.h"
@@ -299,8 +300,8 @@ static void residual_case(enum zero_dtype dtype, int rows, int width)
     for (int row = 0; row < rows; row++)
         for (int i = 0; i < width; i++) {
             float spare[1], *to = (float *)y->cpu + (int64_t)row * width + i;
-            row_add(1, operand_view(dtype, bias->cpu, i, 1, spare), to);
-            row_add(1, (float *)residual->cpu + (int64_t)row * width + i, to);
+            rows_best()->add(1, operand_view(dtype, bias->cpu, i, 1, spare), to);
+            rows_best()->add(1, (float *)residual->cpu + (int64_t)row * width + i, to);
         }
     twin_check_equal(y, "residual");
 }
@@ -330,8 +331,8 @@ static void gelu_case(enum zero_dtype dtype, int64_t n)
         double x = twin_before(wide, i), u = x * (linear + cubic * x * x);
         double sigmoid = 1 / (1 + exp(-u));
         float at = (float)x, none = -0.0f;
-        row_gelu(dtype, 1, &at, &none, operand_at(dtype, wide->cpu, i),
-                 operand_at(dtype, active->cpu, i));
+        rows_best()->gelu(dtype, 1, &at, &none, operand_at(dtype, wide->cpu, i),
+                          operand_at(dtype, active->cpu, i));
         twin_check(active, i, x * sigmoid, fabs(x) * (sigmoid_error(u, sigmoid) + 1e-37), true,
                    "gelu");
     }
@@ -354,8 +355,8 @@ static void gelu_backward_case(enum zero_dtype dtype, int rows, int width)
         double error = (sigmoid_error(u, s) + 1e-37) * (1 + fabs(x) * slope) +
                        8 * ROUNDING * fabs(x) * slope * s;
         float dactive = (float)grad, sum = 0;
-        row_gelu_backward(dtype, 1, operand_at(dtype, wide->cpu, i), &dactive,
-                          operand_at(dtype, dwide->cpu, i), &sum);
+        rows_best()->gelu_backward(dtype, 1, operand_at(dtype, wide->cpu, i), &dactive,
+                                   operand_at(dtype, dwide->cpu, i), &sum);
         twin_check(dwide, i, grad * d, fabs(grad) * error, true, "gelu_backward");
         sum_add(&sums[i % width], grad * d);
         sums[i % width].size += fabs(grad) * error / ROUNDING / 32;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The arithmetic under the model: exp, log and rows against libm, IEEE half against
- * its definition, products of every kind of operand against sums in double. */
+/* The arithmetic under the model: exp, log and rows of each instruction set against libm and
+ * against each other's bits, IEEE half against its definition, products of every kind of
+ * operand against sums in double. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
+#include "examples/gpt2/rows.h"
 #include "include/zero.h"
 #include "tests/support/suite.h"
 
@@ -27,21 +29,28 @@ static void *zeros(size_t count, size_t size)
     return x;
 }
 
-START_TEST(exp_and_log)
+START_TEST(exponentials)
 {
+    const struct rows *k = rows_of(_i);
     for (int i = -870000; i <= 880000; i += 7) {
         float x = (float)i * 1e-4f, y;
-        row_exp(1, &x, 1.0f, 0.0f, &y);
+        k->exp(1, &x, 1.0f, 0.0f, &y);
         double exact = exp((double)x);
-        ck_assert_msg(fabs((double)y - exact) <= 2e-7 * exact, "exp(%.9g) is %.9g", (double)x,
-                      (double)y);
+        ck_assert_msg(fabs((double)y - exact) <= 2e-7 * exact, "exp(%.9g) is %.9g by %s", (double)x,
+                      (double)y, k->isa);
     }
+    float x[] = {-1000.0f, -INFINITY, -88.0f, -87.5f, 1000.0f, INFINITY, NAN, 0.0f}, y[8];
+    k->exp(8, x, 1.0f, 0.0f, y);
+    ck_assert(y[0] == 0.0f && y[1] == 0.0f && y[2] == 0.0f && y[3] < 1e-37f && y[7] == 1.0f);
+    ck_assert(y[4] > 1e38f && y[5] == y[4] && isfinite(y[5]) && isnan(y[6]));
+}
+END_TEST
+
+START_TEST(logarithms)
+{
     for (double x = 1e-30; x < 1e30; x *= 1.37)
         ck_assert_msg(fabs(number_log(x) - log(x)) <= 1e-14 * fmax(1, fabs(log(x))),
                       "log(%.17g) is %.17g", x, number_log(x));
-    float x[3] = {-1000.0f, 1000.0f, NAN}, y[3];
-    row_exp(3, x, 1.0f, 0.0f, y);
-    ck_assert(y[0] == 0.0f && y[1] > 1e38f && isnan(y[2]));
     ck_assert(isnan(number_log((double)NAN)) && isinf(number_log((double)INFINITY)));
 }
 END_TEST
@@ -198,20 +207,21 @@ static bool near(enum zero_dtype dtype, const void *operand, int64_t i, double e
     return fabs(is - expected) <= steps[dtype] * fabs(expected) + 1e-6;
 }
 
-struct rows {
+struct row_case {
+    const struct rows *k;
     int n;
     enum zero_dtype dtype;
     float *x, *y, *z, *sum; /* (n) numbers of about 1, as are those of in */
     void *in, *out, *also;  /* (n) operands, in memory that ends with them */
 };
 
-static void check_sums(const struct rows *r)
+static void check_sums(const struct row_case *r)
 {
     enum zero_dtype dtype = r->dtype;
     const float *const added[][2] = {{NULL, NULL}, {r->y, NULL}, {NULL, r->z}, {r->y, r->z}};
     for (int which = 0; which < 4; which++) {
         const float *bias = added[which][0], *residual = added[which][1];
-        row_store(dtype, r->n, r->x, bias, residual, r->out);
+        r->k->store(dtype, r->n, r->x, bias, residual, r->out);
         for (int i = 0; i < r->n; i++) {
             float sum = r->x[i];
             sum = bias ? sum + bias[i] : sum;
@@ -221,39 +231,57 @@ static void check_sums(const struct rows *r)
         ck_assert_mem_eq(r->out, r->also, (size_t)(r->n * operand_bytes(dtype)));
     }
     memcpy(r->sum, r->x, (size_t)r->n * sizeof(float));
-    row_add_operand(dtype, r->n, r->in, r->sum);
+    r->k->add_operand(dtype, r->n, r->in, r->sum);
     for (int i = 0; i < r->n; i++) {
         float spare;
         ck_assert(r->sum[i] == r->x[i] + *operand_view(dtype, r->in, i, 1, &spare));
     }
 }
 
-static void check_softmax(const struct rows *r)
+static void check_whole(const struct row_case *r)
+{
+    double sum = 0, dot = 0, sizes = 0;
+    float max = r->x[0];
+    for (int i = 0; i < r->n; i++) {
+        sum += (double)r->x[i], dot += (double)r->x[i] * (double)r->y[i];
+        sizes += fabs((double)r->x[i]) * (1 + fabs((double)r->y[i]));
+        max = fmaxf(max, r->x[i]);
+    }
+    ck_assert(r->k->max(r->n, r->x) == max);
+    ck_assert_double_eq_tol((double)r->k->sum(r->n, r->x), sum, 1e-6 * sizes);
+    ck_assert_double_eq_tol((double)r->k->dot(r->n, r->x, r->y), dot, 1e-6 * sizes);
+    memcpy(r->sum, r->x, (size_t)r->n * sizeof(float));
+    r->k->scale(r->n, 0.3f, r->sum);
+    for (int i = 0; i < r->n; i++)
+        ck_assert(r->sum[i] == r->x[i] * 0.3f);
+}
+
+static void check_softmax(const struct row_case *r)
 {
     double total = 0;
     memcpy(r->sum, r->x, (size_t)r->n * sizeof(float));
-    row_softmax(r->dtype, r->n, 0.5f, 0.25f, 4.0f, r->sum, r->out);
-    row_softmax_backward(r->dtype, r->n, r->y, 0.125f, 0.5f, r->z, r->also);
+    r->k->softmax(r->dtype, r->n, 0.5f, 0.25f, 4.0f, r->sum, r->out);
+    r->k->softmax_backward(r->dtype, r->n, r->y, 0.125f, 0.5f, r->z, r->also);
     for (int i = 0; i < r->n; i++) {
         double p = exp((double)r->x[i] * 0.5 - 0.25);
         total += p;
         ck_assert(near(ZERO_FP32, r->sum, i, p) && near(r->dtype, r->out, i, 4 * p));
         ck_assert(near(r->dtype, r->also, i, (double)r->y[i] * ((double)r->z[i] - 0.125) * 0.5));
     }
-    ck_assert_double_eq_tol((double)row_sum(r->n, r->sum), total, 1e-6 * total);
+    ck_assert_double_eq_tol((double)r->k->sum(r->n, r->sum), total, 1e-6 * total);
 }
 
-static void check_gelu(const struct rows *r)
+static void check_gelu(const struct row_case *r)
 {
     float spare;
-    row_gelu(r->dtype, r->n, r->x, r->y, r->out, r->also);
+    r->k->gelu(r->dtype, r->n, r->x, r->y, r->out, r->also);
     for (int i = 0; i < r->n; i++) {
         double v = (double)(r->x[i] + r->y[i]), u = sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
         ck_assert(near(r->dtype, r->out, i, v));
         ck_assert(near(r->dtype, r->also, i, 0.5 * v * (1 + tanh(u))));
     }
     memcpy(r->sum, r->z, (size_t)r->n * sizeof(float));
-    row_gelu_backward(r->dtype, r->n, r->in, r->x, r->out, r->sum);
+    r->k->gelu_backward(r->dtype, r->n, r->in, r->x, r->out, r->sum);
     for (int i = 0; i < r->n; i++) {
         double v = (double)*operand_view(r->dtype, r->in, i, 1, &spare);
         double u = sqrt(2 / M_PI) * (v + 0.044715 * v * v * v), t = tanh(u);
@@ -264,7 +292,7 @@ static void check_gelu(const struct rows *r)
     }
 }
 
-static void check_norm(const struct rows *r)
+static void check_norm(const struct row_case *r)
 {
     float stats[2];
     double mean = 0, variance = 0;
@@ -273,32 +301,28 @@ static void check_norm(const struct rows *r)
     for (int i = 0; i < r->n; i++)
         variance += ((double)r->x[i] - mean) * ((double)r->x[i] - mean) / r->n;
     double scale = 1 / sqrt(variance + 1e-5);
-    row_norm(ZERO_FP32, r->n, r->x, r->y, r->z, stats, r->sum);
+    r->k->norm(ZERO_FP32, r->n, r->x, r->y, r->z, stats, r->sum);
     ck_assert_double_eq_tol((double)stats[0], mean, 1e-6);
     ck_assert_double_eq_tol((double)stats[1], scale, 1e-5 * scale);
     for (int i = 0; i < r->n; i++) {
         double normal = ((double)r->x[i] - mean) * scale * (double)r->y[i] + (double)r->z[i];
         ck_assert_double_eq_tol((double)r->sum[i], normal, 1e-4);
     }
-    row_norm(r->dtype, r->n, r->x, r->y, r->z, stats, r->out);
+    r->k->norm(r->dtype, r->n, r->x, r->y, r->z, stats, r->out);
     operand_store(r->dtype, r->also, 0, r->n, r->sum);
     ck_assert_mem_eq(r->out, r->also, (size_t)(r->n * operand_bytes(r->dtype)));
 }
 
 /* What is fused with loads and stores of operands, around whole vectors of every width. */
-START_TEST(rows)
+START_TEST(rows_are_right)
 {
     for (int n = 1; n <= 100; n += n < 35 ? 1 : 13) {
-        size_t operand = (size_t)operand_bytes(dtypes[_i]), count = (size_t)n;
-        struct rows r = {n,
-                         dtypes[_i],
-                         zeros(count, 4),
-                         zeros(count, 4),
-                         zeros(count, 4),
-                         zeros(count, 4),
-                         zeros(count, operand),
-                         zeros(count, operand),
-                         zeros(count, operand)};
+        size_t operand = (size_t)operand_bytes(dtypes[_i % 3]), count = (size_t)n;
+        struct row_case r = {rows_of(_i / 3),       n,
+                             dtypes[_i % 3],        zeros(count, 4),
+                             zeros(count, 4),       zeros(count, 4),
+                             zeros(count, 4),       zeros(count, operand),
+                             zeros(count, operand), zeros(count, operand)};
         for (int i = 0; i < n; i++) {
             r.x[i] = (float)((double)(mix((uint64_t)(n + i)) % 4001) - 2000) * 1e-3f;
             r.y[i] = (float)((double)(mix((uint64_t)(n + i) << 20) % 4001) - 2000) * 1e-3f;
@@ -306,11 +330,116 @@ START_TEST(rows)
         }
         operand_store(r.dtype, r.in, 0, n, r.z);
         check_sums(&r);
+        check_whole(&r);
         check_softmax(&r);
         check_gelu(&r);
         check_norm(&r);
         free(r.x), free(r.y), free(r.z), free(r.sum), free(r.in), free(r.out), free(r.also);
     }
+}
+END_TEST
+
+/* The middle between two bf16 goes away from zero; what is not a number remains none. */
+START_TEST(bf16_rounds)
+{
+    static const uint32_t bits[][2] = {
+        {0x3F807FFF, 0x3F80}, {0x3F808000, 0x3F81}, {0xBF808000, 0xBF81}, {0x3F817FFF, 0x3F81},
+        {0x00008000, 0x0001}, {0x80007FFF, 0x8000}, {0x7F7F8000, 0x7F80}, {0xFF800000, 0xFF80},
+        {0x7F800001, 0x7FC0}, {0x7FFFFFFF, 0x7FC0}, {0xFFFFFFFF, 0x7FC0}};
+    enum { COUNT = sizeof(bits) / sizeof(*bits), TIMES = 5 };
+    float x[TIMES * COUNT];
+    uint16_t out[TIMES * COUNT];
+    for (int i = 0; i < TIMES * COUNT; i++)
+        memcpy(&x[i], &bits[i % COUNT][0], sizeof(*x));
+    rows_of(_i)->store(ZERO_BF16, TIMES * COUNT, x, NULL, NULL, out);
+    for (int i = 0; i < TIMES * COUNT; i++)
+        ck_assert_uint_eq(out[i], bits[i % COUNT][1]);
+}
+END_TEST
+
+enum { ROW_MOST = 70, ROW_RESULTS = 18 };
+
+/* What each loop of a set makes of the same numbers, a line for each. */
+struct row_results {
+    enum zero_dtype dtype;
+    int n, lines;
+    float line[ROW_RESULTS][ROW_MOST];
+};
+
+static float *row_result(struct row_results *r, const float *from)
+{
+    ck_assert_int_lt(r->lines, ROW_RESULTS);
+    return memcpy(r->line[r->lines++], from, (size_t)r->n * sizeof(float));
+}
+
+static void row_operand_result(struct row_results *r, const void *operand)
+{
+    float spare[ROW_MOST];
+    row_result(r, operand_view(r->dtype, operand, 0, r->n, spare));
+}
+
+/* x, y, z: (ROW_MOST) */
+static void row_results(const struct rows *k, struct row_results *r, const float *x, const float *y,
+                        const float *z)
+{
+    enum zero_dtype dtype = r->dtype;
+    int n = r->n;
+    float in[ROW_MOST], out[ROW_MOST], also[ROW_MOST], few[ROW_MOST] = {0};
+    k->store(dtype, n, x, y, z, in), row_operand_result(r, in);
+    k->add_to_operand(dtype, n, z, in), row_operand_result(r, in);
+    k->view(dtype, n, in, row_result(r, z));
+    k->add_operand(dtype, n, in, row_result(r, z));
+    k->add(n, x, row_result(r, z));
+    k->scale(n, 0.3f, row_result(r, z));
+    few[0] = k->max(n, x), few[1] = k->sum(n, x), few[2] = k->dot(n, x, y);
+    few[3] = k->exp(n, x, 0.7f, 0.1f, row_result(r, z));
+    k->softmax(dtype, n, 0.7f, 0.1f, 0.3f, row_result(r, z), out), row_operand_result(r, out);
+    k->softmax_backward(dtype, n, x, 0.1f, 0.3f, y, out), row_operand_result(r, out);
+    k->gelu(dtype, n, x, y, out, also), row_operand_result(r, also);
+    k->gelu_backward(dtype, n, in, x, out, row_result(r, z)), row_operand_result(r, out);
+    k->norm(dtype, n, x, y, z, few + 4, out), row_operand_result(r, out);
+    float *dx = row_result(r, z), *dweight = row_result(r, z);
+    k->norm_backward(n, x, y, few + 4, z, dx, dweight, row_result(r, z));
+    memcpy(r->line[r->lines++], few, sizeof(few));
+}
+
+/* Numbers of all sizes; from the second pass on one in nine is infinite, none, denormal, -0, the
+ * largest or where exp ends. */
+static float row_number(int pass, int i)
+{
+    static const uint32_t special[] = {0x7F800000u, 0xFF800000u, 0x7FC00000u, 0x00000001u,
+                                       0x807FFFFFu, 0x80000000u, 0x7F7FFFFFu, 0xC2AF0000u};
+    uint64_t draw = mix((uint64_t)pass << 16 | (uint64_t)i);
+    float x;
+    memcpy(&x, &special[draw >> 32 & 7], sizeof(x));
+    if (pass == 0 || (draw >> 40) % 9)
+        x = ldexpf((float)((int)(draw & 0xFFFFFF) - (1 << 23)), (int)(draw >> 24 & 15) - 28);
+    return x;
+}
+
+/* Vectors give the bits of the plain loops. NaN are alike, whatever sign and payload they have. */
+START_TEST(rows_agree)
+{
+    const struct rows *k = rows_of(_i / 3);
+    for (int pass = 0; pass < 8; pass++)
+        for (int n = 1; n <= ROW_MOST; n += n < 35 ? 1 : 7) {
+            float x[ROW_MOST], y[ROW_MOST], z[ROW_MOST];
+            for (int i = 0; i < ROW_MOST; i++) {
+                x[i] = row_number(pass, 3 * i), y[i] = row_number(pass, 3 * i + 1);
+                z[i] = row_number(pass, 3 * i + 2);
+            }
+            struct row_results plain = {dtypes[_i % 3], n, 0, {{0}}}, vectors = plain;
+            row_results(&rows_scalar, &plain, x, y, z);
+            row_results(k, &vectors, x, y, z);
+            ck_assert_int_eq(plain.lines, ROW_RESULTS);
+            for (int line = 0; line < ROW_RESULTS; line++)
+                for (int i = 0; i < ROW_MOST; i++) {
+                    float *a = &plain.line[line][i], *b = &vectors.line[line][i];
+                    ck_assert_msg((isnan(*a) && isnan(*b)) || memcmp(a, b, sizeof(*a)) == 0,
+                                  "result %d, element %d of %d: %.9g, by %s %.9g", line, i, n,
+                                  (double)*a, k->isa, (double)*b);
+                }
+        }
 }
 END_TEST
 
@@ -393,8 +522,8 @@ static void tile_keep(void *to, const struct tile *tile)
     ck_assert(tile->rows <= TILE && tile->cols <= TILE && tile->row % TILE == 0);
     memset(tile->spare, 0, 2 * TILE * sizeof(float));
     for (int r = 0; r < tile->rows; r++)
-        row_add(tile->cols, tile_line(tile, r),
-                (float *)to + (tile->row + r) * TILED_COLS + tile->col);
+        rows_best()->add(tile->cols, tile_line(tile, r),
+                         (float *)to + (tile->row + r) * TILED_COLS + tile->col);
 }
 
 /* In tiles, each finished once, whatever the number of threads, in strips of any width. */
@@ -457,15 +586,22 @@ int main(void)
 {
     Suite *suite = suite_create("numeric");
     TCase *t = tcase_create("numbers");
-    printf("products by %s, of bf16 by %s\n", matmul_backend(ZERO_FP32), matmul_backend(ZERO_BF16));
-    tcase_add_test(t, exp_and_log);
+    int sets = 1; /* of loops over rows, the last one plain */
+    while (rows_of(sets))
+        sets++;
+    printf("products by %s, of bf16 by %s; rows by %s, best of %d\n", matmul_backend(ZERO_FP32),
+           matmul_backend(ZERO_BF16), rows_best()->isa, sets);
+    tcase_add_loop_test(t, exponentials, 0, sets);
+    tcase_add_test(t, logarithms);
     tcase_add_loop_test(t, products, 0, 24);
     tcase_add_loop_test(t, pieces_agree, 0, 60);
     tcase_add_loop_test(t, tiles_of_bf16, 0, pieces_amx() ? 4 : 0);
     tcase_add_loop_test(t, tiles, 1, 5);
     tcase_add_loop_test(t, scratch_grows, 0, 3);
     tcase_add_test(t, counted);
-    tcase_add_loop_test(t, rows, 0, 3);
+    tcase_add_loop_test(t, rows_are_right, 0, 3 * sets);
+    tcase_add_loop_test(t, bf16_rounds, 0, sets);
+    tcase_add_loop_test(t, rows_agree, 0, 3 * (sets - 1));
     tcase_add_test(t, half_widens);
     tcase_add_test(t, half_rounds);
     suite_add_tcase(suite, t);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "examples/gpt2/numeric.h"
+#include "examples/gpt2/rows.h"
 
 #define QUERIES 128
 
@@ -134,7 +135,7 @@ static void weights_compute(const struct head *h, struct span s, int r, float sh
     float *row = h->room.scores + (int64_t)r * s.keys;
     char *weights = operand_at(dtype, h->room.weights, (int64_t)r * s.keys);
     int seen = s.first + r + 1, unseen = s.keys - seen;
-    row_softmax(dtype, seen, h->a->scale, shift, 1.0f, row, weights);
+    rows_best()->softmax(dtype, seen, h->a->scale, shift, 1.0f, row, weights);
     memset(row + seen, 0, (size_t)unseen * sizeof(float));
     memset(operand_at(dtype, weights, seen), 0, (size_t)unseen * (size_t)operand_bytes(dtype));
 }
@@ -147,9 +148,9 @@ static void forward_span(const struct head *h, struct span s)
     scores_compute(h, s);
     for (int r = 0; r < s.count; r++) {
         float *row = h->room.scores + (int64_t)r * s.keys;
-        float shift = row_max(s.first + r + 1, row) * a->scale;
+        float shift = rows_best()->max(s.first + r + 1, row) * a->scale;
         weights_compute(h, s, r, shift);
-        sums[r] = row_sum(s.first + r + 1, row);
+        sums[r] = rows_best()->sum(s.first + r + 1, row);
         h->lse[s.first + r] = (float)(shift + number_log(sums[r]));
     }
     struct matmul p = {c->dtype, false, false, s.count, a->size, s.keys,
@@ -157,7 +158,7 @@ static void forward_span(const struct head *h, struct span s)
     matmul(&p, false, h->room.piece, a->size, h->room.matmul);
     for (int r = 0; r < s.count; r++) {
         float *row = h->room.piece + (int64_t)r * a->size;
-        row_scale(a->size, 1.0f / sums[r], row);
+        rows_best()->scale(a->size, 1.0f / sums[r], row);
         operand_store(c->dtype, (void *)a->out, out_at(h, s.first + r), a->size, row);
     }
 }
@@ -174,6 +175,7 @@ static void dscores_compute(const struct head *h, struct span s)
 {
     const struct attention *a = h->a;
     const struct compute *c = a->c;
+    const struct rows *rows = rows_best();
     struct matmul p = {c->dtype, false, true, s.count, s.keys, a->size,
                        operand_at(c->dtype, a->dout, out_at(h, s.first)), c->channels,
                        qkv_of(h, 2, 0), 3 * c->channels};
@@ -183,9 +185,9 @@ static void dscores_compute(const struct head *h, struct span s)
         const float *out = operand_view(c->dtype, a->out, at, a->size, h->room.spare[0]);
         const float *dout = operand_view(c->dtype, a->dout, at, a->size, h->room.spare[1]);
         int64_t row = (int64_t)r * s.keys;
-        row_softmax_backward(c->dtype, s.keys, h->room.scores + row, row_dot(a->size, out, dout),
-                             a->scale, h->room.dweights + row,
-                             operand_at(c->dtype, h->room.dscores, row));
+        rows->softmax_backward(c->dtype, s.keys, h->room.scores + row,
+                               rows->dot(a->size, out, dout), a->scale, h->room.dweights + row,
+                               operand_at(c->dtype, h->room.dscores, row));
     }
 }
 

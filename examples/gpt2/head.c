@@ -6,6 +6,7 @@
 #include "examples/gpt2/head.h"
 
 #include "examples/gpt2/numeric.h"
+#include "examples/gpt2/rows.h"
 
 struct head_task {
     const struct compute *c;
@@ -65,8 +66,8 @@ static void tile_to_sums(void *arg, const struct tile *tile)
         float *sums = h->room->tiles + ((int64_t)row * h->across + tile->col / TILE) * 2;
         if (target >= 0 && target < tile->cols)
             h->room->chosen[row] = logits[target];
-        sums[0] = row_max(tile->cols, logits);
-        sums[1] = row_exp(tile->cols, logits, 1.0f, sums[0], logits);
+        sums[0] = rows_best()->max(tile->cols, logits);
+        sums[1] = rows_best()->exp(tile->cols, logits, 1.0f, sums[0], logits);
     }
 }
 
@@ -81,7 +82,7 @@ static void loss_task(void *arg, int64_t index, void *scratch)
         max = sums[2 * i] > max ? sums[2 * i] : max;
     for (int i = 0; i < h->across; i++) {
         float factor, shift = max - sums[2 * i];
-        row_exp(1, &shift, -1.0f, 0.0f, &factor);
+        rows_best()->exp(1, &shift, -1.0f, 0.0f, &factor);
         sum += (double)sums[2 * i + 1] * (double)factor;
     }
     double lse = (double)max + number_log(sum);
@@ -116,7 +117,7 @@ static void tile_to_dlogits(void *arg, const struct tile *tile)
         float *logits = tile_line(tile, r);
         int row = tile->row + r, target = h->targets[row] - h->first - tile->col;
         void *out = operand_at(dtype, h->room->dlogits, (int64_t)row * h->width + tile->col);
-        row_softmax(dtype, tile->cols, 1.0f, h->room->lse[row], h->scale, logits, out);
+        rows_best()->softmax(dtype, tile->cols, 1.0f, h->room->lse[row], h->scale, logits, out);
         if (target >= 0 && target < tile->cols) {
             float dlogit = (logits[target] - 1.0f) * h->scale;
             operand_store(dtype, out, target, 1, &dlogit);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "examples/gpt2/numeric.h"
+#include "examples/gpt2/rows.h"
 
 #define JOIN_COLUMNS 256  /* of a gradient, per task */
 #define CHAINS_PER_TASK 16 /* tokens of the vocabulary */
@@ -58,7 +59,8 @@ static void embed_task(void *arg, int64_t index, void *scratch)
         float *x = e->x + (int64_t)row * n;
         memcpy(x, operand_view(c->dtype, e->wte, (int64_t)e->tokens[row] * n, n, scratch),
                (size_t)n * sizeof(float));
-        row_add(n, operand_view(c->dtype, e->wpe, (int64_t)(row % c->seq) * n, n, scratch), x);
+        rows_best()->add(
+            n, operand_view(c->dtype, e->wpe, (int64_t)(row % c->seq) * n, n, scratch), x);
     }
 }
 
@@ -91,7 +93,7 @@ static void scatter_token_task(void *arg, int64_t index, void *scratch)
             continue;
         memset(sum, 0, (size_t)n * sizeof(float));
         for (int32_t row = s->first[v]; row >= 0; row = s->next[row])
-            row_add(n, s->dx + (int64_t)row * n, sum);
+            rows_best()->add(n, s->dx + (int64_t)row * n, sum);
         operand_add(s->c->dtype, s->dwte, (int64_t)v * n, n, sum);
     }
 }
@@ -104,7 +106,7 @@ static void scatter_position_task(void *arg, int64_t index, void *scratch)
     float *sum = scratch;
     memset(sum, 0, (size_t)n * sizeof(float));
     for (int b = 0; b < c->batch; b++)
-        row_add(n, s->dx + ((int64_t)b * c->seq + index) * n, sum);
+        rows_best()->add(n, s->dx + ((int64_t)b * c->seq + index) * n, sum);
     operand_add(c->dtype, s->dwpe, index * n, n, sum);
 }
 
@@ -147,8 +149,8 @@ static void norm_task(void *arg, int64_t index, void *scratch)
     const float *bias = operand_view(c->dtype, a->bias, 0, n, spare + n);
     for (int row = b.first; row < b.first + b.count; row++) {
         int64_t at = (int64_t)row * n;
-        row_norm(c->dtype, n, a->x + at, weight, bias, a->stats + 2 * (int64_t)row,
-                 operand_at(c->dtype, a->out, at));
+        rows_best()->norm(c->dtype, n, a->x + at, weight, bias, a->stats + 2 * (int64_t)row,
+                          operand_at(c->dtype, a->out, at));
     }
 }
 
@@ -172,8 +174,8 @@ static void norm_backward_task(void *arg, int64_t index, void *scratch)
     memset(dbias, 0, (size_t)n * sizeof(float));
     for (int row = b.first; row < b.first + b.count; row++) {
         int64_t at = (int64_t)row * n;
-        row_norm_backward(n, a->x + at, weight, a->stats + 2 * (int64_t)row, a->dout + at,
-                          a->dx + at, dweight, dbias);
+        rows_best()->norm_backward(n, a->x + at, weight, a->stats + 2 * (int64_t)row,
+                                   a->dout + at, a->dx + at, dweight, dbias);
     }
 }
 
@@ -207,7 +209,8 @@ static void join_task(void *arg, int64_t index, void *scratch)
     (void)scratch;
     for (int step = 1; step < j->blocks; step *= 2)
         for (int i = 0; i + step < j->blocks; i += 2 * step)
-            row_add(n, lines + (int64_t)(i + step) * j->width, lines + (int64_t)i * j->width);
+            rows_best()->add(n, lines + (int64_t)(i + step) * j->width,
+                             lines + (int64_t)i * j->width);
     operand_add(j->c->dtype, j->grad, col, n, lines);
 }
 
@@ -237,10 +240,10 @@ static void rows_sum_task(void *arg, int64_t index, void *scratch)
     for (int row = b.first; row < b.first + b.count; row++) {
         int64_t at = (int64_t)row * n;
         if (s->dx) {
-            row_add(n, s->dx + at, sum);
+            rows_best()->add(n, s->dx + at, sum);
             operand_store(c->dtype, s->out, at, n, s->dx + at);
         } else {
-            row_add_operand(c->dtype, n, operand_at(c->dtype, s->dout, at), sum);
+            rows_best()->add_operand(c->dtype, n, operand_at(c->dtype, s->dout, at), sum);
         }
     }
 }

@@ -8,6 +8,7 @@
 
 #include "examples/gpt2/layers.h"
 #include "examples/gpt2/numeric.h"
+#include "examples/gpt2/rows.h"
 
 /* --------------------------------------------------------------- finishers */
 
@@ -30,8 +31,8 @@ void tile_to_operand(void *arg, const struct tile *tile)
     const struct tile_target *t = arg;
     const float *bias = tile_bias(t, tile);
     for (int r = 0; r < tile->rows; r++)
-        row_store(t->dtype, tile->cols, tile_line(tile, r), bias, NULL,
-                  operand_at(t->dtype, t->to, tile_at(t, tile, r)));
+        rows_best()->store(t->dtype, tile->cols, tile_line(tile, r), bias, NULL,
+                           operand_at(t->dtype, t->to, tile_at(t, tile, r)));
 }
 
 void tile_to_float(void *arg, const struct tile *tile)
@@ -40,8 +41,8 @@ void tile_to_float(void *arg, const struct tile *tile)
     const float *bias = tile_bias(t, tile);
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = tile_at(t, tile, r);
-        row_store(ZERO_FP32, tile->cols, tile_line(tile, r), bias,
-                  t->residual ? t->residual + at : NULL, (float *)t->to + at);
+        rows_best()->store(ZERO_FP32, tile->cols, tile_line(tile, r), bias,
+                           t->residual ? t->residual + at : NULL, (float *)t->to + at);
     }
 }
 
@@ -66,8 +67,8 @@ static void tile_to_gelu(void *arg, const struct tile *tile)
     assert(bias);
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = tile_at(t, tile, r);
-        row_gelu(t->dtype, tile->cols, tile_line(tile, r), bias, operand_at(t->dtype, t->to, at),
-                 operand_at(t->dtype, g->active, at));
+        rows_best()->gelu(t->dtype, tile->cols, tile_line(tile, r), bias,
+                          operand_at(t->dtype, t->to, at), operand_at(t->dtype, g->active, at));
     }
 }
 
@@ -88,8 +89,8 @@ static void tile_gelu_backward(void *arg, const struct tile *tile)
     memset(sum, 0, (size_t)tile->cols * sizeof(*sum));
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = (int64_t)(tile->row + r) * g->width + tile->col;
-        row_gelu_backward(dtype, tile->cols, operand_at(dtype, g->wide, at), tile_line(tile, r),
-                          operand_at(dtype, g->dwide, at), sum);
+        rows_best()->gelu_backward(dtype, tile->cols, operand_at(dtype, g->wide, at),
+                                   tile_line(tile, r), operand_at(dtype, g->dwide, at), sum);
     }
 }
 

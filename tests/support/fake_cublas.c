@@ -9,6 +9,7 @@
 
 #include "examples/gpt2/cuda/cublas.h"
 #include "examples/gpt2/numeric.h"
+#include "examples/gpt2/rows.h"
 #include "tests/support/fake_cuda_parts.h"
 
 #define WORKSPACE ((uint64_t)1 << 16) /* of every algorithm, where so much is allowed */
@@ -412,7 +413,7 @@ static void column_finish(const struct multiplication *m, int64_t column, float 
             sums[r] += m->beta * c[r];
     }
     if (m->bias)
-        row_add(l->rows, operand_view(dtype, m->bias, 0, l->rows, spare), sums);
+        rows_best()->add(l->rows, operand_view(dtype, m->bias, 0, l->rows, spare), sums);
     operand_store(dtype, m->result, column * l->ld, l->rows, sums);
     free(spare);
 }

@@ -13,6 +13,7 @@
 #include "examples/gpt2/cuda/launch.h"
 #include "examples/gpt2/layers.h"
 #include "examples/gpt2/numeric.h"
+#include "examples/gpt2/rows.h"
 #include "tests/support/fake_cuda_parts.h"
 
 enum { PLACES = 8 };
@@ -211,8 +212,8 @@ static void residual_run(void *arg)
     const float *bias = operand_view(a->c.dtype, a->at[0], 0, n, spare);
     for (int r = 0; r < compute_rows(&a->c); r++) {
         float *line = (float *)a->at[2] + (int64_t)r * n;
-        row_add(n, bias, line);
-        row_add(n, (float *)a->at[1] + (int64_t)r * n, line);
+        rows_best()->add(n, bias, line);
+        rows_best()->add(n, (float *)a->at[1] + (int64_t)r * n, line);
     }
     free(spare);
 }
@@ -237,7 +238,7 @@ static void gelu_run(void *arg)
     for (int i = 0; i < n; i++)
         none[i] = -0.0f; /* its sum with any number is that */
     const float *wide = operand_view(a->c.dtype, a->at[0], 0, n, spare);
-    row_gelu(a->c.dtype, n, wide, none, again, a->at[1]);
+    rows_best()->gelu(a->c.dtype, n, wide, none, again, a->at[1]);
     free(spare);
     free(none);
     free(again);
@@ -264,8 +265,8 @@ static void gelu_backward_run(void *arg)
     for (int r = 0; r < compute_rows(&a->c); r++) {
         int64_t at = (int64_t)r * n;
         memcpy(line, operand_view(a->c.dtype, a->at[1], at, n, spare), (size_t)n * sizeof(float));
-        row_gelu_backward(a->c.dtype, n, operand_at(a->c.dtype, a->at[0], at), line,
-                          operand_at(a->c.dtype, a->at[1], at), sum);
+        rows_best()->gelu_backward(a->c.dtype, n, operand_at(a->c.dtype, a->at[0], at), line,
+                                   operand_at(a->c.dtype, a->at[1], at), sum);
     }
     operand_add(a->c.dtype, a->at[2], 0, n, sum);
     free(line);
@@ -401,7 +402,7 @@ static void softmax_run(void *arg)
     for (int r = 0; r < compute_rows(&a->c); r++) {
         const float *logits = (float *)a->at[0] + r * a->stride;
         struct gpt_softmax *s = &softmax[r];
-        float max = row_max(a->count, logits);
+        float max = rows_best()->max(a->count, logits);
         if (a->first == 0)
             *s = (struct gpt_softmax){.max = max};
         float most = max > s->max ? max : s->max;
@@ -461,10 +462,10 @@ static void dlogits_run(void *arg)
     for (int r = 0; r < compute_rows(&a->c); r++) {
         int target = targets[r] - a->first;
         memset(line, 0, (size_t)a->stride * sizeof(float));
-        row_exp(a->count, (float *)a->at[0] + r * a->stride, 1.0f, lse[r], line);
+        rows_best()->exp(a->count, (float *)a->at[0] + r * a->stride, 1.0f, lse[r], line);
         if (target >= 0 && target < a->count)
             line[target] -= 1.0f;
-        row_scale(a->count, a->scale, line);
+        rows_best()->scale(a->count, a->scale, line);
         operand_store(a->c.dtype, a->at[3], r * a->stride, a->stride, line);
     }
     free(line);
