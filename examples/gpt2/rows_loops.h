@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The loops of rows.h. Each instruction set includes this once, with the name of its table,
- * ROWS, and is compiled for. Every loop is written for the compiler to vectorise: no branches,
+ * The loops of rows.h. Each instruction set includes this once, in a file that is compiled for
+ * it and names its table, ROWS. Every loop is written for the compiler to vectorise: no branches,
  * no calls but inlined ones, sums in LANES partial sums kept apart by hand. Where there is no
  * fused multiply-add __builtin_fmaf is a call, of the same bits.
  */
