@@ -11,18 +11,18 @@ cd "$(dirname "$0")/.." || exit 1
 gpt2=${1:?"give gpt2: tests/trace.sh GPT2"}
 . tests/support/verdicts.sh
 
-quiet=--quiet trace=$scratch/trace.json
+quiet=--quiet trace=$scratch/trace.json shape="--layers 3 --channels 32"
 
 run() { # ranks, options
-    local launch=() options shape="--layers 3 --channels 32 --seq 32 --batch 2"
+    local launch=() options
     [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1")
-    read -ra options <<<"$2 $quiet $shape --sample 0 --data LICENSE"
+    read -ra options <<<"$2 $quiet $shape --seq 32 --batch 2 --sample 0 --data LICENSE"
     rm -f "$scratch/log.csv" "$scratch/trace.json"
     timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" \
         --log "$scratch/log.csv" --trace "$trace" >"$scratch/out" 2>"$scratch/err"
 }
 
-step_tokens() { # ranks, options: batch and sequence are those of run's shape
+step_tokens() { # ranks, options
     local accumulate=1
     [[ $2 =~ --accumulate\ ([0-9]+) ]] && accumulate=${BASH_REMATCH[1]}
     echo $((2 * 32 * accumulate * $1))
@@ -151,6 +151,31 @@ grep -qxF "files: none in $scratch, as nothing rests on nvme; --offload nvme wou
 verdict $? "a folder that is not used is not said: $(grep '^files' "$scratch/out")"
 grep -q '^  compute: .* [0-9.]* [GT]flop/s .* products in cache$' "$scratch/out"
 verdict $? "nothing was measured: $(grep 'compute: ' "$scratch/out")"
+# Two threads multiply for most of a step: what is busy is a clock's seconds, not theirs.
+shape="--layers 1 --channels 512" report_case 1 "^(the step waits|nothing of these)" \
+    "--accumulate 8 --threads 2 --dtype fp32"
+
+# The drive's limit is that of all ranks here, of which each has its share of the probe.
+export XDG_CACHE_HOME=$scratch/cache
+disk_limit() { # ranks
+    run "$1" "--steps 3 --stage 3 --offload nvme"
+    sed -n 's/^  disk: files .*B\/s  *\([0-9.]* [GM]iB\)\/s .*by the probe$/\1/p' "$scratch/out"
+}
+one=$(quiet='' ZERO_PROBE=1 disk_limit 1)
+if have_ranks 2 "the disk's limit on 2 ranks"; then
+    two=$(quiet='' disk_limit 2)
+    awk -v one="$one" -v two="$two" 'BEGIN { split(one, a); split(two, b)
+        exit !(a[1] > 0 && a[2] == b[2] && b[1] < 1.2 * a[1] && a[1] < 1.2 * b[1]) }'
+    verdict $? "the disk's limit is '$one' for one rank, '$two' for two"
+fi
+unset XDG_CACHE_HOME
+
+# Only skips in a row end a run: here others come between them.
+shape="--layers 1 --channels 16" quiet='' run 1 "--steps 60 --dtype fp16 --loss-scale 160000"
+verdict $? "a run with skips: $(cat "$scratch/err")"
+skips=$(awk -F, '$4 == "nan" { n++ } END { print n + 0 }' "$scratch/log.csv")
+[ "$skips" -ge 10 ] && grep -q "^60 steps in .*, $skips skipped; " "$scratch/out"
+verdict $? "$skips skips in the log, in the report: $(grep ' skipped; ' "$scratch/out")"
 
 # What was stopped ends at once: nothing is measured. Unstopped it would end within minutes.
 rm -f "$scratch/log.csv"
