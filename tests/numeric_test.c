@@ -250,10 +250,11 @@ static void check_whole(const struct row_case *r)
     ck_assert(r->k->max(r->n, r->x) == max);
     ck_assert_double_eq_tol((double)r->k->sum(r->n, r->x), sum, 1e-6 * sizes);
     ck_assert_double_eq_tol((double)r->k->dot(r->n, r->x, r->y), dot, 1e-6 * sizes);
-    memcpy(r->sum, r->x, (size_t)r->n * sizeof(float));
-    r->k->scale(r->n, 0.3f, r->sum);
+    r->k->store_scaled(r->dtype, r->n, r->x, 0.3f, r->out);
     for (int i = 0; i < r->n; i++)
-        ck_assert(r->sum[i] == r->x[i] * 0.3f);
+        r->sum[i] = r->x[i] * 0.3f;
+    operand_store(r->dtype, r->also, 0, r->n, r->sum);
+    ck_assert_mem_eq(r->out, r->also, (size_t)(r->n * operand_bytes(r->dtype)));
 }
 
 static void check_softmax(const struct row_case *r)
@@ -390,7 +391,7 @@ static void row_results(const struct rows *k, struct row_results *r, const float
     k->view(dtype, n, in, row_result(r, z));
     k->add_operand(dtype, n, in, row_result(r, z));
     k->add(n, x, row_result(r, z));
-    k->scale(n, 0.3f, row_result(r, z));
+    k->store_scaled(dtype, n, x, 0.3f, out), row_operand_result(r, out);
     few[0] = k->max(n, x), few[1] = k->sum(n, x), few[2] = k->dot(n, x, y);
     few[3] = k->exp(n, x, 0.7f, 0.1f, row_result(r, z));
     k->softmax(dtype, n, 0.7f, 0.1f, 0.3f, row_result(r, z), out), row_operand_result(r, out);

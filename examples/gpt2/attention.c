@@ -156,11 +156,10 @@ static void forward_span(const struct head *h, struct span s)
     struct matmul p = {c->dtype, false, false, s.count, a->size, s.keys,
                        h->room.weights, s.keys, qkv_of(h, 2, 0), 3 * c->channels};
     matmul(&p, false, h->room.piece, a->size, h->room.matmul);
-    for (int r = 0; r < s.count; r++) {
-        float *row = h->room.piece + (int64_t)r * a->size;
-        rows_best()->scale(a->size, 1.0f / sums[r], row);
-        operand_store(c->dtype, (void *)a->out, out_at(h, s.first + r), a->size, row);
-    }
+    for (int r = 0; r < s.count; r++)
+        rows_best()->store_scaled(c->dtype, a->size, h->room.piece + (int64_t)r * a->size,
+                                  1.0f / sums[r],
+                                  operand_at(c->dtype, a->out, out_at(h, s.first + r)));
 }
 
 static void forward_task(void *arg, int64_t index, void *scratch)

@@ -21,10 +21,12 @@ struct rows {
     /* out, an operand, = in + bias + residual, of which either may be NULL. */
     void (*store)(enum zero_dtype dtype, int64_t n, const float *in, const float *bias,
                   const float *residual, void *out);
+    /* out, an operand, = in * factor. */
+    void (*store_scaled)(enum zero_dtype dtype, int64_t n, const float *in, float factor,
+                         void *out);
     void (*add_to_operand)(enum zero_dtype dtype, int64_t n, const float *in, void *out); /* += */
     void (*add_operand)(enum zero_dtype dtype, int64_t n, const void *in, float *out);    /* += */
     void (*add)(int64_t n, const float *in, float *out);                                  /* += */
-    void (*scale)(int64_t n, float factor, float *x);                                     /* *= */
     float (*max)(int64_t n, const float *x); /* ignores NaN; n >= 1 */
     float (*sum)(int64_t n, const float *x);
     float (*dot)(int64_t n, const float *x, const float *y);

@@ -166,6 +166,19 @@ static void row_store(enum zero_dtype dtype, int64_t n, const float *in, const f
     EACH(dtype, store_each, n, in, bias, residual, out);
 }
 
+INLINE void scaled_each(enum zero_dtype dtype, int64_t n, const float *restrict in, float factor,
+                        void *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        operand_put(dtype, out, i, in[i] * factor);
+}
+
+static void row_store_scaled(enum zero_dtype dtype, int64_t n, const float *in, float factor,
+                             void *out)
+{
+    EACH(dtype, scaled_each, n, in, factor, out);
+}
+
 /* -------------------------------------------------------------------- rows */
 
 static void row_add(int64_t n, const float *in, float *out)
@@ -183,12 +196,6 @@ INLINE void sum_each(enum zero_dtype dtype, int64_t n, const void *restrict in, 
 static void row_add_operand(enum zero_dtype dtype, int64_t n, const void *in, float *out)
 {
     EACH(dtype, sum_each, n, in, out);
-}
-
-static void row_scale(int64_t n, float factor, float *x)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] *= factor;
 }
 
 static float row_sum(int64_t n, const float *x)
@@ -415,10 +422,10 @@ const struct rows ROWS = {
     .isa = ROWS_ISA,
     .view = row_view,
     .store = row_store,
+    .store_scaled = row_store_scaled,
     .add_to_operand = row_add_to_operand,
     .add_operand = row_add_operand,
     .add = row_add,
-    .scale = row_scale,
     .max = row_max,
     .sum = row_sum,
     .dot = row_dot,

@@ -465,8 +465,8 @@ static void dlogits_run(void *arg)
         rows_best()->exp(a->count, (float *)a->at[0] + r * a->stride, 1.0f, lse[r], line);
         if (target >= 0 && target < a->count)
             line[target] -= 1.0f;
-        rows_best()->scale(a->count, a->scale, line);
-        operand_store(a->c.dtype, a->at[3], r * a->stride, a->stride, line);
+        rows_best()->store_scaled(a->c.dtype, a->stride, line, a->scale,
+                                  operand_at(a->c.dtype, a->at[3], r * a->stride));
     }
     free(line);
 }
