@@ -144,22 +144,22 @@ static void forward_span(const struct head *h, struct span s)
 {
     const struct attention *a = h->a;
     const struct compute *c = a->c;
+    const struct rows *rows = rows_best();
     float sums[QUERIES];
     scores_compute(h, s);
     for (int r = 0; r < s.count; r++) {
         float *row = h->room.scores + (int64_t)r * s.keys;
-        float shift = rows_best()->max(s.first + r + 1, row) * a->scale;
+        float shift = rows->max(s.first + r + 1, row) * a->scale;
         weights_compute(h, s, r, shift);
-        sums[r] = rows_best()->sum(s.first + r + 1, row);
+        sums[r] = rows->sum(s.first + r + 1, row);
         h->lse[s.first + r] = (float)(shift + number_log(sums[r]));
     }
     struct matmul p = {c->dtype, false, false, s.count, a->size, s.keys,
                        h->room.weights, s.keys, qkv_of(h, 2, 0), 3 * c->channels};
     matmul(&p, false, h->room.piece, a->size, h->room.matmul);
     for (int r = 0; r < s.count; r++)
-        rows_best()->store_scaled(c->dtype, a->size, h->room.piece + (int64_t)r * a->size,
-                                  1.0f / sums[r],
-                                  operand_at(c->dtype, a->out, out_at(h, s.first + r)));
+        rows->store_scaled(c->dtype, a->size, h->room.piece + (int64_t)r * a->size, 1.0f / sums[r],
+                           operand_at(c->dtype, a->out, out_at(h, s.first + r)));
 }
 
 static void forward_task(void *arg, int64_t index, void *scratch)

@@ -67,7 +67,7 @@ static void tile_to_sums(void *arg, const struct tile *tile)
         if (target >= 0 && target < tile->cols)
             h->room->chosen[row] = logits[target];
         sums[0] = rows_best()->max(tile->cols, logits);
-        sums[1] = rows_best()->exp(tile->cols, logits, 1.0f, sums[0], logits);
+        sums[1] = rows_best()->exp(tile->cols, 1.0f, sums[0], logits);
     }
 }
 
@@ -81,8 +81,8 @@ static void loss_task(void *arg, int64_t index, void *scratch)
     for (int i = 1; i < h->across; i++)
         max = sums[2 * i] > max ? sums[2 * i] : max;
     for (int i = 0; i < h->across; i++) {
-        float factor, shift = max - sums[2 * i];
-        rows_best()->exp(1, &shift, -1.0f, 0.0f, &factor);
+        float factor = sums[2 * i];
+        rows_best()->exp(1, 1.0f, max, &factor);
         sum += (double)sums[2 * i + 1] * (double)factor;
     }
     double lse = (double)max + number_log(sum);

@@ -59,8 +59,9 @@ static void embed_task(void *arg, int64_t index, void *scratch)
         float *x = e->x + (int64_t)row * n;
         memcpy(x, operand_view(c->dtype, e->wte, (int64_t)e->tokens[row] * n, n, scratch),
                (size_t)n * sizeof(float));
-        rows_best()->add(
-            n, operand_view(c->dtype, e->wpe, (int64_t)(row % c->seq) * n, n, scratch), x);
+        const float *place =
+            operand_view(c->dtype, e->wpe, (int64_t)(row % c->seq) * n, n, scratch);
+        rows_best()->add(n, place, x);
     }
 }
 

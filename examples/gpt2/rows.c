@@ -8,12 +8,15 @@
 
 const struct rows *rows_of(int index)
 {
+    const struct rows *runs[3];
+    int count = 0;
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && index-- == 0)
-        return &rows_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && index-- == 0)
-        return &rows_avx2; /* every CPU with AVX2 has F16C */
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        runs[count++] = &rows_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        runs[count++] = &rows_avx2;
 #endif
-    return index == 0 ? &rows_scalar : NULL;
+    runs[count++] = &rows_scalar;
+    return index < count ? runs[index] : NULL;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Arithmetic over rows of numbers. The bits of a result depend on the numbers
- * alone: no libm, fused multiply-adds only where they are written, sums in 16
- * lanes joined in a fixed tree, so every instruction set agrees. What is
- * written overlaps nothing else that a call is given, but where it says so.
- * Knows no threads and no model.
+ * alone: of libm only what is exact, fused multiply-adds only where they are
+ * written, sums in 16 lanes joined in a fixed tree, so every instruction set
+ * agrees. What is written overlaps nothing else that a call is given. Knows no
+ * threads and no model.
  */
 #ifndef EXAMPLES_GPT2_ROWS_H
 #define EXAMPLES_GPT2_ROWS_H
@@ -27,13 +27,13 @@ struct rows {
     void (*add_to_operand)(enum zero_dtype dtype, int64_t n, const float *in, void *out); /* += */
     void (*add_operand)(enum zero_dtype dtype, int64_t n, const void *in, float *out);    /* += */
     void (*add)(int64_t n, const float *in, float *out);                                  /* += */
-    float (*max)(int64_t n, const float *x); /* ignores NaN; n >= 1 */
+    float (*max)(int64_t n, const float *x); /* NaN where x[0] is, else of numbers; n >= 1 */
     float (*sum)(int64_t n, const float *x);
     float (*dot)(int64_t n, const float *x, const float *y);
 
-    /* out = exp(x * scale - shift), and the sum of it; out may be x. exp is within 2e-7 of exact
-     * down to exp(-87), 0 from exp(-88) down, and no larger than exp(88). */
-    float (*exp)(int64_t n, const float *x, float scale, float shift, float *out);
+    /* x becomes exp(x * scale - shift); the sum of it. exp is within 2e-7 of exact down to
+     * exp(-87), 0 from exp(-88) down, and no larger than exp(88). */
+    float (*exp)(int64_t n, float scale, float shift, float *x);
     /* x becomes exp(x * scale - shift), and out, an operand, that times factor. */
     void (*softmax)(enum zero_dtype dtype, int64_t n, float scale, float shift, float factor,
                     float *x, void *out);
@@ -41,9 +41,9 @@ struct rows {
     void (*softmax_backward)(enum zero_dtype dtype, int64_t n, const float *p, float mean,
                              float scale, const float *dp, void *out);
 
-    /* GELU with tanh (Hendrycks and Gimpel, arXiv 1606.08415): in the form x * sigmoid(2u),
-     * u = sqrt(2/pi) (x + 0.044715 x^3). Operands: wide = x + bias and active, its GELU; and from
-     * wide dwide, which is added to sum too. */
+    /* GELU with tanh (Hendrycks and Gimpel, arXiv 1606.08415), of numbers up to 1e9: in the form
+     * x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Operands: wide = x + bias and active,
+     * its GELU; and from wide dwide, which is added to sum too. */
     void (*gelu)(enum zero_dtype dtype, int64_t n, const float *x, const float *bias, void *wide,
                  void *active);
     void (*gelu_backward)(enum zero_dtype dtype, int64_t n, const void *wide, const float *dactive,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The loops for AVX2, FMA and F16C: the compiler is told so for this file alone.
+ * The loops for AVX2 and FMA: the compiler is told so for this file alone.
  */
 #ifdef __x86_64__
 #define ROWS     rows_avx2

@@ -462,7 +462,8 @@ static void dlogits_run(void *arg)
     for (int r = 0; r < compute_rows(&a->c); r++) {
         int target = targets[r] - a->first;
         memset(line, 0, (size_t)a->stride * sizeof(float));
-        rows_best()->exp(a->count, (float *)a->at[0] + r * a->stride, 1.0f, lse[r], line);
+        memcpy(line, (float *)a->at[0] + r * a->stride, (size_t)a->count * sizeof(float));
+        rows_best()->exp(a->count, 1.0f, lse[r], line);
         if (target >= 0 && target < a->count)
             line[target] -= 1.0f;
         rows_best()->store_scaled(a->c.dtype, a->stride, line, a->scale,

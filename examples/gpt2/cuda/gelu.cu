@@ -6,7 +6,7 @@
  */
 #include "examples/gpt2/cuda/rows.cuh"
 
-/* GELU and its slope in the form of numeric.h. */
+/* GELU and its slope in the form of rows.h. */
 #define GELU_LINEAR 1.5957691216057308f  /* 2 sqrt(2/pi) */
 #define GELU_CUBIC  0.07135481282652453f /* 0.044715 * 2 sqrt(2/pi) */
 
