@@ -46,6 +46,33 @@ START_TEST(exponentials)
 }
 END_TEST
 
+/* Of any bits, of sums that nearly cancel, and of ties that a far smaller part decides: of c's last
+ * place, 1 - 2^-46 and 1 are a half; of the product's, 2^-24, and c is the smaller part. */
+START_TEST(fused)
+{
+    for (uint64_t i = 0; i < 2000000; i++) {
+        uint64_t draw = mix(2 * i);
+        uint32_t bits[3] = {(uint32_t)draw, (uint32_t)mix(2 * i + 1), (uint32_t)(draw >> 32)};
+        float x[3], sign = bits[2] & 1 ? 1.0f : -1.0f;
+        memcpy(x, bits, sizeof(x));
+        if (i % 4 == 1) {
+            x[2] = nextafterf(-x[0] * x[1], sign * INFINITY);
+        } else if (i % 4 == 2) {
+            x[0] = 1 + (float)((int)(bits[0] % 3) - 1) * 0x1p-23f;
+            x[1] = 1 + (float)((int)(bits[1] % 3) - 1) * 0x1p-23f;
+            x[2] = sign * (0x1p24f + (float)(2 * (bits[2] >> 1 & 7)));
+        } else if (i % 4 == 3) {
+            x[0] = x[1] = 1 + 0x1p-12f;
+            x[2] = sign * ldexpf(1, -26 - (int)(bits[2] >> 1 & 63));
+        }
+        float is = number_fused(x[0], x[1], x[2]), expected = fmaf(x[0], x[1], x[2]);
+        if (memcmp(&is, &expected, sizeof(is)) != 0 && !(isnan(is) && isnan(expected)))
+            ck_abort_msg("%a * %a + %a is %a, not %a", (double)x[0], (double)x[1], (double)x[2],
+                         (double)is, (double)expected);
+    }
+}
+END_TEST
+
 START_TEST(logarithms)
 {
     for (double x = 1e-30; x < 1e30; x *= 1.37)
@@ -619,6 +646,7 @@ int main(void)
     if (sets == 1)
         printf("skipped: rows of instruction sets beside each other: this CPU runs one\n");
     tcase_add_loop_test(t, exponentials, 0, sets);
+    tcase_add_test(t, fused);
     tcase_add_test(t, logarithms);
     tcase_add_loop_test(t, products, 0, 24);
     tcase_add_loop_test(t, pieces_agree, 0, 60);

@@ -62,7 +62,7 @@ static void plain_multiply(int k, const float *a, const float *b, bool add, floa
             memcpy(sums, c + (int64_t)i * ldc, sizeof(sums));
         for (int p = 0; p < k; p++)
             for (int j = 0; j < PLAIN_COLS; j++)
-                sums[j] = __builtin_fmaf(a[p * PIECE_ROWS + i], b[p * PLAIN_COLS + j], sums[j]);
+                sums[j] = number_fused(a[p * PIECE_ROWS + i], b[p * PLAIN_COLS + j], sums[j]);
         memcpy(c + (int64_t)i * ldc, sums, sizeof(sums));
     }
 }

@@ -7,6 +7,7 @@
 #define EXAMPLES_GPT2_NUMERIC_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "include/zero.h"
 
@@ -31,6 +32,26 @@ const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, i
  * even in fp16, where 65520 and more are infinite. */
 void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
+
+/* a * b + c, rounded once, as every instruction set with such an instruction has it. Without one
+ * the product is exact in double, and its sum with c is rounded there to the neighbour whose last
+ * bit is odd, which no second rounding can mistake for a tie or an exact sum. */
+static inline float number_fused(float a, float b, float c)
+{
+#if defined(__x86_64__) && !defined(__FMA__) && !defined(__AVX512F__)
+    double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
+    double error = (product - (sum - part)) + ((double)c - part);
+    uint64_t bits, error_bits, even;
+    memcpy(&bits, &sum, sizeof(bits));
+    memcpy(&error_bits, &error, sizeof(error_bits));
+    even = ~bits & ((error < 0) | (error > 0)); /* not that of infinities, which is NaN */
+    bits += even - (even << 1 & (uint64_t)((int64_t)(bits ^ error_bits) >> 63));
+    memcpy(&sum, &bits, sizeof(sum));
+    return (float)sum;
+#else
+    return __builtin_fmaf(a, b, c);
+#endif
+}
 
 /* log(x), x normal and > 0; NaN and infinity come back as they are. */
 double number_log(double x);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Arithmetic over rows of numbers. The bits of a result depend on the numbers
- * alone: of libm only what is exact, fused multiply-adds only where they are
- * written, sums in 16 lanes joined in a fixed tree, so every instruction set
- * agrees. What is written overlaps nothing else that a call is given. Knows no
- * threads and no model.
+ * alone: no libm but sqrtf, fused multiply-adds only where they are written,
+ * sums in 16 lanes joined in a fixed tree, so every instruction set agrees. What
+ * is written overlaps nothing else that a call is given. Knows no threads and no
+ * model.
  */
 #ifndef EXAMPLES_GPT2_ROWS_H
 #define EXAMPLES_GPT2_ROWS_H

@@ -3,14 +3,15 @@
  * The loops of rows.h. Each instruction set includes this once, in a file that is compiled for
  * it and names its table, ROWS, and itself, ROWS_ISA. Every loop is written for the compiler to
  * vectorise: no branches, no calls but inlined ones, sums in LANES partial sums kept apart by
- * hand. Without an instruction for it __builtin_fmaf is a call, of the same bits: 60 ns on a CPU
- * that has none, as in products there.
+ * hand.
  */
 #include "examples/gpt2/rows.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+
+#include "examples/gpt2/numeric.h"
 
 #define LANES  16
 #define INLINE static inline __attribute__((always_inline))
@@ -256,15 +257,15 @@ INLINE float number_exp(float x)
 {
     const float shifter = 12582912.0f + 127.0f, log2_e = 1.44269502f, log2_e_rest = 1.92596303e-8f;
     float size = __builtin_fabsf(x), c = __builtin_copysignf(88.0f < size ? 88.0f : size, x);
-    float shifted = __builtin_fmaf(c, log2_e, shifter), k = shifted - shifter;
-    float r = __builtin_fmaf(c, log2_e_rest, __builtin_fmaf(c, log2_e, -k));
+    float shifted = number_fused(c, log2_e, shifter), k = shifted - shifter;
+    float r = number_fused(c, log2_e_rest, number_fused(c, log2_e, -k));
     float p = 1.53532586e-4f;
-    p = __builtin_fmaf(p, r, 1.33990031e-3f);
-    p = __builtin_fmaf(p, r, 9.61843878e-3f);
-    p = __builtin_fmaf(p, r, 5.55033199e-2f);
-    p = __builtin_fmaf(p, r, 2.40226477e-1f);
-    p = __builtin_fmaf(p, r, 6.93147182e-1f);
-    p = __builtin_fmaf(p, r, 1.0f);
+    p = number_fused(p, r, 1.33990031e-3f);
+    p = number_fused(p, r, 9.61843878e-3f);
+    p = number_fused(p, r, 5.55033199e-2f);
+    p = number_fused(p, r, 2.40226477e-1f);
+    p = number_fused(p, r, 6.93147182e-1f);
+    p = number_fused(p, r, 1.0f);
     uint32_t bits;
     memcpy(&bits, &shifted, sizeof(bits));
     bits <<= 23;
@@ -276,7 +277,7 @@ INLINE float number_exp(float x)
 static float row_exp(int64_t n, float scale, float shift, float *x)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] = number_exp(__builtin_fmaf(x[i], scale, -shift));
+        x[i] = number_exp(number_fused(x[i], scale, -shift));
     return row_sum(n, x);
 }
 
@@ -284,7 +285,7 @@ INLINE void softmax_each(enum zero_dtype dtype, int64_t n, float scale, float sh
                          float *restrict x, void *restrict out)
 {
     for (int64_t i = 0; i < n; i++) {
-        x[i] = number_exp(__builtin_fmaf(x[i], scale, -shift));
+        x[i] = number_exp(number_fused(x[i], scale, -shift));
         operand_put(dtype, out, i, x[i] * factor);
     }
 }
@@ -317,7 +318,7 @@ INLINE void gelu_each(enum zero_dtype dtype, int64_t n, const float *restrict x,
 {
     for (int64_t i = 0; i < n; i++) {
         float v = x[i] + bias[i];
-        float minus_u = v * __builtin_fmaf(v * v, -GELU_CUBIC, -GELU_LINEAR);
+        float minus_u = v * number_fused(v * v, -GELU_CUBIC, -GELU_LINEAR);
         operand_put(dtype, wide, i, v);
         operand_put(dtype, active, i, v / (1.0f + number_exp(minus_u)));
     }
@@ -336,11 +337,11 @@ INLINE void gelu_backward_each(enum zero_dtype dtype, int64_t n, const void *res
     for (int64_t i = 0; i < n; i++) {
         float v = operand_get(dtype, wide, i);
         float square = v * v;
-        float minus_u = v * __builtin_fmaf(square, -GELU_CUBIC, -GELU_LINEAR);
+        float minus_u = v * number_fused(square, -GELU_CUBIC, -GELU_LINEAR);
         float e = number_exp(minus_u), sigmoid = 1.0f / (1.0f + e);
-        float slope = __builtin_fmaf(square, 3.0f * GELU_CUBIC, GELU_LINEAR);
+        float slope = number_fused(square, 3.0f * GELU_CUBIC, GELU_LINEAR);
         float rest = v * (e * sigmoid); /* 1 - sigmoid would have lost its low bits */
-        float d = dactive[i] * sigmoid * __builtin_fmaf(rest, slope, 1.0f);
+        float d = dactive[i] * sigmoid * number_fused(rest, slope, 1.0f);
         operand_put(dtype, dwide, i, d);
         sum[i] += d;
     }
