@@ -505,6 +505,10 @@ START_TEST(spill_lists)
     error = (struct error){0};
     ck_assert_int_eq(spill_paths_split(&paths, longer, &error), ZERO_ERR_ARGUMENT);
     has(error.text, "396 characters");
+    longer[3 + 256] = '\0';
+    error = (struct error){0};
+    ck_assert_int_eq(spill_paths_split(&paths, longer, &error), ZERO_ERR_ARGUMENT);
+    has(error.text, "256 characters, at most 255");
     longer[3 + 255] = '\0';
     error = (struct error){0};
     must(spill_paths_split(&paths, longer, &error), &error);

@@ -161,11 +161,12 @@ START_TEST(cache_corrupt)
         ck_assert_msg(!probe_load(&p, KEY), "at %zu", i);
     }
     static const char *const wrong[] = {
-        "block 0 depth 8 read 5 write 5 both 5",       "block 1000 depth 8 read 5 write 5 both 5",
-        "block 8388608 depth 8 read 5 write 5 both 5", "block 4096 depth 0 read 5 write 5 both 5",
-        "block 4096 depth 33 read 5 write 5 both 5",   "block 4096 depth 8 read 0 write 5 both 5",
-        "block 4096 depth 8 read 5 write -5 both 5",   "block 4096 depth 8 read 5 write 5 both 0",
-        "block 4096 depth 8 read 5 write 5",           "block 4096 depth 8 read 5 write 5 both 5 ",
+        "block 0 depth 8 read 5 write 5 both 5",     "block 1000 depth 8 read 5 write 5 both 5",
+        "block 5000 depth 8 read 5 write 5 both 5",  "block 8388608 depth 8 read 5 write 5 both 5",
+        "block 4096 depth 0 read 5 write 5 both 5",  "block 4096 depth 33 read 5 write 5 both 5",
+        "block 4096 depth 8 read 0 write 5 both 5",  "block 4096 depth 8 read 5 write -5 both 5",
+        "block 4096 depth 8 read 5 write 5 both 0",  "block 4096 depth 8 read 5 write 5",
+        "block 4096 depth 8 read 5 write 5 both 5 ",
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         int n = snprintf(text, sizeof(text), "libzero io 2\n%s\n%s\nend\n", KEY, wrong[i]);

@@ -348,6 +348,9 @@ START_TEST(words_refused)
     bytes = tokenizer_make(file, 20240328, 3, 299);
     ck_assert_int_eq(load_words(file, bytes, WORDS), -1);
     ck_assert_ptr_nonnull(strstr(error, "begins with 20240328 and 3, and a tokenizer with"));
+    bytes = tokenizer_make(file, 20240328, 1, 0); /* GPT-2's own, which it does not name */
+    ck_assert_int_eq(load_words(file, bytes, WORDS), -1);
+    ck_assert_ptr_nonnull(strstr(error, "has token 50256 for the end of text, and 300 tokens."));
     bytes = tokenizer_make(file, 20240328, 2, 300);
     ck_assert_int_eq(load_words(file, bytes, WORDS), -1);
     ck_assert_ptr_nonnull(strstr(error, "has token 300 for the end of text, and 300 tokens."));

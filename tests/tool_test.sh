@@ -341,6 +341,41 @@ by_hand() {
     verdict $? "plan of a model that is none tells of gathers"
 }
 
+# Which rows of bytes an option changes: every one that an engine takes changes some.
+plan_options() {
+    local rows common option changed base=(plan --params 8M --unit-size 1M --ranks 4 --csv)
+    local all="0none 0cpu 0nvme 1none 1cpu 1nvme 2none 2cpu 2nvme 3none 3cpu 3nvme"
+    bytes_of() { # options
+        # shellcheck disable=SC2086 # words
+        tool "${base[@]}" --chunk 64K --nvme-path "$scratch" $1
+        cut -d, -f1-13 "$scratch/out"
+    }
+    while IFS='|' read -r common option rows; do
+        bytes_of "$common" >"$scratch/usual"
+        changed=$(bytes_of "$common $option" | diff "$scratch/usual" - |
+            sed -n 's/^> \([0-3]\),\([a-z]*\),.*/\1\2/p' | tr '\n' ' ')
+        [ "$changed" = "${rows//all/$all} " ]
+        verdict $? "plan $common $option changes rows $changed, expected $rows"
+    done <<'LIST'
+|--dtype fp32|all
+|--state split|all
+|--grad-dtype bf16|all
+--grad-dtype bf16|--accumulate 4|all
+--accumulate 4|--accumulate-in local|0none 0cpu 0nvme 1none 1cpu 1nvme
+|--slots 2|0cpu 0nvme 1cpu 1nvme 2cpu 2nvme 3nvme
+|--gather-slots 1|3none 3cpu 3nvme
+|--grad-slots 1|all
+|--host-bytes 1M|0nvme 1nvme 2nvme 3nvme
+|--ranks-per-node 2|all
+LIST
+    # A field in quotes has none of its own.
+    tool plan --params 8M --nvme-path "$scratch/a\"b/c" --csv
+    has "^3,nvme,.*\"[^\"]*a'b[^\"]*\"\$" "plan --csv with a quote in a folder's name"
+    timeout 60 "$zero" info >/dev/full 2>"$scratch/err"
+    [ $? = 1 ] && grep -q 'Standard output could not be written\.' "$scratch/err"
+    verdict $? "zero info >/dev/full: $(cat "$scratch/err")"
+}
+
 fitting() {
     local bytes shape=(--params 1M --unit-size 64K --csv)
     tool plan "${shape[@]}"
@@ -677,6 +712,7 @@ else
     info
     by_hand
     fitting
+    plan_options
     predicting
     bench
     help
