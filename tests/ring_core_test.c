@@ -309,6 +309,23 @@ START_TEST(core_gives_up)
 }
 END_TEST
 
+/* Only a read that moves nothing, and has no error, has met its file's end. */
+START_TEST(core_meets_the_end)
+{
+    for (int i = 0; i < 4; i++) {
+        struct ring_core core;
+        ring_core_init(&core, NULL, &defaults);
+        struct ring_request r = made_up(MIB, 2 * MIB), *done;
+        r.write = i & 1;
+        ring_core_queue(&core.ring, &r);
+        ck_assert(!ring_core_complete(&core, ring_core_next(&core), i & 2 ? -EIO : 0));
+        ck_assert_int_eq(ring_core_take(&core, &done, 1), 1);
+        ck_assert(done == &r && r.error.status == ZERO_ERR_IO);
+        ck_assert_int_eq(r.error_end, i == 0);
+    }
+}
+END_TEST
+
 /* After an error: nothing more is cut or continued, the request comes back with
  * its last block, the first error stays, the next request runs. */
 START_TEST(core_fails_once)
@@ -414,6 +431,7 @@ int main(void)
     tcase_add_test(core, core_continues_short);
     tcase_add_test(core, core_gives_up);
     tcase_add_test(core, core_goes_on);
+    tcase_add_test(core, core_meets_the_end);
     tcase_add_test(core, core_fails_once);
     suite_add_tcase(suite, core);
     return suite_run_all(suite);
