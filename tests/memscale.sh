@@ -269,6 +269,7 @@ wrong_use() {
     refused 2 1 "--device-memory cannot be '0'" --device-memory 0
     refused 1 2 "'$scratch/no/rows' cannot be written: No such file" --csv "$scratch/no/rows"
     refused 1 1 "'/dev/full' could not be written to its end\." --model d4 --stage 0 --svg /dev/full
+    refused 1 1 "'/dev/full' could not be written to its end\." --model d4 --stage 0 --csv /dev/full
     refused 1 1 "'$scratch/./x' is the file of --csv, '$scratch/x', too\." --csv "$scratch/x" \
         --svg "$scratch/./x"
     refused 1 1 "'/dev/stderr' cannot be written: what this run prints goes" --csv /dev/stderr
@@ -276,6 +277,12 @@ wrong_use() {
     refused 1 2 "'$scratch/no/plot' cannot be written" --csv "$scratch/old" --svg "$scratch/no/plot"
     [ "$(cat "$scratch/old")" = old ]
     verdict $? "a file of an older run, where a command line was refused"
+    printf '%99999s\n' behind | tee "$scratch/longer.csv" >"$scratch/longer.svg"
+    run 1 --model d4 --stage 0 --offload none --csv "$scratch/longer.csv" \
+        --svg "$scratch/longer.svg"
+    verdict $? "memscale onto longer files: $(cat "$scratch/err")"
+    [ -s "$scratch/longer.svg" ] && ! grep -q behind "$scratch"/longer.*
+    verdict $? "what longer files of an older run had is behind the new ones"
     timeout 60 "$build/memscale" --help >/dev/full 2>"$scratch/err"
     [ $? = 1 ] && grep -qx 'rank 0: Standard output could not be written\.' "$scratch/err"
     verdict $? "memscale --help >/dev/full: $(cat "$scratch/err")"
