@@ -15,8 +15,8 @@
 #include "examples/common/clock.h"
 #include "offload/arena.h"
 #include "src/device/device.h"
-#include "tests/support/random.h"
 #include "tests/gpu/bench.h"
+#include "tests/support/random.h"
 
 enum { IN, OUT, WAYS };
 

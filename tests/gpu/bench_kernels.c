@@ -10,8 +10,8 @@
 #include "examples/common/clock.h"
 #include "kernels/kernels.h"
 #include "src/norm.h"
-#include "tests/support/random.h"
 #include "tests/gpu/bench.h"
+#include "tests/support/random.h"
 
 enum { ARRAYS = 5 };
 
