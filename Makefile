@@ -314,8 +314,8 @@ $(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16 \
 $(patsubst %,$(BUILD)/tests/%_test,torture cuda_fault nccl): LINK += $(WRAPPED:%=-Wl,--wrap=%)
 
 # These link the trainer as well, all of it but main.
-$(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul numeric options roofline stop \
-	text tokens trace usage): \
+$(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul matmul numeric options roofline \
+	stop text tokens trace usage): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 $(BUILD)/tests/job_test: $(call obj,examples/common/launch.c)
 # These have what the plugin has in them.

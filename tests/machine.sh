@@ -410,6 +410,13 @@ without_uring() {
     with=()
 }
 
+without_amx() {
+    [ "$(uname -m)" != x86_64 ] || with=("$build/tests/without" amx)
+    run 2 3 --dtype fp32 --bf16x3
+    failed "AMX is refused and asked for" 2 "--bf16x3 multiplies by AMX, which .* Leave"
+    with=()
+}
+
 uring_sysctl() {
     local file=/proc/sys/kernel/io_uring_disabled name="sysctl kernel.io_uring_disabled=2"
     if ! [ -w $file ] || ! [ -d /run/lock ] || [ "$(<$file)" != 0 ]; then
@@ -605,6 +612,7 @@ full_log() { # option, file's name, steps
 
 run_check() {
     without_uring
+    without_amx
     little_locked_memory
     foreign_folder
     read_only_folder

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The arithmetic under the model: exp, log and rows of each instruction set against libm and
- * against each other's bits, IEEE half against its definition, products of every kind of
- * operand against sums in double. */
+ * against each other's bits, IEEE half against its definition. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 #include "examples/gpt2/rows.h"
 #include "include/zero.h"
@@ -82,146 +80,7 @@ START_TEST(logarithms)
 }
 END_TEST
 
-/* A stored matrix with gaps between rows, and nothing behind the last. */
-static size_t stored(int rows, int cols, int ld)
-{
-    return (size_t)(rows - 1) * (size_t)ld + (size_t)cols;
-}
-
 static const enum zero_dtype dtypes[] = {ZERO_FP32, ZERO_BF16, ZERO_FP16};
-
-/* c = a product, then += it: by packed panels, or with NULL as gpt2 does. */
-static void twice(const struct pieces *pieces, const struct matmul *p, float *c, int ldc)
-{
-    void *scratch = zeros((size_t)matmul_scratch(p->dtype, p->m, p->n, p->k) + 1, 1);
-    for (int add = 0; add < 2 && !pieces; add++)
-        matmul(p, add, c, ldc, scratch);
-    free(scratch);
-    if (!pieces)
-        return;
-    void *packed = zeros((size_t)packed_bytes(pieces, p->n, p->k), 1);
-    scratch = zeros((size_t)packed_scratch(pieces, p->m, p->k), 1);
-    packed_make(pieces, p, packed);
-    for (int add = 0; add < 2; add++)
-        packed_multiply(pieces, p, packed, add, c, ldc, scratch);
-    free(packed), free(scratch);
-}
-
-/* Each way to multiply and to store operands, at sizes around those of pieces
- * and panels, against a sum in double: widened, and as gpt2 does. */
-START_TEST(products)
-{
-    static const int sizes[][3] = {{1, 1, 1},    {3, 17, 5},     {40, 64, 33},
-                                   {16, 80, 31}, {130, 20, 257}, {261, 9, 520}};
-    enum zero_dtype dtype = dtypes[_i % 12 / 4];
-    bool ta = _i & 1, tb = _i & 2;
-    for (size_t size = 0; size < sizeof(sizes) / sizeof(*sizes); size++) {
-        int m = sizes[size][0], n = sizes[size][1], k = sizes[size][2], gap = 3;
-        int lda = (ta ? m : k) + gap, ldb = (tb ? k : n) + gap, ldc = n + gap;
-        size_t an = ta ? stored(k, m, lda) : stored(m, k, lda);
-        size_t bn = tb ? stored(n, k, ldb) : stored(k, n, ldb);
-        size_t bytes = (size_t)operand_bytes(dtype);
-        float *a = zeros(an, 4), *b = zeros(bn, 4), *c = zeros((size_t)(m * ldc), 4);
-        void *ao = zeros(an, bytes), *bo = zeros(bn, bytes);
-        for (size_t i = 0; i < an; i++)
-            a[i] = (float)((int)(mix(i) % 255) - 127);
-        for (size_t i = 0; i < bn; i++)
-            b[i] = (float)((int)(mix(i + an) % 255) - 127);
-        operand_store(dtype, ao, 0, (int64_t)an, a);
-        operand_store(dtype, bo, 0, (int64_t)bn, b);
-        struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
-        twice(_i < 12 ? pieces_best(ZERO_FP32) : NULL, &p, c, ldc);
-        for (int i = 0; i < m; i++)
-            for (int j = 0; j < n; j++) { /* small integers: exact */
-                double sum = 0;
-                for (int q = 0; q < k; q++)
-                    sum += (double)(ta ? a[q * lda + i] : a[i * lda + q]) *
-                           (double)(tb ? b[j * ldb + q] : b[q * ldb + j]);
-                ck_assert_double_eq((double)c[i * ldc + j], 2 * sum);
-            }
-        for (int i = 0; i < m; i++)
-            for (int j = n; j < ldc; j++)
-                ck_assert(c[i * ldc + j] == 0.0f);
-        free(a), free(b), free(c), free(ao), free(bo);
-    }
-}
-END_TEST
-
-/* A product of random values whose sums round, at edges of pieces and panels. */
-struct random_product {
-    size_t bytes; /* of the result */
-    void *a, *b;
-    struct matmul p;
-};
-
-static struct random_product random_product(enum zero_dtype dtype, bool ta, bool tb, int n)
-{
-    int m = 265, k = 535;
-    float *a = zeros((size_t)(m * k), 4), *b = zeros((size_t)(k * n), 4);
-    for (int i = 0; i < m * k; i++)
-        a[i] = (float)((int)(mix((uint64_t)i) >> 40) - (1 << 23)) * 1e-6f;
-    for (int i = 0; i < k * n; i++)
-        b[i] = (float)((int)(mix((uint64_t)i) >> 41) - (1 << 22)) * 1e-6f;
-    void *ao = zeros((size_t)(m * k), 4), *bo = zeros((size_t)(k * n), 4);
-    operand_store(dtype, ao, 0, (int64_t)m * k, a);
-    operand_store(dtype, bo, 0, (int64_t)k * n, b);
-    free(a), free(b);
-    return (struct random_product){(size_t)(m * n) * sizeof(float),
-                                   ao,
-                                   bo,
-                                   {dtype, ta, tb, m, n, k, ao, ta ? m : k, bo, tb ? k : n}};
-}
-
-/* Vectors give the bits of the plain loops, whatever part of a piece the last columns take. */
-START_TEST(pieces_agree)
-{
-    static const int columns[] = {150, 160, 170, 176, 185};
-    enum zero_dtype dtype = dtypes[_i % 12 / 4];
-    const struct pieces *all[] = {&pieces_plain, pieces_avx2(), pieces_avx512(), pieces_neon(),
-                                  dtype == ZERO_BF16 ? pieces_bf16() : NULL};
-    struct random_product r = random_product(dtype, _i & 1, _i & 2, columns[_i / 12]);
-    float *plain = zeros(r.bytes, 1), *c = zeros(r.bytes, 1);
-    twice(all[0], &r.p, plain, r.p.n);
-    for (size_t i = 1; i < sizeof(all) / sizeof(*all); i++)
-        if (all[i]) {
-            twice(all[i], &r.p, c, r.p.n);
-            ck_assert_msg(memcmp(plain, c, r.bytes) == 0, "%s", all[i]->name);
-        }
-    free(r.a), free(r.b), free(plain), free(c);
-}
-END_TEST
-
-/* An element by AMX's order, begun with what is there. */
-static float tiles_sum(const struct matmul *p, int row, int col, float sum)
-{
-    for (int k = 0; k < p->k; k += 32) {
-        float part[2] = {0};
-        for (int q = k; q < k + 32 && q < p->k; q++) {
-            float x, y;
-            int64_t at = p->ta ? (int64_t)q * p->lda + row : (int64_t)row * p->lda + q;
-            int64_t from = p->tb ? (int64_t)col * p->ldb + q : (int64_t)q * p->ldb + col;
-            part[q % 2] = fmaf(*operand_view(p->dtype, p->a, at, 1, &x),
-                               *operand_view(p->dtype, p->b, from, 1, &y), part[q % 2]);
-        }
-        sum += part[0] + part[1];
-    }
-    return sum;
-}
-
-START_TEST(tiles_of_bf16)
-{
-    struct random_product r = random_product(ZERO_BF16, _i & 1, _i & 2, 150);
-    float *c = zeros(r.bytes, 1);
-    twice(pieces_amx(), &r.p, c, r.p.n);
-    for (int i = 0; i < r.p.m; i++)
-        for (int j = 0; j < r.p.n; j++) {
-            float expected = tiles_sum(&r.p, i, j, tiles_sum(&r.p, i, j, 0));
-            ck_assert_msg(c[i * r.p.n + j] == expected, "(%d, %d) is %.9g, not %.9g", i, j,
-                          (double)c[i * r.p.n + j], (double)expected);
-        }
-    free(r.a), free(r.b), free(c);
-}
-END_TEST
 
 /* Whether an operand's element is a number of double, rounded to fp32 with few errors of its own
  * and then to the operand's type. */
@@ -567,73 +426,6 @@ START_TEST(half_rounds)
 }
 END_TEST
 
-enum { TILED_ROWS = 3 * TILE + 5, TILED_COLS = 5 * TILE + 9 };
-
-static void tile_keep(void *to, const struct tile *tile)
-{
-    ck_assert(tile->rows <= TILE && tile->cols <= TILE && tile->row % TILE == 0);
-    memset(tile->spare, 0, 2 * TILE * sizeof(float));
-    for (int r = 0; r < tile->rows; r++)
-        rows_best()->add(tile->cols, tile_line(tile, r),
-                         (float *)to + (tile->row + r) * TILED_COLS + tile->col);
-}
-
-/* In tiles, each finished once, whatever the number of threads, in strips of any width. */
-START_TEST(tiles)
-{
-    int m = _i == 2 ? TILE + 5 : TILED_ROWS, n = TILED_COLS, k = _i == 2 ? 5500 : 33;
-    char error[200];
-    float *a = zeros((size_t)(m * k), 4), *b = zeros((size_t)(k * n), 4);
-    float *whole = zeros((size_t)(m * n), 4), *c = zeros((size_t)(m * n), 4);
-    for (int i = 0; i < m * k; i++)
-        a[i] = (float)(mix((uint64_t)i) % 255) / 3;
-    for (int i = 0; i < k * n; i++)
-        b[i] = (float)(mix((uint64_t)i) % 255) / 7;
-    void *scratch = zeros((size_t)matmul_scratch(ZERO_FP32, m, n, k), 1);
-    struct matmul p = {ZERO_FP32, false, false, m, n, k, a, k, b, n};
-    struct workers *workers =
-        workers_create(_i, matmul_tiles_scratch(ZERO_FP32, k), NULL, error, sizeof(error));
-    ck_assert_ptr_nonnull(workers);
-    matmul(&p, false, whole, n, scratch);
-    matmul_tiles(workers, &p, tile_keep, c);
-    ck_assert_mem_eq(whole, c, (size_t)(m * n) * sizeof(float));
-    workers_destroy(workers);
-    free(a), free(b), free(c), free(whole), free(scratch);
-}
-END_TEST
-
-/* What suffices for a sum suffices for all shorter ones. */
-START_TEST(scratch_grows)
-{
-    enum zero_dtype dtype = dtypes[_i];
-    int64_t one = 0, all = 0;
-    for (int k = 1; k < 20000; k += k < 2000 ? 1 : 97) {
-        int64_t one_next = matmul_scratch(dtype, TILE, TILE, k);
-        int64_t all_next = matmul_tiles_scratch(dtype, k);
-        ck_assert_msg(one_next >= one && all_next >= all, "a sum of %d", k);
-        one = one_next;
-        all = all_next;
-    }
-}
-END_TEST
-
-/* What products have done is counted, what measures their speed is not. */
-START_TEST(counted)
-{
-    static float a[7 * 5], b[5 * 3], c[7 * 3];
-    struct matmul p = {ZERO_FP32, false, false, 7, 3, 5, a, 5, b, 3};
-    void *scratch = zeros((size_t)matmul_scratch(ZERO_FP32, 7, 3, 5) + 1, 1);
-    struct matmul_done before = matmul_flops_done();
-    for (int i = 0; i < 1000; i++)
-        matmul(&p, false, c, 3, scratch);
-    ck_assert(matmul_peak(ZERO_FP32) > 1e6 && matmul_peak(ZERO_BF16) > 1e6);
-    struct matmul_done after = matmul_flops_done();
-    ck_assert_double_eq(after.flops - before.flops, 1000 * 2.0 * 7 * 3 * 5);
-    ck_assert(after.seconds > before.seconds);
-    free(scratch);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("numeric");
@@ -641,19 +433,12 @@ int main(void)
     int sets = 1; /* of loops over rows, the last one plain */
     while (rows_of(sets))
         sets++;
-    printf("products by %s, of bf16 by %s; rows by %s, best of %d\n", matmul_backend(ZERO_FP32),
-           matmul_backend(ZERO_BF16), rows_best()->isa, sets);
+    printf("rows by %s, best of %d\n", rows_best()->isa, sets);
     if (sets == 1)
         printf("skipped: rows of instruction sets beside each other: this CPU runs one\n");
     tcase_add_loop_test(t, exponentials, 0, sets);
     tcase_add_test(t, fused);
     tcase_add_test(t, logarithms);
-    tcase_add_loop_test(t, products, 0, 24);
-    tcase_add_loop_test(t, pieces_agree, 0, 60);
-    tcase_add_loop_test(t, tiles_of_bf16, 0, pieces_amx() ? 4 : 0);
-    tcase_add_loop_test(t, tiles, 1, 5);
-    tcase_add_loop_test(t, scratch_grows, 0, 3);
-    tcase_add_test(t, counted);
     tcase_add_loop_test(t, rows_are_right, 0, 3 * sets);
     tcase_add_loop_test(t, bf16_rounds, 0, sets);
     tcase_add_loop_test(t, gelu_is_right, 0, sets);

@@ -311,6 +311,7 @@ static const char *const trainer_options[] = {
     "recompute",
     "device",
     "tf32",
+    "bf16x3",
     "reduction",
     "threads",
     "deadline",
@@ -327,7 +328,7 @@ static const char *const trainer_options[] = {
 START_TEST(trainer_help)
 {
     const char *const flags[] = {"l2",   "recompute",    "plan", "quiet",
-                                 "help", "verify-spill", "tf32"};
+                                 "help", "verify-spill", "tf32", "bf16x3"};
     const char *const *names = trainer_options;
     const size_t count = sizeof(trainer_options) / sizeof(*trainer_options);
     char *text = printed(arguments_help), *rest = text;
@@ -526,6 +527,9 @@ START_TEST(trainer_contradictions)
     contradiction("--state split --dtype fp32",
                   "--state split keeps half of the master in a bf16 weight, but --dtype is fp32. "
                   "Give --dtype bf16, or leave --state out.");
+    contradiction("--bf16x3", "--bf16x3 is for products of fp32 on a CPU, but --device is cpu and "
+                              "--dtype bf16. Give --device cpu --dtype fp32, or leave --bf16x3 "
+                              "out.");
     contradiction("--accumulate-in local --stage 2",
                   "--accumulate-in local contradicts --stage 2, where no rank has room for whole "
                   "gradient sums. Give --stage 0 or 1, or leave --accumulate-in out.");
@@ -594,9 +598,10 @@ START_TEST(alike)
     ck_assert_int_eq(train(""), 0);
     ck_assert_int_eq(arguments_alike(&arguments, plain), ARGUMENTS_ALIKE);
     const char *const same[] = {"--threads 3", "--steps 100", "--deadline 7"};
-    const char *const other[] = {"--seed 2",   "--steps 99", "--batch 4",    "--lr 2e-3",
-                                 "--quiet",    "--layers 3", "--log x.csv",  "--accumulate 2",
-                                 "--sample 7", "--l2",       "--device cuda"};
+    const char *const other[] = {"--seed 2",    "--steps 99",     "--batch 4",
+                                 "--lr 2e-3",   "--quiet",        "--layers 3",
+                                 "--log x.csv", "--accumulate 2", "--sample 7",
+                                 "--l2",        "--device cuda",  "--bf16x3 --dtype fp32"};
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         ck_assert_int_eq(train(same[i]), 0);
         arguments_alike(&arguments, now);

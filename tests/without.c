@@ -20,6 +20,9 @@ static const struct {
 } calls[] = {
     {"io_uring", SYS_io_uring_setup, 0, 0, EPERM},
     {"fallocate", SYS_fallocate, 0, 0, EOPNOTSUPP},
+#ifdef SYS_arch_prctl
+    {"amx", SYS_arch_prctl, 0, 0x1023, EINVAL}, /* the question for its registers */
+#endif
     {"tmpfile", SYS_openat, 2, O_TMPFILE, EOPNOTSUPP},
 };
 

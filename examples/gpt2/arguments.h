@@ -25,7 +25,7 @@ struct arguments {
     int device; /* enum */
     int threads, slots, deadline, eval_every, sample;
     const char *nvme_path, *log, *trace, *tokenizer;
-    bool tf32, verify_spill, l2, recompute, plan, quiet, help;
+    bool tf32, bf16x3, verify_spill, l2, recompute, plan, quiet, help;
 };
 
 /* Returns 0, or -1 with a sentence in error. With --help nothing else is
@@ -50,7 +50,7 @@ double arguments_lr(const struct arguments *a, int64_t step);
 
 /* Everything that all ranks must give alike for one run: an option and what it is worth, 1
  * for one that is given where its text may differ. Returns how many. */
-#define ARGUMENTS_ALIKE 27
+#define ARGUMENTS_ALIKE 28
 struct argument_value {
     const char *option;
     double value;

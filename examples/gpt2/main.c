@@ -8,6 +8,7 @@
 #include "examples/common/file.h"
 #include "examples/common/launch.h"
 #include "examples/common/stop.h"
+#include "examples/gpt2/matmul.h"
 #include "examples/gpt2/plan.h"
 #include "examples/gpt2/train.h"
 
@@ -79,6 +80,14 @@ int main(int argc, char **argv)
     if (arguments_parse(&a, argc, argv, error, sizeof(error))) {
         fprintf(stderr, "rank %d: %s\n", rank, error);
         return launch_end(2);
+    }
+    if (a.bf16x3 && !a.help && !a.plan && !matmul_by_terms(true)) {
+        fprintf(
+            stderr,
+            "rank %d: --bf16x3 multiplies by AMX, which this CPU, its Linux (from 5.16 on) or "
+            "this build (by gcc from 11 on, clang from 12) does not have. Leave --bf16x3 out.\n",
+            rank);
+        return launch_end(1);
     }
     return launch_end(a.help ? help(rank) : a.plan ? plan(&a, rank) : train(&a, rank));
 }

@@ -15,17 +15,30 @@
 #include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 
+static const struct pieces *of_fp32; /* of the process; NULL: the best that are exact */
+
+bool matmul_by_terms(bool terms)
+{
+    of_fp32 = terms ? pieces_terms() : NULL;
+    return !terms || of_fp32;
+}
+
+static const struct pieces *pieces_of(enum zero_dtype dtype)
+{
+    return dtype == ZERO_FP32 && of_fp32 ? of_fp32 : pieces_best(dtype);
+}
+
 const char *matmul_backend(enum zero_dtype dtype)
 {
-    return pieces_best(dtype)->name;
+    return pieces_of(dtype)->name;
 }
 
 /* op(B) packed, then a panel of A. */
 int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 {
     struct carve carve = {NULL, 0};
-    carve_take(&carve, packed_bytes(pieces_best(dtype), n, k));
-    carve_take(&carve, packed_scratch(pieces_best(dtype), m, k));
+    carve_take(&carve, packed_bytes(pieces_of(dtype), n, k));
+    carve_take(&carve, packed_scratch(pieces_of(dtype), m, k));
     return carve.used;
 }
 
@@ -42,7 +55,7 @@ static void count(const struct matmul *p, double begin)
 
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
-    const struct pieces *pieces = pieces_best(p->dtype);
+    const struct pieces *pieces = pieces_of(p->dtype);
     struct carve carve = {scratch, 0};
     double begin = clock_now();
     float *packed = carve_take(&carve, packed_bytes(pieces, p->n, p->k));
@@ -113,7 +126,7 @@ static int64_t room_carve(struct strip_room *r, void *base, enum zero_dtype dtyp
                           int k)
 {
     struct carve carve = {base, 0};
-    const struct pieces *pieces = pieces_best(dtype);
+    const struct pieces *pieces = pieces_of(dtype);
     int64_t floats = sizeof(float);
     r->values = carve_take(&carve, TILE * (across * TILE + GAP) * floats);
     r->spare = carve_take(&carve, 2 * TILE * floats);
@@ -125,7 +138,7 @@ static int64_t room_carve(struct strip_room *r, void *base, enum zero_dtype dtyp
 static void row_multiply(const struct matmul *p, const struct strip_room *room,
                          const struct tile *row)
 {
-    packed_multiply(pieces_best(p->dtype), p, room->packed, false, row->values, row->ld,
+    packed_multiply(pieces_of(p->dtype), p, room->packed, false, row->values, row->ld,
                     room->scratch);
 }
 
@@ -157,7 +170,7 @@ static void strip_task(void *arg, int64_t index, void *scratch)
     row.spare = room.spare;
     row.ld = row.cols + GAP;
     double begin = clock_now();
-    packed_make(pieces_best(p.dtype), &p, room.packed);
+    packed_make(pieces_of(p.dtype), &p, room.packed);
     for (row.row = first; row.row < end; row.row += TILE) {
         p.m = row.rows = part_at(end, row.row, TILE);
         p.a = operand_at(p.dtype, whole->a, p.ta ? row.row : (int64_t)row.row * p.lda);
@@ -217,7 +230,7 @@ double matmul_peak(enum zero_dtype dtype)
     struct matmul p = {.dtype = dtype, .m = TILE, .n = PEAK_COLS, .k = PEAK_SUM};
     p.a = memory, p.lda = PEAK_SUM;
     p.b = memory + operand, p.ldb = PEAK_COLS;
-    packed_make(pieces_best(dtype), &p, room.packed);
+    packed_make(pieces_of(dtype), &p, room.packed);
     double least = PEAK_SECONDS, start = clock_now();
     for (double now = start; now - start < PEAK_SECONDS;) {
         double begin = now;

@@ -43,8 +43,8 @@ const struct pieces *pieces_neon(void)
                                        .rows = PIECE_ROWS,
                                        .cols = COLS,
                                        .part = COLS,
-                                       .per = 1,
-                                       .step = 1,
+                                       .values = 1,
+                                       .words = 1,
                                        .pack_a = plain_pack_a,
                                        .pack_b = plain_pack_b,
                                        .multiply = {piece_multiply}};

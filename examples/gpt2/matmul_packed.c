@@ -71,8 +71,8 @@ const struct pieces pieces_plain = {.name = "packed panels, plain",
                                     .rows = PIECE_ROWS,
                                     .cols = PLAIN_COLS,
                                     .part = PLAIN_COLS,
-                                    .per = 1,
-                                    .step = 1,
+                                    .values = 1,
+                                    .words = 1,
                                     .pack_a = plain_pack_a,
                                     .pack_b = plain_pack_b,
                                     .multiply = {plain_multiply}};
@@ -92,14 +92,14 @@ const struct pieces *pieces_best(enum zero_dtype dtype)
 
 static int words(const struct pieces *pieces, int k)
 {
-    return stripes(k, pieces->per * pieces->step) * pieces->step;
+    return stripes(k, pieces->values) * pieces->words;
 }
 
-/* So many words at most, in parts of one size. */
+/* So many values at most, in parts of one size. */
 static int depth_of(const struct pieces *pieces, int k)
 {
-    int step = pieces->per * pieces->step, parts = stripes(k, PANEL_DEEP * pieces->per);
-    step = step > 8 ? step : 8;
+    int parts = stripes(k, PANEL_DEEP / pieces->words * pieces->values);
+    int step = pieces->values > 8 ? pieces->values : 8;
     return stripes(stripes(k, parts), step) * step;
 }
 

@@ -5,7 +5,7 @@
  * bits: an element is one chain of fused multiply-adds in order of k. But the
  * instructions for bf16 take values below 2^-126 for zeros, and AMX has an order of
  * its own: of each 32 products the even ones are a chain and the odd ones are, and
- * their sum is added.
+ * their sum is added, of fp32 for six products of terms one after the other.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_PACKED_H
 #define EXAMPLES_GPT2_MATMUL_PACKED_H
@@ -15,7 +15,7 @@
 #define PIECE_ROWS 6    /* of all sets but AVX-512 and AMX */
 #define PIECE_MOST 1024 /* elements */
 #define PARTS_MOST 3    /* of a piece */
-#define PANEL_DEEP 256  /* words of k that are packed of A at a time, at most */
+#define PANEL_DEEP 288  /* words of k that are packed of A at a time, at most */
 
 /* Rows of op(A), or columns of op(B). */
 struct panel {
@@ -31,8 +31,9 @@ struct pieces {
     const char *name;
     int rows, cols; /* of a piece, which all registers but a few hold */
     int part;       /* columns; the last piece of a row has as many parts of cols as it needs */
-    int per;        /* values in a word: 1, widened to fp32, or 2 of bf16, the first one high */
-    int step;       /* words of k are a multiple of it, the last ones zeros */
+    /* So many values of k are packed as so many words, the last ones padded with zeros: one as a
+     * word, widened to fp32, or two of bf16, the first one high, or by tiles. */
+    int values, words;
     /* Stripes of rows (pack_a) or of columns (pack_b): for each word of k, a word of every row
      * or column, or in what order multiply wants them; padded with zeros. May write PACK_BEYOND
      * words past the last. */
@@ -53,6 +54,7 @@ const struct pieces *pieces_neon(void);   /* the same */
 /* With AVX-512's instructions for bf16, of that alone, and with AMX. */
 const struct pieces *pieces_bf16(void);
 const struct pieces *pieces_amx(void);
+const struct pieces *pieces_terms(void);                 /* of fp32 alone, by AMX */
 const struct pieces *pieces_best(enum zero_dtype dtype); /* of all these */
 
 /* Of pieces_plain, for sets that pack no faster. */

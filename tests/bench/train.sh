@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # A training step of build/gpt2 beside DDP, FSDP2 and DeepSpeed, two ranks with a
 # thread each, in turn: tests/bench/train.sh BUILD PYTHON [MODEL... (d6)]
-# ROUNDS=3 STEPS=7 of each round and side, MODES='ddp zero3': some peers, DTYPE=bf16 or fp32.
+# ROUNDS=3 STEPS=7 of each round and side, MODES='ddp zero3': some peers, DTYPE=bf16 or fp32,
+# OURS=--bf16x3: more options of ours.
 # zero3nvme and zero3pipe have everything in files in TMPDIR, as --offload nvme beside them; of
 # those the update alone is compared with `zero bench step` of as many parameters too, in turn. Of
 # zero3update, whose parameters are in memory, it is all that is compared: also of models that
@@ -52,6 +53,8 @@ run_peer() { # mode, layers, channels, file
 run_ours() { # stage or files, model, file
     local memory way=(--stage "$1")
     [ "$1" != files ] || way=(--stage 3 --offload nvme --nvme-path "$TMPDIR")
+    # shellcheck disable=SC2206 # words
+    way+=(${OURS-})
     timeout -k 5 600 "${launcher[@]}" -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
         --threads 1 --dtype "$DTYPE" "${way[@]}" --steps $((warm + steps)) --sample 0 \
         --log "$scratch/log.csv" >"$scratch/out" 2>"$scratch/err" || {

@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Packed products by the instructions for pairs of bf16, of AVX-512 and of AMX. Of fp32 AMX
+ * multiplies three terms of bf16, whose sum a value is.
+ */
+#include "examples/gpt2/matmul_x86.h"
+
+#include <stddef.h>
+
+#ifdef __x86_64__
+
+#include <cpuid.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* ---------------------------------------------------------------- pairs of bf16 */
+
+#if defined(__clang__) || __GNUC__ >= 10 /* gcc before that knows no such instruction */
+#define TARGET_BF16 "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16"
+#define BF16        __attribute__((target(TARGET_BF16)))
+#define INLINE_BF16 static inline __attribute__((always_inline, target(TARGET_BF16)))
+
+#define TERMS     3
+#define TILE_SIDE 16 /* words of k in a tile; terms lie apart by so many */
+
+/* The first count of many lanes. */
+static inline uint32_t lanes(int count, int many)
+{
+    return count < 1 ? 0 : (1u << (count < many ? count : many)) - 1;
+}
+
+/* What a value is taken as the sum of: itself, or of fp32 three terms of bf16, each what those
+ * before leave, rounded to nearest. */
+INLINE_BF16 int terms_of(enum zero_dtype dtype)
+{
+    return dtype == ZERO_FP32 ? TERMS : 1;
+}
+
+/* Of stored elements from position at on, zeros for lanes that are not wanted. */
+INLINE_BF16 void terms_load(enum zero_dtype dtype, const void *from, int64_t at, __mmask16 some,
+                            __m256i t[TERMS])
+{
+    if (dtype == ZERO_BF16) {
+        t[0] = _mm256_maskz_loadu_epi16(some, (const uint16_t *)from + at);
+        return;
+    }
+    __m512 rest = _mm512_maskz_loadu_ps(some, (const float *)from + at);
+#pragma GCC unroll 3
+    for (int i = 0; i < TERMS; i++) {
+        t[i] = (__m256i)_mm512_cvtneps_pbh(rest);
+        __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(t[i]), 16);
+        rest = _mm512_sub_ps(rest, _mm512_castsi512_ps(wide));
+    }
+}
+
+/* Two rows become one of pairs. */
+INLINE_BF16 __m512i pairs_of(__m256i high, __m256i low)
+{
+    return _mm512_or_si512(_mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16),
+                           _mm512_cvtepu16_epi32(low));
+}
+
+/* Where the first term of word w of k is in a stripe. */
+INLINE_BF16 int64_t word_at(enum zero_dtype dtype, int w, int width)
+{
+    return (int64_t)(w + w / TILE_SIDE * TILE_SIDE * (terms_of(dtype) - 1)) * width;
+}
+
+/* Stored rows k and k + 1, of which the second need not be there, become a row of pairs. */
+INLINE_BF16 void row_pair(enum zero_dtype dtype, const struct panel *s, int k, int first, int width,
+                          float *out)
+{
+    for (int g = 0; g < width; g += WIDE) {
+        __mmask16 some = (__mmask16)lanes(s->count - first - g, WIDE);
+        __m256i high[TERMS], low[TERMS];
+        int64_t at = (int64_t)k * s->ld + first + g;
+        terms_load(dtype, s->from, at, some, high);
+        terms_load(dtype, s->from, at + s->ld, k + 1 < s->k ? some : 0, low);
+#pragma GCC unroll 3
+        for (int i = 0; i < terms_of(dtype); i++)
+            _mm512_mask_storeu_epi32(out + (int64_t)i * TILE_SIDE * width + g,
+                                     (__mmask16)lanes(width - g, WIDE), pairs_of(high[i], low[i]));
+    }
+}
+
+INLINE_BF16 void pairs_copy(enum zero_dtype dtype, const struct panel *s, int width, int deep,
+                            float *out)
+{
+    for (int begin = 0; begin < s->k; begin += REACH)
+        for (int first = 0; first < s->count; first += width)
+            for (int k = begin; k < s->k && k < begin + REACH; k += 2) {
+                int64_t ahead = (int64_t)(k + REACH) * s->ld + first;
+                fetch(dtype, s->from, ahead);
+                fetch(dtype, s->from, ahead + s->ld);
+                row_pair(dtype, s, k, first, width,
+                         out + (int64_t)first * deep + word_at(dtype, k / 2, width));
+            }
+}
+
+/* WIDTH pairs along each of WIDTH stored rows, of which so many rows and values are there,
+ * become WIDTH rows of pairs, cols of them wide. */
+INLINE_BF16 void block_turn(enum zero_dtype dtype, const struct panel *s, int row, int k, int cols,
+                            int width, float *out)
+{
+    __m256i t[WIDTH][TERMS];
+    __m256 r[WIDTH];
+    int values = s->k - k;
+#pragma GCC unroll 8
+    for (int i = 0; i < WIDTH; i++)
+        terms_load(dtype, s->from, (int64_t)(row + i) * s->ld + k,
+                   (__mmask16)(row + i < s->count ? lanes(values, 2 * WIDTH) : 0), t[i]);
+#pragma GCC unroll 3
+    for (int j = 0; j < terms_of(dtype); j++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < WIDTH; i++)
+            r[i] = _mm256_castsi256_ps(_mm256_rol_epi32(t[i][j], 16));
+        transpose(r);
+#pragma GCC unroll 8
+        for (int i = 0; i < WIDTH; i++)
+            if (2 * i < values)
+                _mm256_mask_storeu_ps(out + (int64_t)(j * TILE_SIDE + i) * width,
+                                      (__mmask8)lanes(cols, WIDTH), r[i]);
+    }
+}
+
+INLINE_BF16 void pairs_turn(enum zero_dtype dtype, const struct panel *s, int width, int deep,
+                            float *out)
+{
+    for (int first = 0; first < s->count; first += width)
+        for (int k = 0; k < s->k; k += 2 * WIDTH)
+            for (int g = 0; g < width; g += WIDTH) {
+                for (int i = 0; k % (2 * LINE) == 0 && i < WIDTH; i++)
+                    fetch(dtype, s->from, (int64_t)(first + g + width + i) * s->ld + k);
+                block_turn(dtype, s, first + g, k, width - g, width,
+                           out + (int64_t)first * deep + word_at(dtype, k / 2, width) + g);
+            }
+}
+
+/* In words of k that are a multiple of step, of each term. */
+INLINE_BF16 void pairs_pack(enum zero_dtype dtype, const struct panel *s, int width, int step,
+                            float *out)
+{
+    int pairs = (s->k + 1) / 2, padded = (pairs + step - 1) / step * step;
+    int deep = padded * terms_of(dtype);
+    if (s->along)
+        pairs_turn(dtype, s, width, deep, out);
+    else
+        pairs_copy(dtype, s, width, deep, out);
+    for (int first = 0; pairs < padded && first < s->count; first += width)
+        for (int i = 0; i < terms_of(dtype); i++)
+            __builtin_memset(out + (int64_t)first * deep + word_at(dtype, pairs, width) +
+                                 (int64_t)i * TILE_SIDE * width,
+                             0, (size_t)(padded - pairs) * (size_t)width * sizeof(float));
+}
+
+BF16 static void pack_a_bf16(const struct panel *panel, float *out)
+{
+    pairs_pack(ZERO_BF16, panel, ROWS_AVX512, 1, out);
+}
+
+BF16 static void pack_b_bf16(const struct panel *panel, float *out)
+{
+    pairs_pack(ZERO_BF16, panel, COLS_AVX512, 1, out);
+}
+
+/* The instruction is two fused multiply-adds, of the high values first. */
+INLINE_BF16 void parts_multiply_bf16(int across, int words, const float *a, const float *b,
+                                     bool add, float *c, int ldc)
+{
+    __m512 s[ROWS_AVX512][ACROSS];
+    __m512bh right[ACROSS];
+    sums_begin(s, across, add, c, ldc);
+#pragma GCC unroll 2
+    for (int p = 0; p < words; p++, a += ROWS_AVX512, b += COLS_AVX512) {
+#pragma GCC unroll 4
+        for (int j = 0; j < across; j++)
+            right[j] = (__m512bh)_mm512_loadu_si512(b + j * WIDE);
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS_AVX512; i++) {
+            __m512bh x = (__m512bh)_mm512_set1_ps(a[i]);
+#pragma GCC unroll 4
+            for (int j = 0; j < across; j++)
+                s[i][j] = _mm512_dpbf16_ps(s[i][j], x, right[j]);
+        }
+    }
+    sums_end(s, across, c, ldc);
+}
+
+BF16 static void part_multiply_bf16(int words, const float *a, const float *b, bool add, float *c,
+                                    int ldc)
+{
+    parts_multiply_bf16(1, words, a, b, add, c, ldc);
+}
+
+BF16 static void two_parts_multiply_bf16(int words, const float *a, const float *b, bool add,
+                                         float *c, int ldc)
+{
+    parts_multiply_bf16(2, words, a, b, add, c, ldc);
+}
+
+BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, bool add, float *c,
+                                     int ldc)
+{
+    parts_multiply_bf16(ACROSS, words, a, b, add, c, ldc);
+}
+
+#endif
+
+/* ------------------------------------------------------------------ AMX's tiles */
+
+#if defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define TARGET_AMX TARGET_BF16 ",amx-tile,amx-bf16"
+#define AMX        __attribute__((target(TARGET_AMX)))
+#define INLINE_AMX static inline __attribute__((always_inline, target(TARGET_AMX)))
+
+/* Eight registers of 16 rows of 64 bytes: four sums, two parts of A with 16 words of k each,
+ * two of B with 16 columns. A stripe of A has, for each 16 words of k, those of a row together. */
+#define COLS_AMX   (2 * TILE_SIDE)
+#define ROWS_AMX   (2 * TILE_SIDE)
+#define TILE_WORDS (TILE_SIDE * TILE_SIDE)
+
+/* Linux gives the registers to a process that asks. */
+#define ASK_FOR_STATE 0x1023
+#define STATE_TILES   18
+
+AMX static void tiles_begin(void)
+{
+    static const struct {
+        uint8_t palette, start, none[14];
+        uint16_t bytes[16]; /* of a row */
+        uint8_t rows[16];
+    } all = {.palette = 1,
+             .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+             .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&all);
+}
+
+AMX static void tiles_end(void)
+{
+    _tile_release();
+}
+
+/* A tile's words of k of one stored row, the first of a pair high as in B. */
+INLINE_AMX void words_load(enum zero_dtype dtype, const void *from, int64_t at, int values,
+                           __m512i t[TERMS])
+{
+    __mmask16 first = (__mmask16)lanes(values, WIDE),
+              second = (__mmask16)lanes(values - WIDE, WIDE);
+    __m256i low[TERMS], high[TERMS];
+    if (dtype == ZERO_BF16) {
+        __mmask32 some = (__mmask32)second << 16 | first;
+        t[0] = _mm512_rol_epi32(_mm512_maskz_loadu_epi16(some, (const uint16_t *)from + at), 16);
+        return;
+    }
+    terms_load(dtype, from, at, first, low);
+    terms_load(dtype, from, at + WIDE, second, high);
+#pragma GCC unroll 3
+    for (int j = 0; j < TERMS; j++)
+        t[j] = _mm512_rol_epi32(_mm512_inserti64x4(_mm512_castsi256_si512(low[j]), high[j], 1), 16);
+}
+
+INLINE_AMX void words_copy(enum zero_dtype dtype, const struct panel *s, int first, int deep,
+                           float *out)
+{
+    for (int i = 0; i < ROWS_AMX; i++)
+        for (int w = 0; w < deep; w += TILE_SIDE) {
+            int64_t at = (int64_t)(first + i) * s->ld + 2 * w;
+            float *to = out + word_at(dtype, w, ROWS_AMX) + i * TILE_SIDE;
+            __m512i t[TERMS];
+            fetch(dtype, s->from, at + (int64_t)REACH * s->ld);
+            words_load(dtype, s->from, at, first + i < s->count ? s->k - 2 * w : 0, t);
+#pragma GCC unroll 3
+            for (int j = 0; j < terms_of(dtype); j++)
+                _mm512_storeu_si512(to + j * TILE_SIDE * ROWS_AMX, t[j]);
+        }
+}
+
+/* As terms_load, of WIDTH elements. */
+INLINE_AMX void few_terms_load(enum zero_dtype dtype, const void *from, int64_t at, __mmask8 some,
+                               __m128i t[TERMS])
+{
+    if (dtype == ZERO_BF16) {
+        t[0] = _mm_maskz_loadu_epi16(some, (const uint16_t *)from + at);
+        return;
+    }
+    __m256 rest = _mm256_maskz_loadu_ps(some, (const float *)from + at);
+#pragma GCC unroll 3
+    for (int i = 0; i < TERMS; i++) {
+        t[i] = (__m128i)_mm256_cvtneps_pbh(rest);
+        __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(t[i]), 16);
+        rest = _mm256_sub_ps(rest, _mm256_castsi256_ps(wide));
+    }
+}
+
+/* WIDTH pairs of stored rows from k on, and as many columns from first on, become rows of
+ * words. */
+INLINE_AMX void words_turn(enum zero_dtype dtype, const struct panel *s, int k, int first,
+                           float *out)
+{
+    __m256 pairs[TERMS][WIDTH];
+    __mmask8 some = (__mmask8)lanes(s->count - first, WIDTH);
+#pragma GCC unroll 8
+    for (int i = 0; i < WIDTH; i++) {
+        __m128i high[TERMS], low[TERMS];
+        int row = k + 2 * i;
+        int64_t at = (int64_t)row * s->ld + first;
+        few_terms_load(dtype, s->from, at, row < s->k ? some : 0, high);
+        few_terms_load(dtype, s->from, at + s->ld, row + 1 < s->k ? some : 0, low);
+#pragma GCC unroll 3
+        for (int j = 0; j < terms_of(dtype); j++)
+            pairs[j][i] = _mm256_castsi256_ps(
+                _mm256_or_si256(_mm256_slli_epi32(_mm256_cvtepu16_epi32(high[j]), 16),
+                                _mm256_cvtepu16_epi32(low[j])));
+    }
+#pragma GCC unroll 3
+    for (int j = 0; j < terms_of(dtype); j++) {
+        transpose(pairs[j]);
+#pragma GCC unroll 8
+        for (int i = 0; i < WIDTH; i++)
+            _mm256_storeu_ps(out + j * TILE_SIDE * ROWS_AMX + i * TILE_SIDE, pairs[j][i]);
+    }
+}
+
+INLINE_AMX void words_pack(enum zero_dtype dtype, const struct panel *s, float *out)
+{
+    int deep = (s->k + 2 * TILE_SIDE - 1) / (2 * TILE_SIDE) * TILE_SIDE;
+    for (int first = 0; first < s->count;
+         first += ROWS_AMX, out += (int64_t)deep * terms_of(dtype) * ROWS_AMX) {
+        if (s->along)
+            words_copy(dtype, s, first, deep, out);
+        for (int w = 0; !s->along && w < deep; w += WIDTH) {
+            for (int i = 0; i < 2 * WIDTH; i++)
+                fetch(dtype, s->from, (int64_t)(2 * w + 2 * WIDTH + i) * s->ld + first);
+            for (int i = 0; i < ROWS_AMX; i += WIDTH)
+                words_turn(dtype, s, 2 * w, first + i,
+                           out + word_at(dtype, w / TILE_SIDE * TILE_SIDE, ROWS_AMX) +
+                               i * TILE_SIDE + w % TILE_SIDE);
+        }
+    }
+}
+
+AMX static void pack_a_amx(const struct panel *panel, float *out)
+{
+    words_pack(ZERO_BF16, panel, out);
+}
+
+AMX static void pack_b_amx(const struct panel *panel, float *out)
+{
+    pairs_pack(ZERO_BF16, panel, COLS_AMX, TILE_SIDE, out);
+}
+
+AMX static void pack_a_terms(const struct panel *panel, float *out)
+{
+    words_pack(ZERO_FP32, panel, out);
+}
+
+AMX static void pack_b_terms(const struct panel *panel, float *out)
+{
+    pairs_pack(ZERO_FP32, panel, COLS_AMX, TILE_SIDE, out);
+}
+
+INLINE_AMX void tiles_load(bool add, const float *c, int ldc)
+{
+    int64_t down = ldc * (int64_t)sizeof(float);
+    const float *below = c + (int64_t)TILE_SIDE * ldc;
+    if (add) {
+        _tile_loadd(0, c, down);
+        _tile_loadd(1, c + TILE_SIDE, down);
+        _tile_loadd(2, below, down);
+        _tile_loadd(3, below + TILE_SIDE, down);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+}
+
+INLINE_AMX void tiles_store(float *c, int ldc)
+{
+    int64_t down = ldc * (int64_t)sizeof(float);
+    float *below = c + (int64_t)TILE_SIDE * ldc;
+    _tile_stored(0, c, down);
+    _tile_stored(1, c + TILE_SIDE, down);
+    _tile_stored(2, below, down);
+    _tile_stored(3, below + TILE_SIDE, down);
+}
+
+/* What streams, the stripes of A, leaves the first cache to the stripe of B. */
+INLINE_AMX void tiles_of_a(const float *a)
+{
+    _tile_stream_loadd(4, a, 64);
+    _tile_stream_loadd(5, a + TILE_WORDS, 64);
+}
+
+INLINE_AMX void tiles_of_b(const float *b)
+{
+    int64_t across = COLS_AMX * sizeof(float);
+    _tile_loadd(6, b, across);
+    _tile_loadd(7, b + TILE_SIDE, across);
+}
+
+INLINE_AMX void tiles_add(void)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
+AMX static void piece_multiply_amx(int words, const float *a, const float *b, bool add, float *c,
+                                   int ldc)
+{
+    tiles_load(add, c, ldc);
+    for (int w = 0; w < words; w += TILE_SIDE) {
+        _tile_stream_loadd(4, a, 64);
+        tiles_of_b(b);
+        _tile_stream_loadd(5, a + TILE_WORDS, 64);
+        tiles_add();
+        a += 2 * TILE_WORDS;
+        b += 2 * TILE_WORDS;
+    }
+    tiles_store(c, ldc);
+}
+
+/* Of the nine products of terms the six that are not below 2^-24 of the first, in an order in
+ * which they load least. */
+AMX static void piece_multiply_terms(int words, const float *a, const float *b, bool add, float *c,
+                                     int ldc)
+{
+    enum { TERM = 2 * TILE_WORDS };
+    tiles_load(add, c, ldc);
+    for (int w = 0; w < words; w += TERMS * TILE_SIDE) {
+        tiles_of_a(a + 2 * TERM);
+        tiles_of_b(b);
+        tiles_add();
+        tiles_of_a(a + TERM);
+        tiles_add();
+        tiles_of_b(b + TERM);
+        tiles_add();
+        tiles_of_a(a);
+        tiles_add();
+        tiles_of_b(b);
+        tiles_add();
+        tiles_of_b(b + 2 * TERM);
+        tiles_add();
+        a += TERMS * TERM;
+        b += TERMS * TERM;
+    }
+    tiles_store(c, ldc);
+}
+
+static pthread_once_t tiles_asked = PTHREAD_ONCE_INIT;
+static bool tiles_given;
+
+/* Asked of the CPU itself: __builtin_cpu_supports knows no AMX in clang before 18. */
+static void tiles_ask(void)
+{
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned a, b, c, d = 0;
+    bool has = __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & AMX_BF16 && d & AMX_TILE;
+    tiles_given = has && pieces_bf16() && syscall(SYS_arch_prctl, ASK_FOR_STATE, STATE_TILES) == 0;
+}
+
+static bool tiles_run(void)
+{
+    pthread_once(&tiles_asked, tiles_ask);
+    return tiles_given;
+}
+#endif
+
+const struct pieces *pieces_amx(void)
+{
+#ifdef AMX
+    static const struct pieces amx = {.name = "packed panels, AMX",
+                                      .rows = ROWS_AMX,
+                                      .cols = COLS_AMX,
+                                      .part = COLS_AMX,
+                                      .values = 2 * TILE_SIDE,
+                                      .words = TILE_SIDE,
+                                      .pack_a = pack_a_amx,
+                                      .pack_b = pack_b_amx,
+                                      .multiply = {piece_multiply_amx},
+                                      .begin = tiles_begin,
+                                      .end = tiles_end};
+    if (tiles_run())
+        return &amx;
+#endif
+    return NULL;
+}
+
+const struct pieces *pieces_terms(void)
+{
+#ifdef AMX
+    static const struct pieces terms = {.name = "packed panels, AMX, of three terms of bf16",
+                                        .rows = ROWS_AMX,
+                                        .cols = COLS_AMX,
+                                        .part = COLS_AMX,
+                                        .values = 2 * TILE_SIDE,
+                                        .words = TERMS * TILE_SIDE,
+                                        .pack_a = pack_a_terms,
+                                        .pack_b = pack_b_terms,
+                                        .multiply = {piece_multiply_terms},
+                                        .begin = tiles_begin,
+                                        .end = tiles_end};
+    if (tiles_run())
+        return &terms;
+#endif
+    return NULL;
+}
+
+const struct pieces *pieces_bf16(void)
+{
+#ifdef BF16
+    static const struct pieces bf16 = {
+        .name = "packed panels, AVX-512 BF16",
+        .rows = ROWS_AVX512,
+        .cols = COLS_AVX512,
+        .part = WIDE,
+        .values = 2,
+        .words = 1,
+        .pack_a = pack_a_bf16,
+        .pack_b = pack_b_bf16,
+        .multiply = {part_multiply_bf16, two_parts_multiply_bf16, piece_multiply_bf16}};
+    bool runs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512vl");
+    if (pieces_avx512() && runs)
+        return &bf16;
+#endif
+    return NULL;
+}
+
+#else
+
+const struct pieces *pieces_bf16(void)
+{
+    return NULL;
+}
+
+const struct pieces *pieces_amx(void)
+{
+    return NULL;
+}
+
+const struct pieces *pieces_terms(void)
+{
+    return NULL;
+}
+
+#endif

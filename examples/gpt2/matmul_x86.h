@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What packed products by AVX2, AVX-512 and AMX share. Each function is compiled for what it
+ * uses, and reached through the tables of pieces alone.
+ */
+#ifndef EXAMPLES_GPT2_MATMUL_X86_H
+#define EXAMPLES_GPT2_MATMUL_X86_H
+
+#include "examples/gpt2/matmul_packed.h"
+
+#ifdef __x86_64__
+
+#include <immintrin.h>
+
+#include "examples/gpt2/numeric.h"
+
+#define INLINE        static inline __attribute__((always_inline, target("avx2,fma,f16c")))
+#define INLINE_AVX512 static inline __attribute__((always_inline, target("avx512f")))
+#define WIDTH         8
+#define WIDE          16
+#define LINE          16 /* elements: a cache line, or half of one */
+#define REACH         8  /* rows at once: all may fall into one set of the first cache */
+
+/* AVX-512's pieces: 24 of its 32 registers are sums. */
+#define ACROSS      3
+#define COLS_AVX512 (ACROSS * WIDE)
+#define ROWS_AVX512 8
+
+/* What will be needed next: rows are short, and too many at once for the CPU to foresee. */
+INLINE void fetch(enum zero_dtype dtype, const void *from, int64_t at)
+{
+    _mm_prefetch((const char *)from + at * operand_bytes(dtype), _MM_HINT_T0);
+}
+
+INLINE void transpose(__m256 r[WIDTH])
+{
+    __m256 t[WIDTH], u[WIDTH];
+#pragma GCC unroll 4
+    for (int i = 0; i < WIDTH; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < WIDTH; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
+/* across: registers that are used of a row. */
+INLINE_AVX512 void sums_begin(__m512 s[ROWS_AVX512][ACROSS], int across, bool add, const float *c,
+                              int ldc)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS_AVX512; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < across; j++)
+            s[i][j] = add ? _mm512_loadu_ps(c + (int64_t)i * ldc + j * WIDE) : _mm512_setzero_ps();
+}
+
+INLINE_AVX512 void sums_end(__m512 s[ROWS_AVX512][ACROSS], int across, float *c, int ldc)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS_AVX512; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < across; j++)
+            _mm512_storeu_ps(c + (int64_t)i * ldc + j * WIDE, s[i][j]);
+}
+
+#endif
+#endif
