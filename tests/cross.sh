@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The kernels of 64-bit ARM on a machine that is not one: tests/cross.sh BUILD
-# builds the suites of the kernels with Debian's cross compiler, in BUILD, and
-# runs them under qemu: scalar and NEON against the references. Without compiler
+# The kernels and gpt2's rows of 64-bit ARM on a machine that is not one:
+# tests/cross.sh BUILD builds their suites with Debian's cross compiler, in BUILD,
+# and runs them under qemu: scalar and NEON against the references. Without compiler
 # or emulator (make deps-extra) it skips. It does not say how fast they are.
 # --self-test: that what takes the place of Check still has all that they use.
 set -u
@@ -10,11 +10,11 @@ cd "$(dirname "$0")/.." || exit 1
 build=${1:?a build folder of its own, or --self-test}
 cc=${CROSS_CC:-aarch64-linux-gnu-gcc}
 emulator=${CROSS_RUN:-qemu-aarch64}
-suites=(kernels_test formats_test)
+suites=(kernels_test formats_test numeric_test)
 support="tests/support/kernels.c tests/support/suite.c tests/support/errors_seen.c"
 
 if [ "$build" = --self-test ]; then
-    read -ra sources <<<"tests/kernels_test.c tests/formats_test.c $support"
+    read -ra sources <<<"tests/kernels_test.c tests/formats_test.c tests/numeric_test.c $support"
     "${CC:-cc}" -std=gnu11 -D_GNU_SOURCE -I. -Itests/cross -Wall -Werror -fsyntax-only \
         "${sources[@]}" && echo "100%: Checks: 1, Failures: 0, Errors: 0"
     exit

@@ -54,10 +54,14 @@ enum { CK_FORK, CK_NOFORK, CK_ENV };
 #define ck_assert(what)               ck_assert_msg(what, "not so: %s", #what)
 #define ck_assert_int_eq(a, b)        ck_assert((a) == (b))
 #define ck_assert_uint_eq(a, b)       ck_assert((a) == (b))
+#define ck_assert_int_lt(a, b)        ck_assert((a) < (b))
+#define ck_assert_ptr_eq(a, b)        ck_assert((a) == (b))
 #define ck_assert_ptr_null(a)         ck_assert((a) == NULL)
 #define ck_assert_ptr_nonnull(a)      ck_assert((a) != NULL)
 #define ck_assert_str_eq(a, b)        ck_assert(strcmp(a, b) == 0)
 #define ck_assert_mem_eq(a, b, bytes) ck_assert(memcmp(a, b, bytes) == 0)
+#define ck_assert_double_eq_tol(a, b, most)                                                        \
+    ck_assert((a) - (b) < (most) && (b) - (a) < (most)) /* Check's, which has it finite too */
 
 static inline void *check_new(size_t bytes)
 {
