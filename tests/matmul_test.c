@@ -175,6 +175,32 @@ START_TEST(tiles_of_bf16)
 }
 END_TEST
 
+/* Rows of A that are used as they are stored give the bits of those that are packed; sums that do
+ * not end with a tile's words are packed. */
+START_TEST(tiles_as_stored)
+{
+    enum { M = 288, LD = 576 };
+    int n = _i & 1 ? 150 : 96;
+    size_t bytes = (size_t)(M * n) * sizeof(float), stored = M * LD * sizeof(uint16_t);
+    struct random_product r = random_product(ZERO_BF16, false, true, n);
+    uint16_t *even = aligned_alloc(64, stored + 64), *odd = even + 1;
+    float *expected = zeros(bytes, 1), *c = zeros(bytes, 1);
+    r.p.m = M, r.p.k = _i & 2 ? 534 : 544, r.p.lda = LD, r.p.ldb = 530; /* rows of B that overlap */
+    memset(even, 0, stored + 64);
+    memcpy(odd, r.a, 265 * 535 * sizeof(uint16_t));
+    r.p.a = odd;
+    twice(pieces_amx(), &r.p, expected, n);
+    memmove(even, odd, stored);
+    for (int i = 0; i < M; i++) /* NaN between rows */
+        memset(even + i * LD + r.p.k, 0xFF, (size_t)(LD - r.p.k) * sizeof(*even));
+    r.p.a = even;
+    twice(pieces_amx(), &r.p, c, n);
+    ck_assert_mem_eq(c, expected, bytes);
+    ck_assert(c[0] != 0.0f && c[(M - 50) * n - 1] != 0.0f);
+    free(even), free(expected), free(c), free(r.a), free(r.b);
+}
+END_TEST
+
 /* The first, second or third term of bf16 that a value is the sum of, to nearest, ties to even. */
 static float term_of(float x, int which)
 {
@@ -378,6 +404,7 @@ int main(void)
     tcase_add_loop_test(t, products, 0, 24 + amx);
     tcase_add_loop_test(t, pieces_agree, 0, 60);
     tcase_add_loop_test(t, tiles_of_bf16, 0, amx);
+    tcase_add_loop_test(t, tiles_as_stored, 0, amx);
     tcase_add_loop_test(t, tiles_of_terms, 0, amx);
     tcase_add_loop_test(t, terms_are_as_exact, 0, amx);
     tcase_add_loop_test(t, terms_not_finite, 0, amx);

@@ -67,25 +67,27 @@ INLINE_BF16 int64_t word_at(enum zero_dtype dtype, int w, int width)
     return (int64_t)(w + w / TILE_SIDE * TILE_SIDE * (terms_of(dtype) - 1)) * width;
 }
 
-/* Stored rows k and k + 1, of which the second need not be there, become a row of pairs. */
-INLINE_BF16 void row_pair(enum zero_dtype dtype, const struct panel *s, int k, int first, int width,
-                          float *out)
+/* Stored rows k and k + 1, of which the second need not be there, become a row of pairs; which of
+ * a pair is high is the instruction's. */
+INLINE_BF16 void row_pair(enum zero_dtype dtype, bool first_high, const struct panel *s, int k,
+                          int first, int width, float *out)
 {
     for (int g = 0; g < width; g += WIDE) {
         __mmask16 some = (__mmask16)lanes(s->count - first - g, WIDE);
-        __m256i high[TERMS], low[TERMS];
+        __m256i one[TERMS], two[TERMS];
         int64_t at = (int64_t)k * s->ld + first + g;
-        terms_load(dtype, s->from, at, some, high);
-        terms_load(dtype, s->from, at + s->ld, k + 1 < s->k ? some : 0, low);
+        terms_load(dtype, s->from, at, some, one);
+        terms_load(dtype, s->from, at + s->ld, k + 1 < s->k ? some : 0, two);
 #pragma GCC unroll 3
         for (int i = 0; i < terms_of(dtype); i++)
-            _mm512_mask_storeu_epi32(out + (int64_t)i * TILE_SIDE * width + g,
-                                     (__mmask16)lanes(width - g, WIDE), pairs_of(high[i], low[i]));
+            _mm512_mask_storeu_epi32(
+                out + (int64_t)i * TILE_SIDE * width + g, (__mmask16)lanes(width - g, WIDE),
+                first_high ? pairs_of(one[i], two[i]) : pairs_of(two[i], one[i]));
     }
 }
 
-INLINE_BF16 void pairs_copy(enum zero_dtype dtype, const struct panel *s, int width, int deep,
-                            float *out)
+INLINE_BF16 void pairs_copy(enum zero_dtype dtype, bool first_high, const struct panel *s,
+                            int width, int deep, float *out)
 {
     for (int begin = 0; begin < s->k; begin += REACH)
         for (int first = 0; first < s->count; first += width)
@@ -93,15 +95,15 @@ INLINE_BF16 void pairs_copy(enum zero_dtype dtype, const struct panel *s, int wi
                 int64_t ahead = (int64_t)(k + REACH) * s->ld + first;
                 fetch(dtype, s->from, ahead);
                 fetch(dtype, s->from, ahead + s->ld);
-                row_pair(dtype, s, k, first, width,
+                row_pair(dtype, first_high, s, k, first, width,
                          out + (int64_t)first * deep + word_at(dtype, k / 2, width));
             }
 }
 
 /* WIDTH pairs along each of WIDTH stored rows, of which so many rows and values are there,
  * become WIDTH rows of pairs, cols of them wide. */
-INLINE_BF16 void block_turn(enum zero_dtype dtype, const struct panel *s, int row, int k, int cols,
-                            int width, float *out)
+INLINE_BF16 void block_turn(enum zero_dtype dtype, bool first_high, const struct panel *s, int row,
+                            int k, int cols, int width, float *out)
 {
     __m256i t[WIDTH][TERMS];
     __m256 r[WIDTH];
@@ -114,7 +116,7 @@ INLINE_BF16 void block_turn(enum zero_dtype dtype, const struct panel *s, int ro
     for (int j = 0; j < terms_of(dtype); j++) {
 #pragma GCC unroll 8
         for (int i = 0; i < WIDTH; i++)
-            r[i] = _mm256_castsi256_ps(_mm256_rol_epi32(t[i][j], 16));
+            r[i] = _mm256_castsi256_ps(first_high ? _mm256_rol_epi32(t[i][j], 16) : t[i][j]);
         transpose(r);
 #pragma GCC unroll 8
         for (int i = 0; i < WIDTH; i++)
@@ -124,29 +126,29 @@ INLINE_BF16 void block_turn(enum zero_dtype dtype, const struct panel *s, int ro
     }
 }
 
-INLINE_BF16 void pairs_turn(enum zero_dtype dtype, const struct panel *s, int width, int deep,
-                            float *out)
+INLINE_BF16 void pairs_turn(enum zero_dtype dtype, bool first_high, const struct panel *s,
+                            int width, int deep, float *out)
 {
     for (int first = 0; first < s->count; first += width)
         for (int k = 0; k < s->k; k += 2 * WIDTH)
             for (int g = 0; g < width; g += WIDTH) {
                 for (int i = 0; k % (2 * LINE) == 0 && i < WIDTH; i++)
                     fetch(dtype, s->from, (int64_t)(first + g + width + i) * s->ld + k);
-                block_turn(dtype, s, first + g, k, width - g, width,
+                block_turn(dtype, first_high, s, first + g, k, width - g, width,
                            out + (int64_t)first * deep + word_at(dtype, k / 2, width) + g);
             }
 }
 
 /* In words of k that are a multiple of step, of each term. */
-INLINE_BF16 void pairs_pack(enum zero_dtype dtype, const struct panel *s, int width, int step,
-                            float *out)
+INLINE_BF16 void pairs_pack(enum zero_dtype dtype, bool first_high, const struct panel *s,
+                            int width, int step, float *out)
 {
     int pairs = (s->k + 1) / 2, padded = (pairs + step - 1) / step * step;
     int deep = padded * terms_of(dtype);
     if (s->along)
-        pairs_turn(dtype, s, width, deep, out);
+        pairs_turn(dtype, first_high, s, width, deep, out);
     else
-        pairs_copy(dtype, s, width, deep, out);
+        pairs_copy(dtype, first_high, s, width, deep, out);
     for (int first = 0; pairs < padded && first < s->count; first += width)
         for (int i = 0; i < terms_of(dtype); i++)
             __builtin_memset(out + (int64_t)first * deep + word_at(dtype, pairs, width) +
@@ -156,12 +158,12 @@ INLINE_BF16 void pairs_pack(enum zero_dtype dtype, const struct panel *s, int wi
 
 BF16 static void pack_a_bf16(const struct panel *panel, float *out)
 {
-    pairs_pack(ZERO_BF16, panel, ROWS_AVX512, 1, out);
+    pairs_pack(ZERO_BF16, true, panel, ROWS_AVX512, 1, out);
 }
 
 BF16 static void pack_b_bf16(const struct panel *panel, float *out)
 {
-    pairs_pack(ZERO_BF16, panel, COLS_AVX512, 1, out);
+    pairs_pack(ZERO_BF16, true, panel, COLS_AVX512, 1, out);
 }
 
 /* The instruction is two fused multiply-adds, of the high values first. */
@@ -215,10 +217,12 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
 #define INLINE_AMX static inline __attribute__((always_inline, target(TARGET_AMX)))
 
 /* Eight registers of 16 rows of 64 bytes: four sums, two parts of A with 16 words of k each,
- * two of B with 16 columns. A stripe of A has, for each 16 words of k, those of a row together. */
+ * two of B with 16 columns. A stripe of A has, for each 16 words of k, those of a row together, and
+ * as rows are often stored so, A is not packed there. The first of a pair is low. */
 #define COLS_AMX   (2 * TILE_SIDE)
 #define ROWS_AMX   (2 * TILE_SIDE)
 #define TILE_WORDS (TILE_SIDE * TILE_SIDE)
+#define TILE_ROW   64 /* bytes */
 
 /* Linux gives the registers to a process that asks. */
 #define ASK_FOR_STATE 0x1023
@@ -241,7 +245,7 @@ AMX static void tiles_end(void)
     _tile_release();
 }
 
-/* A tile's words of k of one stored row, the first of a pair high as in B. */
+/* A tile's words of k of one stored row. */
 INLINE_AMX void words_load(enum zero_dtype dtype, const void *from, int64_t at, int values,
                            __m512i t[TERMS])
 {
@@ -250,14 +254,14 @@ INLINE_AMX void words_load(enum zero_dtype dtype, const void *from, int64_t at, 
     __m256i low[TERMS], high[TERMS];
     if (dtype == ZERO_BF16) {
         __mmask32 some = (__mmask32)second << 16 | first;
-        t[0] = _mm512_rol_epi32(_mm512_maskz_loadu_epi16(some, (const uint16_t *)from + at), 16);
+        t[0] = _mm512_maskz_loadu_epi16(some, (const uint16_t *)from + at);
         return;
     }
     terms_load(dtype, from, at, first, low);
     terms_load(dtype, from, at + WIDE, second, high);
 #pragma GCC unroll 3
     for (int j = 0; j < TERMS; j++)
-        t[j] = _mm512_rol_epi32(_mm512_inserti64x4(_mm512_castsi256_si512(low[j]), high[j], 1), 16);
+        t[j] = _mm512_inserti64x4(_mm512_castsi256_si512(low[j]), high[j], 1);
 }
 
 INLINE_AMX void words_copy(enum zero_dtype dtype, const struct panel *s, int first, int deep,
@@ -302,16 +306,16 @@ INLINE_AMX void words_turn(enum zero_dtype dtype, const struct panel *s, int k, 
     __mmask8 some = (__mmask8)lanes(s->count - first, WIDTH);
 #pragma GCC unroll 8
     for (int i = 0; i < WIDTH; i++) {
-        __m128i high[TERMS], low[TERMS];
+        __m128i one[TERMS], two[TERMS];
         int row = k + 2 * i;
         int64_t at = (int64_t)row * s->ld + first;
-        few_terms_load(dtype, s->from, at, row < s->k ? some : 0, high);
-        few_terms_load(dtype, s->from, at + s->ld, row + 1 < s->k ? some : 0, low);
+        few_terms_load(dtype, s->from, at, row < s->k ? some : 0, one);
+        few_terms_load(dtype, s->from, at + s->ld, row + 1 < s->k ? some : 0, two);
 #pragma GCC unroll 3
         for (int j = 0; j < terms_of(dtype); j++)
             pairs[j][i] = _mm256_castsi256_ps(
-                _mm256_or_si256(_mm256_slli_epi32(_mm256_cvtepu16_epi32(high[j]), 16),
-                                _mm256_cvtepu16_epi32(low[j])));
+                _mm256_or_si256(_mm256_slli_epi32(_mm256_cvtepu16_epi32(two[j]), 16),
+                                _mm256_cvtepu16_epi32(one[j])));
     }
 #pragma GCC unroll 3
     for (int j = 0; j < terms_of(dtype); j++) {
@@ -347,7 +351,7 @@ AMX static void pack_a_amx(const struct panel *panel, float *out)
 
 AMX static void pack_b_amx(const struct panel *panel, float *out)
 {
-    pairs_pack(ZERO_BF16, panel, COLS_AMX, TILE_SIDE, out);
+    pairs_pack(ZERO_BF16, false, panel, COLS_AMX, TILE_SIDE, out);
 }
 
 AMX static void pack_a_terms(const struct panel *panel, float *out)
@@ -357,7 +361,7 @@ AMX static void pack_a_terms(const struct panel *panel, float *out)
 
 AMX static void pack_b_terms(const struct panel *panel, float *out)
 {
-    pairs_pack(ZERO_FP32, panel, COLS_AMX, TILE_SIDE, out);
+    pairs_pack(ZERO_FP32, false, panel, COLS_AMX, TILE_SIDE, out);
 }
 
 INLINE_AMX void tiles_load(bool add, const float *c, int ldc)
@@ -390,8 +394,8 @@ INLINE_AMX void tiles_store(float *c, int ldc)
 /* What streams, the stripes of A, leaves the first cache to the stripe of B. */
 INLINE_AMX void tiles_of_a(const float *a)
 {
-    _tile_stream_loadd(4, a, 64);
-    _tile_stream_loadd(5, a + TILE_WORDS, 64);
+    _tile_stream_loadd(4, a, TILE_ROW);
+    _tile_stream_loadd(5, a + TILE_WORDS, TILE_ROW);
 }
 
 INLINE_AMX void tiles_of_b(const float *b)
@@ -409,19 +413,34 @@ INLINE_AMX void tiles_add(void)
     _tile_dpbf16ps(3, 5, 7);
 }
 
-AMX static void piece_multiply_amx(int words, const float *a, const float *b, bool add, float *c,
-                                   int ldc)
+/* Rows of A so many bytes apart, and so many to the tile below and to the next words of k. */
+INLINE_AMX void piece_add(int words, const char *a, int64_t row, int64_t below, int64_t next,
+                          const float *b, bool add, float *c, int ldc)
 {
     tiles_load(add, c, ldc);
     for (int w = 0; w < words; w += TILE_SIDE) {
-        _tile_stream_loadd(4, a, 64);
+        _tile_stream_loadd(4, a, row);
         tiles_of_b(b);
-        _tile_stream_loadd(5, a + TILE_WORDS, 64);
+        _tile_stream_loadd(5, a + below, row);
         tiles_add();
-        a += 2 * TILE_WORDS;
+        a += next;
         b += 2 * TILE_WORDS;
     }
     tiles_store(c, ldc);
+}
+
+AMX static void piece_multiply_amx(int words, const float *a, const float *b, bool add, float *c,
+                                   int ldc)
+{
+    int64_t tile = TILE_WORDS * sizeof(float);
+    piece_add(words, (const char *)a, TILE_ROW, tile, 2 * tile, b, add, c, ldc);
+}
+
+AMX static void stored_multiply_amx(int words, const void *a, int lda, const float *b, bool add,
+                                    float *c, int ldc)
+{
+    int64_t row = lda * operand_bytes(ZERO_BF16);
+    piece_add(words, a, row, TILE_SIDE * row, TILE_ROW, b, add, c, ldc);
 }
 
 /* Of the nine products of terms the six that are not below 2^-24 of the first, in an order in
@@ -482,6 +501,7 @@ const struct pieces *pieces_amx(void)
                                       .pack_a = pack_a_amx,
                                       .pack_b = pack_b_amx,
                                       .multiply = {piece_multiply_amx},
+                                      .multiply_stored = stored_multiply_amx,
                                       .begin = tiles_begin,
                                       .end = tiles_end};
     if (tiles_run())

@@ -141,20 +141,44 @@ int64_t packed_scratch(const struct pieces *pieces, int m, int k)
     return (rows * deep + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 
-/* A piece, or as much of it as there is: what no part fills is computed beside the result. */
-static void piece_compute(const struct pieces *pieces, int k, const float *a, const float *b,
-                          bool add, int rows, int cols, float *c, int ldc)
+/* Rows of A, packed, or where nothing is packed as they are stored, and columns of B. */
+struct sides {
+    const struct panel *left;
+    const float *a; /* NULL: stored */
+    const float *b;
+    int words; /* of k */
+};
+
+/* A piece that begins at (row, col). */
+static void piece_multiply(const struct pieces *pieces, const struct sides *s, int row, int col,
+                           int parts, bool add, float *c, int ldc)
 {
+    const struct panel *left = s->left;
+    const float *b = s->b + (int64_t)col * s->words;
+    if (s->a)
+        pieces->multiply[parts - 1](s->words, s->a + (int64_t)row * s->words, b, add, c, ldc);
+    else
+        pieces->multiply_stored(s->words,
+                                operand_at(left->dtype, left->from, (int64_t)row * left->ld),
+                                left->ld, b, add, c, ldc);
+}
+
+/* Or as much of it as there is: what no part fills is computed beside the result. */
+static void piece_compute(const struct pieces *pieces, const struct sides *s, int row, int col,
+                          int n, bool add, float *c, int ldc)
+{
+    int rows = s->left->count - row < pieces->rows ? s->left->count - row : pieces->rows;
+    int cols = n - col < pieces->cols ? n - col : pieces->cols;
     int parts = stripes(cols, pieces->part);
     assert(parts <= PARTS_MOST && pieces->rows * pieces->cols <= PIECE_MOST);
     if (rows == pieces->rows && cols == parts * pieces->part) {
-        pieces->multiply[parts - 1](k, a, b, add, c, ldc);
+        piece_multiply(pieces, s, row, col, parts, add, c, ldc);
         return;
     }
     float piece[PIECE_MOST] = {0};
     for (int i = 0; add && i < rows; i++)
         memcpy(piece + i * pieces->cols, c + (int64_t)i * ldc, (size_t)cols * sizeof(float));
-    pieces->multiply[parts - 1](k, a, b, add, piece, pieces->cols);
+    piece_multiply(pieces, s, row, col, parts, add, piece, pieces->cols);
     for (int i = 0; i < rows; i++)
         memcpy(c + (int64_t)i * ldc, piece + i * pieces->cols, (size_t)cols * sizeof(float));
 }
@@ -167,28 +191,33 @@ static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
             __builtin_prefetch(c + (int64_t)i * ldc + j, 1);
 }
 
-/* c (m, n) from packed panels that are so deep. */
-static void panels_multiply(const struct pieces *pieces, int m, int n, int deep, const float *a,
-                            const float *b, bool add, float *c, int ldc)
+/* c, of a panel's rows and n columns. */
+static void panels_multiply(const struct pieces *pieces, const struct sides *s, int n, bool add,
+                            float *c, int ldc)
 {
-    int height = pieces->rows, width = pieces->cols;
-    for (int j = 0; j < n; j += width)
+    int m = s->left->count, height = pieces->rows;
+    for (int j = 0; j < n; j += pieces->cols)
         for (int i = 0; i < m; i += height) {
-            const float *left = a + (int64_t)i * deep, *right = b + (int64_t)j * deep;
             float *to = c + (int64_t)i * ldc + j;
-            int rows = m - i < height ? m - i : height;
-            int cols = n - j < width ? n - j : width;
             if (m - i >= 2 * height)
                 piece_fetch(pieces, to + (int64_t)height * ldc, ldc);
-            piece_compute(pieces, deep, left, right, add, rows, cols, to, ldc);
+            piece_compute(pieces, s, i, j, n, add, to, ldc);
         }
+}
+
+/* Whether A need not be packed. */
+static bool is_as_wanted(const struct pieces *pieces, const struct matmul *p)
+{
+    int64_t row = p->lda * operand_bytes(p->dtype), line = LINE * sizeof(float);
+    return pieces->multiply_stored && !p->ta && p->m % pieces->rows == 0 &&
+           p->k % pieces->values == 0 && row % line == 0 && (intptr_t)p->a % line == 0;
 }
 
 void packed_multiply(const struct pieces *pieces, const struct matmul *p, const float *packed,
                      bool add, float *c, int ldc, void *scratch)
 {
     int deep = depth_of(pieces, p->k);
-    float *a = scratch;
+    float *a = is_as_wanted(pieces, p) ? NULL : scratch;
     if (pieces->begin)
         pieces->begin();
     for (int i = 0, rows; i < p->m; i += rows) {
@@ -198,10 +227,11 @@ void packed_multiply(const struct pieces *pieces, const struct matmul *p, const 
             int64_t at = p->ta ? (int64_t)k * p->lda + i : (int64_t)i * p->lda + k;
             struct panel panel = {p->dtype, operand_at(p->dtype, p->a, at), p->lda, !p->ta, rows,
                                   depth};
-            pieces->pack_a(&panel, a);
-            panels_multiply(pieces, rows, p->n, words(pieces, depth), a,
-                            packed + words(pieces, k) * padded(pieces, p->n), add || k > 0,
-                            c + (int64_t)i * ldc, ldc);
+            struct sides sides = {&panel, a, packed + words(pieces, k) * padded(pieces, p->n),
+                                  words(pieces, depth)};
+            if (a)
+                pieces->pack_a(&panel, a);
+            panels_multiply(pieces, &sides, p->n, add || k > 0, c + (int64_t)i * ldc, ldc);
         }
     }
     if (pieces->end)

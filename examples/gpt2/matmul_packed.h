@@ -32,7 +32,7 @@ struct pieces {
     int rows, cols; /* of a piece, which all registers but a few hold */
     int part;       /* columns; the last piece of a row has as many parts of cols as it needs */
     /* So many values of k are packed as so many words, the last ones padded with zeros: one as a
-     * word, widened to fp32, or two of bf16, the first one high, or by tiles. */
+     * word, widened to fp32, or two of bf16, the first one high but in tiles. */
     int values, words;
     /* Stripes of rows (pack_a) or of columns (pack_b): for each word of k, a word of every row
      * or column, or in what order multiply wants them; padded with zeros. May write PACK_BEYOND
@@ -42,6 +42,10 @@ struct pieces {
     /* c (rows, part), (rows, 2 part) ..., rows ldc apart, = stripe of A times stripe of B, or += */
     void (*multiply[PARTS_MOST])(int words, const float *a, const float *b, bool add, float *c,
                                  int ldc);
+    /* The same of rows of A as they are stored, k along them, lda elements apart, where they begin
+     * at cache lines and rows and values come out even; or NULL. */
+    void (*multiply_stored)(int words, const void *a, int lda, const float *b, bool add, float *c,
+                            int ldc);
     void (*begin)(void), (*end)(void); /* before a thread's pieces, and behind; or NULL */
 };
 
