@@ -175,6 +175,19 @@ START_TEST(tiles_of_bf16)
 }
 END_TEST
 
+/* Whether a product uses the scratch that A is packed into. */
+static bool packs(const struct pieces *pieces, const struct matmul *p, float *c)
+{
+    size_t bytes = (size_t)packed_scratch(pieces, p->m, p->k);
+    char *scratch = used(bytes), *unused = used(bytes);
+    void *packed = used((size_t)packed_bytes(pieces, p->n, p->k));
+    packed_make(pieces, p, packed);
+    packed_multiply(pieces, p, packed, false, c, p->n, scratch);
+    bool packs = memcmp(scratch, unused, bytes) != 0;
+    free(scratch), free(unused), free(packed);
+    return packs;
+}
+
 /* Rows of A that are used as they are stored give the bits of those that are packed; sums that do
  * not end with a tile's words are packed. */
 START_TEST(tiles_as_stored)
@@ -196,6 +209,7 @@ START_TEST(tiles_as_stored)
     r.p.a = even;
     twice(pieces_amx(), &r.p, c, n);
     ck_assert_mem_eq(c, expected, bytes);
+    ck_assert(packs(pieces_amx(), &r.p, c) == (r.p.k == 534));
     ck_assert(c[0] != 0.0f && c[(M - 50) * n - 1] != 0.0f);
     free(even), free(expected), free(c), free(r.a), free(r.b);
 }
@@ -247,7 +261,9 @@ START_TEST(tiles_of_terms)
     float *a[3], *b[3], *c = zeros(r.bytes, 1);
     terms_of((size_t)(r.p.m * r.p.k), r.a, a);
     terms_of((size_t)(r.p.k * r.p.n), r.b, b);
-    twice(pieces_terms(), &r.p, c, r.p.n);
+    ck_assert(matmul_by_terms(true));
+    twice(NULL, &r.p, c, r.p.n);
+    ck_assert(matmul_by_terms(false));
     for (int i = 0; i < r.p.m; i++)
         for (int j = 0; j < r.p.n; j++) {
             float sum = terms_sum(&r.p, a, b, i, j, terms_sum(&r.p, a, b, i, j, 0));
@@ -303,12 +319,12 @@ START_TEST(terms_are_as_exact)
 }
 END_TEST
 
-/* What is not finite stays so, and in its row. */
+/* What is not finite stays so, and in its row, as does what rounds to infinity in bf16. */
 START_TEST(terms_not_finite)
 {
     enum { N = 40 };
     const uint32_t bits[] = {0x7F800000, 0xFF800000, 0x7FC00000,
-                             0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF};
+                             0x7F800001, 0xFFFFFFFF, 0x7F7F8000};
     float a[N * N], b[N * N], clean[N * N] = {0}, c[N * N] = {0};
     struct matmul p = {ZERO_FP32, _i & 1, _i & 2, N, N, N, a, N, b, N};
     for (int i = 0; i < N * N; i++)

@@ -136,7 +136,7 @@ static const struct option table[] = {
                          "TF32, which is faster")},
     {"bf16x3", .kind = OPTION_FLAG, FIELD(bf16x3),
      .help = "with --dtype fp32 on a CPU with AMX: products of three terms of bf16 for each "
-             "operand, faster, as accurate, with bits of their own"},
+             "operand, faster while the cores are yours, as accurate, with bits of their own"},
     {"reduction", CHOICE(reduction, reductions), .initial = "ordered",
      .help = WITH_CUBLAS("who adds gradients up over ranks with --device cuda: the library, in "
                          "their order, or NCCL, in an order and with bits of its own")},

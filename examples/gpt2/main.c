@@ -81,7 +81,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "rank %d: %s\n", rank, error);
         return launch_end(2);
     }
-    if (a.bf16x3 && !a.help && !a.plan && !matmul_by_terms(true)) {
+    if (a.bf16x3 && !a.help && !matmul_by_terms(true) && !a.plan) {
         fprintf(
             stderr,
             "rank %d: --bf16x3 multiplies by AMX, which this CPU, its Linux (from 5.16 on) or "

@@ -15,7 +15,7 @@
 #include "examples/gpt2/matmul_packed.h"
 #include "examples/gpt2/numeric.h"
 
-static const struct pieces *of_fp32; /* of the process; NULL: the best that are exact */
+static const struct pieces *of_fp32; /* set before threads exist; NULL: pieces_best */
 
 bool matmul_by_terms(bool terms)
 {

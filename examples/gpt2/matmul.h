@@ -27,9 +27,10 @@ struct matmul {
 };
 
 /* With terms, products of fp32 are made by AMX from now on, each operand as three terms of bf16:
- * half as fast again as by AVX-512, no less exact, in bits of their own. Infinities give NaN, and
- * values below 1e-30 lose their last terms. For the process, before its first product. False: this
- * CPU has no AMX, or Linux or the compiler knows none. */
+ * half as fast again as by AVX-512 while the core is ours, no less exact, in bits of their own.
+ * Infinities and values from 3.396e38 on give NaN, values below 1e-30 lose their last terms,
+ * results below 2^-126 are zeros. For the process: before threads and any other call of these.
+ * False: this CPU has no AMX, or Linux or the compiler knows none. */
 bool matmul_by_terms(bool terms);
 /* "packed panels, AVX2" and so on. */
 const char *matmul_backend(enum zero_dtype dtype);

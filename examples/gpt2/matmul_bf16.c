@@ -30,14 +30,14 @@ static inline uint32_t lanes(int count, int many)
     return count < 1 ? 0 : (1u << (count < many ? count : many)) - 1;
 }
 
-/* What a value is taken as the sum of: itself, or of fp32 three terms of bf16, each what those
- * before leave, rounded to nearest. */
-INLINE_BF16 int terms_of(enum zero_dtype dtype)
+/* How many terms a value is the sum of: itself, or of fp32 three of bf16, each what those before
+ * leave, rounded to nearest. */
+INLINE_BF16 int terms_count(enum zero_dtype dtype)
 {
     return dtype == ZERO_FP32 ? TERMS : 1;
 }
 
-/* Of stored elements from position at on, zeros for lanes that are not wanted. */
+/* The terms of 16 stored elements from position at on, zeros for lanes that are not wanted. */
 INLINE_BF16 void terms_load(enum zero_dtype dtype, const void *from, int64_t at, __mmask16 some,
                             __m256i t[TERMS])
 {
@@ -64,11 +64,11 @@ INLINE_BF16 __m512i pairs_of(__m256i high, __m256i low)
 /* Where the first term of word w of k is in a stripe. */
 INLINE_BF16 int64_t word_at(enum zero_dtype dtype, int w, int width)
 {
-    return (int64_t)(w + w / TILE_SIDE * TILE_SIDE * (terms_of(dtype) - 1)) * width;
+    return (int64_t)(w + w / TILE_SIDE * TILE_SIDE * (terms_count(dtype) - 1)) * width;
 }
 
-/* Stored rows k and k + 1, of which the second need not be there, become a row of pairs; which of
- * a pair is high is the instruction's. */
+/* Stored rows k and k + 1, of which the second need not be there, become a row of pairs:
+ * first_high as AVX-512's instruction wants it, low as rows are stored, which AMX takes too. */
 INLINE_BF16 void row_pair(enum zero_dtype dtype, bool first_high, const struct panel *s, int k,
                           int first, int width, float *out)
 {
@@ -79,7 +79,7 @@ INLINE_BF16 void row_pair(enum zero_dtype dtype, bool first_high, const struct p
         terms_load(dtype, s->from, at, some, one);
         terms_load(dtype, s->from, at + s->ld, k + 1 < s->k ? some : 0, two);
 #pragma GCC unroll 3
-        for (int i = 0; i < terms_of(dtype); i++)
+        for (int i = 0; i < terms_count(dtype); i++)
             _mm512_mask_storeu_epi32(
                 out + (int64_t)i * TILE_SIDE * width + g, (__mmask16)lanes(width - g, WIDE),
                 first_high ? pairs_of(one[i], two[i]) : pairs_of(two[i], one[i]));
@@ -101,9 +101,9 @@ INLINE_BF16 void pairs_copy(enum zero_dtype dtype, bool first_high, const struct
 }
 
 /* WIDTH pairs along each of WIDTH stored rows, of which so many rows and values are there,
- * become WIDTH rows of pairs, cols of them wide. */
+ * become WIDTH rows of pairs. */
 INLINE_BF16 void block_turn(enum zero_dtype dtype, bool first_high, const struct panel *s, int row,
-                            int k, int cols, int width, float *out)
+                            int k, int width, float *out)
 {
     __m256i t[WIDTH][TERMS];
     __m256 r[WIDTH];
@@ -113,7 +113,7 @@ INLINE_BF16 void block_turn(enum zero_dtype dtype, bool first_high, const struct
         terms_load(dtype, s->from, (int64_t)(row + i) * s->ld + k,
                    (__mmask16)(row + i < s->count ? lanes(values, 2 * WIDTH) : 0), t[i]);
 #pragma GCC unroll 3
-    for (int j = 0; j < terms_of(dtype); j++) {
+    for (int j = 0; j < terms_count(dtype); j++) {
 #pragma GCC unroll 8
         for (int i = 0; i < WIDTH; i++)
             r[i] = _mm256_castsi256_ps(first_high ? _mm256_rol_epi32(t[i][j], 16) : t[i][j]);
@@ -121,8 +121,7 @@ INLINE_BF16 void block_turn(enum zero_dtype dtype, bool first_high, const struct
 #pragma GCC unroll 8
         for (int i = 0; i < WIDTH; i++)
             if (2 * i < values)
-                _mm256_mask_storeu_ps(out + (int64_t)(j * TILE_SIDE + i) * width,
-                                      (__mmask8)lanes(cols, WIDTH), r[i]);
+                _mm256_storeu_ps(out + (int64_t)(j * TILE_SIDE + i) * width, r[i]);
     }
 }
 
@@ -134,7 +133,7 @@ INLINE_BF16 void pairs_turn(enum zero_dtype dtype, bool first_high, const struct
             for (int g = 0; g < width; g += WIDTH) {
                 for (int i = 0; k % (2 * LINE) == 0 && i < WIDTH; i++)
                     fetch(dtype, s->from, (int64_t)(first + g + width + i) * s->ld + k);
-                block_turn(dtype, first_high, s, first + g, k, width - g, width,
+                block_turn(dtype, first_high, s, first + g, k, width,
                            out + (int64_t)first * deep + word_at(dtype, k / 2, width) + g);
             }
 }
@@ -144,13 +143,13 @@ INLINE_BF16 void pairs_pack(enum zero_dtype dtype, bool first_high, const struct
                             int width, int step, float *out)
 {
     int pairs = (s->k + 1) / 2, padded = (pairs + step - 1) / step * step;
-    int deep = padded * terms_of(dtype);
+    int deep = padded * terms_count(dtype);
     if (s->along)
         pairs_turn(dtype, first_high, s, width, deep, out);
     else
         pairs_copy(dtype, first_high, s, width, deep, out);
     for (int first = 0; pairs < padded && first < s->count; first += width)
-        for (int i = 0; i < terms_of(dtype); i++)
+        for (int i = 0; i < terms_count(dtype); i++)
             __builtin_memset(out + (int64_t)first * deep + word_at(dtype, pairs, width) +
                                  (int64_t)i * TILE_SIDE * width,
                              0, (size_t)(padded - pairs) * (size_t)width * sizeof(float));
@@ -217,12 +216,12 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
 #define INLINE_AMX static inline __attribute__((always_inline, target(TARGET_AMX)))
 
 /* Eight registers of 16 rows of 64 bytes: four sums, two parts of A with 16 words of k each,
- * two of B with 16 columns. A stripe of A has, for each 16 words of k, those of a row together, and
- * as rows are often stored so, A is not packed there. The first of a pair is low. */
-#define COLS_AMX   (2 * TILE_SIDE)
-#define ROWS_AMX   (2 * TILE_SIDE)
-#define TILE_WORDS (TILE_SIDE * TILE_SIDE)
-#define TILE_ROW   64 /* bytes */
+ * two of B with 16 columns. A stripe of A has, for each 16 words of k, those of a row together,
+ * as a row with k along it is stored: aligned, it need not be packed. */
+#define COLS_AMX       (2 * TILE_SIDE)
+#define ROWS_AMX       (2 * TILE_SIDE)
+#define TILE_WORDS     (TILE_SIDE * TILE_SIDE)
+#define TILE_ROW_BYTES 64
 
 /* Linux gives the registers to a process that asks. */
 #define ASK_FOR_STATE 0x1023
@@ -275,7 +274,7 @@ INLINE_AMX void words_copy(enum zero_dtype dtype, const struct panel *s, int fir
             fetch(dtype, s->from, at + (int64_t)REACH * s->ld);
             words_load(dtype, s->from, at, first + i < s->count ? s->k - 2 * w : 0, t);
 #pragma GCC unroll 3
-            for (int j = 0; j < terms_of(dtype); j++)
+            for (int j = 0; j < terms_count(dtype); j++)
                 _mm512_storeu_si512(to + j * TILE_SIDE * ROWS_AMX, t[j]);
         }
 }
@@ -312,13 +311,13 @@ INLINE_AMX void words_turn(enum zero_dtype dtype, const struct panel *s, int k, 
         few_terms_load(dtype, s->from, at, row < s->k ? some : 0, one);
         few_terms_load(dtype, s->from, at + s->ld, row + 1 < s->k ? some : 0, two);
 #pragma GCC unroll 3
-        for (int j = 0; j < terms_of(dtype); j++)
+        for (int j = 0; j < terms_count(dtype); j++)
             pairs[j][i] = _mm256_castsi256_ps(
                 _mm256_or_si256(_mm256_slli_epi32(_mm256_cvtepu16_epi32(two[j]), 16),
                                 _mm256_cvtepu16_epi32(one[j])));
     }
 #pragma GCC unroll 3
-    for (int j = 0; j < terms_of(dtype); j++) {
+    for (int j = 0; j < terms_count(dtype); j++) {
         transpose(pairs[j]);
 #pragma GCC unroll 8
         for (int i = 0; i < WIDTH; i++)
@@ -330,7 +329,7 @@ INLINE_AMX void words_pack(enum zero_dtype dtype, const struct panel *s, float *
 {
     int deep = (s->k + 2 * TILE_SIDE - 1) / (2 * TILE_SIDE) * TILE_SIDE;
     for (int first = 0; first < s->count;
-         first += ROWS_AMX, out += (int64_t)deep * terms_of(dtype) * ROWS_AMX) {
+         first += ROWS_AMX, out += (int64_t)deep * terms_count(dtype) * ROWS_AMX) {
         if (s->along)
             words_copy(dtype, s, first, deep, out);
         for (int w = 0; !s->along && w < deep; w += WIDTH) {
@@ -394,8 +393,8 @@ INLINE_AMX void tiles_store(float *c, int ldc)
 /* What streams, the stripes of A, leaves the first cache to the stripe of B. */
 INLINE_AMX void tiles_of_a(const float *a)
 {
-    _tile_stream_loadd(4, a, TILE_ROW);
-    _tile_stream_loadd(5, a + TILE_WORDS, TILE_ROW);
+    _tile_stream_loadd(4, a, TILE_ROW_BYTES);
+    _tile_stream_loadd(5, a + TILE_WORDS, TILE_ROW_BYTES);
 }
 
 INLINE_AMX void tiles_of_b(const float *b)
@@ -405,7 +404,7 @@ INLINE_AMX void tiles_of_b(const float *b)
     _tile_loadd(7, b + TILE_SIDE, across);
 }
 
-INLINE_AMX void tiles_add(void)
+INLINE_AMX void tiles_multiply(void)
 {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
@@ -414,7 +413,7 @@ INLINE_AMX void tiles_add(void)
 }
 
 /* Rows of A so many bytes apart, and so many to the tile below and to the next words of k. */
-INLINE_AMX void piece_add(int words, const char *a, int64_t row, int64_t below, int64_t next,
+INLINE_AMX void piece_sum(int words, const char *a, int64_t row, int64_t below, int64_t next,
                           const float *b, bool add, float *c, int ldc)
 {
     tiles_load(add, c, ldc);
@@ -422,7 +421,7 @@ INLINE_AMX void piece_add(int words, const char *a, int64_t row, int64_t below, 
         _tile_stream_loadd(4, a, row);
         tiles_of_b(b);
         _tile_stream_loadd(5, a + below, row);
-        tiles_add();
+        tiles_multiply();
         a += next;
         b += 2 * TILE_WORDS;
     }
@@ -433,37 +432,37 @@ AMX static void piece_multiply_amx(int words, const float *a, const float *b, bo
                                    int ldc)
 {
     int64_t tile = TILE_WORDS * sizeof(float);
-    piece_add(words, (const char *)a, TILE_ROW, tile, 2 * tile, b, add, c, ldc);
+    piece_sum(words, (const char *)a, TILE_ROW_BYTES, tile, 2 * tile, b, add, c, ldc);
 }
 
 AMX static void stored_multiply_amx(int words, const void *a, int lda, const float *b, bool add,
                                     float *c, int ldc)
 {
     int64_t row = lda * operand_bytes(ZERO_BF16);
-    piece_add(words, a, row, TILE_SIDE * row, TILE_ROW, b, add, c, ldc);
+    piece_sum(words, a, row, TILE_SIDE * row, TILE_ROW_BYTES, b, add, c, ldc);
 }
 
-/* Of the nine products of terms the six that are not below 2^-24 of the first, in an order in
+/* Of the nine products of terms the six that can exceed 2^-24 of the first, in an order in
  * which they load least. */
 AMX static void piece_multiply_terms(int words, const float *a, const float *b, bool add, float *c,
                                      int ldc)
 {
-    enum { TERM = 2 * TILE_WORDS };
+    enum { TERM = 2 * TILE_WORDS }; /* words of a term, of two tiles */
     tiles_load(add, c, ldc);
     for (int w = 0; w < words; w += TERMS * TILE_SIDE) {
         tiles_of_a(a + 2 * TERM);
         tiles_of_b(b);
-        tiles_add();
+        tiles_multiply();
         tiles_of_a(a + TERM);
-        tiles_add();
+        tiles_multiply();
         tiles_of_b(b + TERM);
-        tiles_add();
+        tiles_multiply();
         tiles_of_a(a);
-        tiles_add();
+        tiles_multiply();
         tiles_of_b(b);
-        tiles_add();
+        tiles_multiply();
         tiles_of_b(b + 2 * TERM);
-        tiles_add();
+        tiles_multiply();
         a += TERMS * TERM;
         b += TERMS * TERM;
     }

@@ -3,7 +3,8 @@
  * Goto's scheme (Goto and van de Geijn 2008, Anatomy of high-performance matrix
  * multiplication): all of B is packed, and of A a panel, a part of the sum deep,
  * which stays in the second cache while the stripes of B pass, one after the other.
- * 16-bit operands are widened while they are packed, or paired.
+ * 16-bit operands are widened while they are packed, or paired, and fp32 is split for AMX, which
+ * also takes A as it is stored.
  */
 #include "examples/gpt2/matmul_packed.h"
 
@@ -12,7 +13,7 @@
 
 #include "examples/gpt2/numeric.h"
 
-#define ROWS       (43 * PIECE_ROWS) /* of A at a time: 258 KiB, and a tile's 256 fit */
+#define ROWS       (43 * PIECE_ROWS) /* of A at a time: 290 KiB, and a tile's 256 fit */
 #define PLAIN_COLS 16
 #define LINE       16 /* floats of a cache line */
 
@@ -98,6 +99,7 @@ static int words(const struct pieces *pieces, int k)
 /* So many values at most, in parts of one size. */
 static int depth_of(const struct pieces *pieces, int k)
 {
+    assert(PANEL_DEEP % pieces->words == 0);
     int parts = stripes(k, PANEL_DEEP / pieces->words * pieces->values);
     int step = pieces->values > 8 ? pieces->values : 8;
     return stripes(stripes(k, parts), step) * step;
@@ -163,7 +165,7 @@ static void piece_multiply(const struct pieces *pieces, const struct sides *s, i
                                 left->ld, b, add, c, ldc);
 }
 
-/* Or as much of it as there is: what no part fills is computed beside the result. */
+/* The piece, or as much of it as there is: what no part fills is computed beside the result. */
 static void piece_compute(const struct pieces *pieces, const struct sides *s, int row, int col,
                           int n, bool add, float *c, int ldc)
 {
@@ -191,7 +193,7 @@ static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
             __builtin_prefetch(c + (int64_t)i * ldc + j, 1);
 }
 
-/* c, of a panel's rows and n columns. */
+/* c = a panel of A times n columns of B, or += */
 static void panels_multiply(const struct pieces *pieces, const struct sides *s, int n, bool add,
                             float *c, int ldc)
 {
@@ -206,7 +208,7 @@ static void panels_multiply(const struct pieces *pieces, const struct sides *s, 
 }
 
 /* Whether A need not be packed. */
-static bool is_as_wanted(const struct pieces *pieces, const struct matmul *p)
+static bool takes_stored(const struct pieces *pieces, const struct matmul *p)
 {
     int64_t row = p->lda * operand_bytes(p->dtype), line = LINE * sizeof(float);
     return pieces->multiply_stored && !p->ta && p->m % pieces->rows == 0 &&
@@ -217,7 +219,7 @@ void packed_multiply(const struct pieces *pieces, const struct matmul *p, const 
                      bool add, float *c, int ldc, void *scratch)
 {
     int deep = depth_of(pieces, p->k);
-    float *a = is_as_wanted(pieces, p) ? NULL : scratch;
+    float *a = takes_stored(pieces, p) ? NULL : scratch;
     if (pieces->begin)
         pieces->begin();
     for (int i = 0, rows; i < p->m; i += rows) {

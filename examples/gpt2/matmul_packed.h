@@ -4,8 +4,9 @@
  * stripes, and one piece of the result in registers. Every set gives the same
  * bits: an element is one chain of fused multiply-adds in order of k. But the
  * instructions for bf16 take values below 2^-126 for zeros, and AMX has an order of
- * its own: of each 32 products the even ones are a chain and the odd ones are, and
- * their sum is added, of fp32 for six products of terms one after the other.
+ * its own: of each 32 products the even ones are a chain and the odd ones another, and
+ * their sum is added to the element; with terms six times, once for each product of
+ * terms.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_PACKED_H
 #define EXAMPLES_GPT2_MATMUL_PACKED_H
@@ -15,7 +16,7 @@
 #define PIECE_ROWS 6    /* of all sets but AVX-512 and AMX */
 #define PIECE_MOST 1024 /* elements */
 #define PARTS_MOST 3    /* of a piece */
-#define PANEL_DEEP 288  /* words of k that are packed of A at a time, at most */
+#define PANEL_DEEP 288  /* words of k packed of A at a time, at most: a multiple of .words */
 
 /* Rows of op(A), or columns of op(B). */
 struct panel {
@@ -31,8 +32,9 @@ struct pieces {
     const char *name;
     int rows, cols; /* of a piece, which all registers but a few hold */
     int part;       /* columns; the last piece of a row has as many parts of cols as it needs */
-    /* So many values of k are packed as so many words, the last ones padded with zeros: one as a
-     * word, widened to fp32, or two of bf16, the first one high but in tiles. */
+    /* So many values of k are packed as so many words, the last ones padded with zeros: 1 as 1,
+     * widened to fp32; 2 of bf16 as 1, the first one high; for tiles 32 as 16, the first of two
+     * low, or as 48, three terms each. */
     int values, words;
     /* Stripes of rows (pack_a) or of columns (pack_b): for each word of k, a word of every row
      * or column, or in what order multiply wants them; padded with zeros. May write PACK_BEYOND
@@ -42,8 +44,8 @@ struct pieces {
     /* c (rows, part), (rows, 2 part) ..., rows ldc apart, = stripe of A times stripe of B, or += */
     void (*multiply[PARTS_MOST])(int words, const float *a, const float *b, bool add, float *c,
                                  int ldc);
-    /* The same of rows of A as they are stored, k along them, lda elements apart, where they begin
-     * at cache lines and rows and values come out even; or NULL. */
+    /* The same, with rows of A as they are stored, k along them, lda elements apart: they begin at
+     * cache lines, and are whole pieces and whole values. NULL: A is always packed. */
     void (*multiply_stored)(int words, const void *a, int lda, const float *b, bool add, float *c,
                             int ldc);
     void (*begin)(void), (*end)(void); /* before a thread's pieces, and behind; or NULL */
@@ -58,8 +60,9 @@ const struct pieces *pieces_neon(void);   /* the same */
 /* With AVX-512's instructions for bf16, of that alone, and with AMX. */
 const struct pieces *pieces_bf16(void);
 const struct pieces *pieces_amx(void);
-const struct pieces *pieces_terms(void);                 /* of fp32 alone, by AMX */
 const struct pieces *pieces_best(enum zero_dtype dtype); /* of all these */
+const struct pieces *
+pieces_terms(void); /* of fp32 alone, as three terms of bf16, by AMX; or NULL */
 
 /* Of pieces_plain, for sets that pack no faster. */
 void plain_pack_a(const struct panel *panel, float *out);

@@ -14,6 +14,7 @@
 #include "examples/common/terminal.h"
 #include "examples/gpt2/device.h"
 #include "examples/gpt2/limits.h"
+#include "examples/gpt2/matmul.h"
 
 enum {
     EVERY_STEP = 200, /* runs up to this long get a line per step in a job's log, */
@@ -44,6 +45,8 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
     if (r->gpu)
         printf("rank 0 computes on %s; products by %s, TF32 %s\n", r->gpu->plugin->name(r->gpu),
                r->gpu->plugin->products(r->gpu), r->a->tf32 ? "on" : "off");
+    else
+        printf("products by %s\n", matmul_backend((enum zero_dtype)r->a->dtype));
     if (s->nvme_path[0])
         printf("files: %s (%s), %s, %s, %s x %d%s%s\n", s->nvme_path, s->nvme_type,
                s->nvme_direct ? "O_DIRECT" : "through the page cache", s->ring,

@@ -70,6 +70,8 @@ ran_as_asked() {
     [ "${cell[threads]--}" = - ] || threads=${cell[threads]}
     [ "${cell[ring]--}" = - ] || [ "${cell[host-bytes]}" = 1G ] || # all state fits there
         ring="files: .*, ${cell[ring]}, .*"
+    [ "${cell[group]}" != terms ] ||
+        grep -q '^products by .* three terms' "$scratch/out" || return
     [ "${cell[verify]--}" = - ] ||
         awk '/^files: / && !/, pages checked$/ { exit 1 }' "$scratch/out" || return
     grep -qE ": ${cell[ranks]} ranks?, $threads threads? each .*, $isa kernels\$" "$scratch/out" &&
