@@ -32,6 +32,7 @@ struct matmul {
  * results below 2^-126 are zeros. For the process: before threads and any other call of these.
  * False: this CPU has no AMX, or Linux or the compiler knows none. */
 bool matmul_by_terms(bool terms);
+
 /* "packed panels, AVX2" and so on. */
 const char *matmul_backend(enum zero_dtype dtype);
 

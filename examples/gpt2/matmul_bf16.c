@@ -30,6 +30,14 @@ static inline uint32_t lanes(int count, int many)
     return count < 1 ? 0 : (1u << (count < many ? count : many)) - 1;
 }
 
+/* As fetch, 32 elements: a cache line of bf16, or two of fp32. */
+INLINE_BF16 void fetch_words(enum zero_dtype dtype, const void *from, int64_t at)
+{
+    fetch(dtype, from, at);
+    if (dtype == ZERO_FP32)
+        fetch(dtype, from, at + LINE);
+}
+
 /* How many terms a value is the sum of: itself, or of fp32 three of bf16, each what those before
  * leave, rounded to nearest. */
 INLINE_BF16 int terms_count(enum zero_dtype dtype)
@@ -93,8 +101,8 @@ INLINE_BF16 void pairs_copy(enum zero_dtype dtype, bool first_high, const struct
         for (int first = 0; first < s->count; first += width)
             for (int k = begin; k < s->k && k < begin + REACH; k += 2) {
                 int64_t ahead = (int64_t)(k + REACH) * s->ld + first;
-                fetch(dtype, s->from, ahead);
-                fetch(dtype, s->from, ahead + s->ld);
+                fetch_words(dtype, s->from, ahead);
+                fetch_words(dtype, s->from, ahead + s->ld);
                 row_pair(dtype, first_high, s, k, first, width,
                          out + (int64_t)first * deep + word_at(dtype, k / 2, width));
             }
@@ -132,7 +140,7 @@ INLINE_BF16 void pairs_turn(enum zero_dtype dtype, bool first_high, const struct
         for (int k = 0; k < s->k; k += 2 * WIDTH)
             for (int g = 0; g < width; g += WIDTH) {
                 for (int i = 0; k % (2 * LINE) == 0 && i < WIDTH; i++)
-                    fetch(dtype, s->from, (int64_t)(first + g + width + i) * s->ld + k);
+                    fetch_words(dtype, s->from, (int64_t)(first + g + width + i) * s->ld + k);
                 block_turn(dtype, first_high, s, first + g, k, width,
                            out + (int64_t)first * deep + word_at(dtype, k / 2, width) + g);
             }
@@ -271,7 +279,7 @@ INLINE_AMX void words_copy(enum zero_dtype dtype, const struct panel *s, int fir
             int64_t at = (int64_t)(first + i) * s->ld + 2 * w;
             float *to = out + word_at(dtype, w, ROWS_AMX) + i * TILE_SIDE;
             __m512i t[TERMS];
-            fetch(dtype, s->from, at + (int64_t)REACH * s->ld);
+            fetch_words(dtype, s->from, at + (int64_t)REACH * s->ld);
             words_load(dtype, s->from, at, first + i < s->count ? s->k - 2 * w : 0, t);
 #pragma GCC unroll 3
             for (int j = 0; j < terms_count(dtype); j++)
@@ -334,7 +342,7 @@ INLINE_AMX void words_pack(enum zero_dtype dtype, const struct panel *s, float *
             words_copy(dtype, s, first, deep, out);
         for (int w = 0; !s->along && w < deep; w += WIDTH) {
             for (int i = 0; i < 2 * WIDTH; i++)
-                fetch(dtype, s->from, (int64_t)(2 * w + 2 * WIDTH + i) * s->ld + first);
+                fetch_words(dtype, s->from, (int64_t)(2 * w + 2 * WIDTH + i) * s->ld + first);
             for (int i = 0; i < ROWS_AMX; i += WIDTH)
                 words_turn(dtype, s, 2 * w, first + i,
                            out + word_at(dtype, w / TILE_SIDE * TILE_SIDE, ROWS_AMX) +
