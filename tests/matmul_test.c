@@ -143,34 +143,71 @@ START_TEST(pieces_agree)
 }
 END_TEST
 
-/* An element by AMX's order, begun with what is there. */
-static float tiles_sum(const struct matmul *p, int row, int col, float sum)
+/* The first, second or third term of bf16 that a value is the sum of, to nearest, ties to even. */
+static float term_of(float x, int which)
 {
-    for (int k = 0; k < p->k; k += 32) {
-        float part[2] = {0};
-        for (int q = k; q < k + 32 && q < p->k; q++) {
-            float x, y;
-            int64_t at = p->ta ? (int64_t)q * p->lda + row : (int64_t)row * p->lda + q;
-            int64_t from = p->tb ? (int64_t)col * p->ldb + q : (int64_t)q * p->ldb + col;
-            part[q % 2] = fmaf(*operand_view(p->dtype, p->a, at, 1, &x),
-                               *operand_view(p->dtype, p->b, from, 1, &y), part[q % 2]);
-        }
-        sum += part[0] + part[1];
+    float term = 0;
+    for (int i = 0; i <= which; i++) {
+        uint32_t bits;
+        x -= term;
+        memcpy(&bits, &x, sizeof(bits));
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000;
+        memcpy(&term, &bits, sizeof(term));
     }
+    return term;
+}
+
+/* An element by AMX's order: of each 32 values so many products of terms, one after the other,
+ * begun with what is there. */
+static float tiles_sum(const struct matmul *p, const int (*order)[2], int count, float *a[3],
+                       float *b[3], int row, int col, float sum)
+{
+    for (int k = 0; k < p->k; k += 32)
+        for (int i = 0; i < count; i++) {
+            const float *left = a[order[i][0]], *right = b[order[i][1]];
+            float part[2] = {0};
+            for (int q = k; q < k + 32 && q < p->k; q++)
+                part[q % 2] = fmaf(left[p->ta ? q * p->lda + row : row * p->lda + q],
+                                   right[p->tb ? col * p->ldb + q : q * p->ldb + col], part[q % 2]);
+            sum += part[0] + part[1];
+        }
     return sum;
 }
 
-START_TEST(tiles_of_bf16)
+static void terms_of(enum zero_dtype dtype, int count, const void *operand, float *terms[3])
 {
-    struct random_product r = random_product(ZERO_BF16, _i & 1, _i & 2, 150);
-    float *c = zeros(r.bytes, 1);
-    twice(pieces_amx(), &r.p, c, r.p.n);
+    float spare;
+    for (int i = 0; i < 3; i++) {
+        terms[i] = zeros((size_t)count, sizeof(float));
+        for (int j = 0; j < count; j++)
+            terms[i][j] = term_of(*operand_view(dtype, operand, j, 1, &spare), i);
+    }
+}
+
+/* Of bf16, whose first term is all of it, and of fp32. */
+START_TEST(tiles_add_in_order)
+{
+    static const int terms[6][2] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 0}, {0, 2}},
+                     one[1][2] = {0};
+    enum zero_dtype dtype = _i < 4 ? ZERO_BF16 : ZERO_FP32;
+    struct random_product r = random_product(dtype, _i & 1, _i & 2, _i < 4 ? 150 : 70);
+    const int(*order)[2] = _i < 4 ? one : terms;
+    int count = _i < 4 ? 1 : 6;
+    float *a[3], *b[3], *c = zeros(r.bytes, 1);
+    terms_of(dtype, r.p.m * r.p.k, r.a, a);
+    terms_of(dtype, r.p.k * r.p.n, r.b, b);
+    ck_assert(matmul_by_terms(true));
+    twice(NULL, &r.p, c, r.p.n);
+    ck_assert(matmul_by_terms(false));
     for (int i = 0; i < r.p.m; i++)
         for (int j = 0; j < r.p.n; j++) {
-            float expected = tiles_sum(&r.p, i, j, tiles_sum(&r.p, i, j, 0));
-            ck_assert_msg(c[i * r.p.n + j] == expected, "(%d, %d) is %.9g, not %.9g", i, j,
-                          (double)c[i * r.p.n + j], (double)expected);
+            float sum = tiles_sum(&r.p, order, count, a, b, i, j, 0);
+            sum = tiles_sum(&r.p, order, count, a, b, i, j, sum);
+            ck_assert_msg(c[i * r.p.n + j] == sum, "(%d, %d) is %.9g, not %.9g", i, j,
+                          (double)c[i * r.p.n + j], (double)sum);
         }
+    for (int i = 0; i < 3; i++)
+        free(a[i]), free(b[i]);
     free(r.a), free(r.b), free(c);
 }
 END_TEST
@@ -212,67 +249,6 @@ START_TEST(tiles_as_stored)
     ck_assert(packs(pieces_amx(), &r.p, c) == (r.p.k == 534));
     ck_assert(c[0] != 0.0f && c[(M - 50) * n - 1] != 0.0f);
     free(even), free(expected), free(c), free(r.a), free(r.b);
-}
-END_TEST
-
-/* The first, second or third term of bf16 that a value is the sum of, to nearest, ties to even. */
-static float term_of(float x, int which)
-{
-    float term = 0;
-    for (int i = 0; i <= which; i++) {
-        uint32_t bits;
-        x -= term;
-        memcpy(&bits, &x, sizeof(bits));
-        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000;
-        memcpy(&term, &bits, sizeof(term));
-    }
-    return term;
-}
-
-static void terms_of(size_t count, const float *x, float *terms[3])
-{
-    for (int i = 0; i < 3; i++) {
-        terms[i] = zeros(count, sizeof(float));
-        for (size_t j = 0; j < count; j++)
-            terms[i][j] = term_of(x[j], i);
-    }
-}
-
-/* An element of the six products of terms of each 32 values, one after the other. */
-static float terms_sum(const struct matmul *p, float *a[3], float *b[3], int row, int col,
-                       float sum)
-{
-    static const int order[6][2] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 0}, {0, 2}};
-    for (int k = 0; k < p->k; k += 32)
-        for (int i = 0; i < 6; i++) {
-            const float *left = a[order[i][0]], *right = b[order[i][1]];
-            float part[2] = {0};
-            for (int q = k; q < k + 32 && q < p->k; q++)
-                part[q % 2] = fmaf(left[p->ta ? q * p->lda + row : row * p->lda + q],
-                                   right[p->tb ? col * p->ldb + q : q * p->ldb + col], part[q % 2]);
-            sum += part[0] + part[1];
-        }
-    return sum;
-}
-
-START_TEST(tiles_of_terms)
-{
-    struct random_product r = random_product(ZERO_FP32, _i & 1, _i & 2, 70);
-    float *a[3], *b[3], *c = zeros(r.bytes, 1);
-    terms_of((size_t)(r.p.m * r.p.k), r.a, a);
-    terms_of((size_t)(r.p.k * r.p.n), r.b, b);
-    ck_assert(matmul_by_terms(true));
-    twice(NULL, &r.p, c, r.p.n);
-    ck_assert(matmul_by_terms(false));
-    for (int i = 0; i < r.p.m; i++)
-        for (int j = 0; j < r.p.n; j++) {
-            float sum = terms_sum(&r.p, a, b, i, j, terms_sum(&r.p, a, b, i, j, 0));
-            ck_assert_msg(c[i * r.p.n + j] == sum, "(%d, %d) is %.9g, not %.9g", i, j,
-                          (double)c[i * r.p.n + j], (double)sum);
-        }
-    for (int i = 0; i < 3; i++)
-        free(a[i]), free(b[i]);
-    free(r.a), free(r.b), free(c);
 }
 END_TEST
 
@@ -419,9 +395,8 @@ int main(void)
         printf("skipped: products by tiles: this CPU has no AMX\n");
     tcase_add_loop_test(t, products, 0, 24 + amx);
     tcase_add_loop_test(t, pieces_agree, 0, 60);
-    tcase_add_loop_test(t, tiles_of_bf16, 0, amx);
+    tcase_add_loop_test(t, tiles_add_in_order, 0, 2 * amx);
     tcase_add_loop_test(t, tiles_as_stored, 0, amx);
-    tcase_add_loop_test(t, tiles_of_terms, 0, amx);
     tcase_add_loop_test(t, terms_are_as_exact, 0, amx);
     tcase_add_loop_test(t, terms_not_finite, 0, amx);
     tcase_add_loop_test(t, tiles, 1, 5);
