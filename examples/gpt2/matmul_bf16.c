@@ -19,7 +19,7 @@
 #if defined(__clang__) || __GNUC__ >= 10 /* gcc before that knows no such instruction */
 #define TARGET_BF16 "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512bf16"
 #define BF16        __attribute__((target(TARGET_BF16)))
-#define INLINE_BF16 static inline __attribute__((always_inline, target(TARGET_BF16)))
+#define INLINE_BF16 BF16 static inline __attribute__((always_inline))
 
 #define TERMS     3
 #define TILE_SIDE 16 /* words of k in a tile; terms lie apart by so many */
@@ -221,7 +221,7 @@ BF16 static void piece_multiply_bf16(int words, const float *a, const float *b, 
 #if defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define TARGET_AMX TARGET_BF16 ",amx-tile,amx-bf16"
 #define AMX        __attribute__((target(TARGET_AMX)))
-#define INLINE_AMX static inline __attribute__((always_inline, target(TARGET_AMX)))
+#define INLINE_AMX AMX static inline __attribute__((always_inline))
 
 /* Eight registers of 16 rows of 64 bytes: four sums, two parts of A with 16 words of k each,
  * two of B with 16 columns. A stripe of A has, for each 16 words of k, those of a row together,

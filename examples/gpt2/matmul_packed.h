@@ -61,8 +61,8 @@ const struct pieces *pieces_neon(void);   /* the same */
 const struct pieces *pieces_bf16(void);
 const struct pieces *pieces_amx(void);
 const struct pieces *pieces_best(enum zero_dtype dtype); /* of all these */
-const struct pieces *
-pieces_terms(void); /* of fp32 alone, as three terms of bf16, by AMX; or NULL */
+/* Of fp32 alone, as three terms of bf16, by AMX; or NULL. */
+const struct pieces *pieces_terms(void);
 
 /* Of pieces_plain, for sets that pack no faster. */
 void plain_pack_a(const struct panel *panel, float *out);

@@ -9,9 +9,6 @@
 
 #ifdef __x86_64__
 
-#define AVX2   __attribute__((target("avx2,fma,f16c")))
-#define AVX512 __attribute__((target("avx512f")))
-
 #define COLS  (2 * WIDTH)        /* with six rows 12 of AVX2's 16 registers are sums */
 #define AHEAD (16 * COLS_AVX512) /* B is fetched 16 words of k before it is used */
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What packed products by AVX2, AVX-512 and AMX share. Each function is compiled for what it
- * uses, and reached through the tables of pieces alone.
+ * What packed products by AVX2, AVX-512 and AMX share. It is compiled for what it uses, and
+ * reached through the functions of the tables of pieces alone.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_X86_H
 #define EXAMPLES_GPT2_MATMUL_X86_H
@@ -14,8 +14,10 @@
 
 #include "examples/gpt2/numeric.h"
 
-#define INLINE        static inline __attribute__((always_inline, target("avx2,fma,f16c")))
-#define INLINE_AVX512 static inline __attribute__((always_inline, target("avx512f")))
+#define AVX2          __attribute__((target("avx2,fma,f16c")))
+#define AVX512        __attribute__((target("avx512f")))
+#define INLINE        AVX2 static inline __attribute__((always_inline))
+#define INLINE_AVX512 AVX512 static inline __attribute__((always_inline))
 #define WIDTH         8
 #define WIDE          16
 #define LINE          16 /* elements: a cache line, or half of one */
