@@ -20,7 +20,7 @@ struct head_task {
 
 static int tiles_across(int vocab)
 {
-    return (vocab + TILE - 1) / TILE;
+    return (vocab + TILE_COLS - 1) / TILE_COLS;
 }
 
 static int group_width(int vocab)
@@ -63,7 +63,7 @@ static void tile_to_sums(void *arg, const struct tile *tile)
     for (int r = 0; r < tile->rows; r++) {
         float *logits = tile_line(tile, r);
         int row = tile->row + r, target = h->targets[row] - tile->col;
-        float *sums = h->room->tiles + ((int64_t)row * h->across + tile->col / TILE) * 2;
+        float *sums = h->room->tiles + ((int64_t)row * h->across + tile->col / TILE_COLS) * 2;
         if (target >= 0 && target < tile->cols)
             h->room->chosen[row] = logits[target];
         sums[0] = rows_best()->max(tile->cols, logits);

@@ -11,7 +11,7 @@
 
 #include "examples/gpt2/layers.h"
 
-#define HEAD_COLUMNS 4096 /* a multiple of TILE */
+#define HEAD_COLUMNS 3840 /* a multiple of TILE_COLS */
 
 /* The head's own memory, for up to rows rows. */
 struct head_room {

@@ -108,7 +108,7 @@ static void tile_gelu_backward(void *arg, const struct tile *tile)
 {
     const struct gelu_backward *g = arg;
     enum zero_dtype dtype = g->c->dtype;
-    float *sum = g->c->partial + (int64_t)(tile->row / TILE) * g->width + tile->col;
+    float *sum = g->c->partial + (int64_t)(tile->row / TILE_ROWS) * g->width + tile->col;
     memset(sum, 0, (size_t)tile->cols * sizeof(*sum));
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = (int64_t)(tile->row + r) * g->width + tile->col;
@@ -185,5 +185,5 @@ void linear_backward_gelu(const struct compute *c, const void *dout, const void 
 {
     struct gelu_backward to = {c, in, wide, dwide};
     backward(c, dout, weight, in, out, tile_gelu_backward, &to);
-    partial_join(c, (compute_rows(c) + TILE - 1) / TILE, in, dbias);
+    partial_join(c, (compute_rows(c) + TILE_ROWS - 1) / TILE_ROWS, in, dbias);
 }

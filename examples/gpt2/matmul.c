@@ -33,12 +33,25 @@ const char *matmul_backend(enum zero_dtype dtype)
     return pieces_of(dtype)->name;
 }
 
-/* op(B) packed, then a panel of A. */
+/* What a product is computed in. */
+struct packed_room {
+    float *a, *b;
+};
+
+static struct packed_room packed_carve(struct carve *carve, enum zero_dtype dtype, int m, int n,
+                                       int k)
+{
+    const struct pieces *pieces = pieces_of(dtype);
+    struct packed_room room;
+    room.a = carve_take(carve, packed_a_bytes(pieces, m, k));
+    room.b = carve_take(carve, packed_b_bytes(pieces, n, k));
+    return room;
+}
+
 int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 {
     struct carve carve = {NULL, 0};
-    carve_take(&carve, packed_bytes(pieces_of(dtype), n, k));
-    carve_take(&carve, packed_scratch(pieces_of(dtype), m, k));
+    packed_carve(&carve, dtype, m, n, k);
     return carve.used;
 }
 
@@ -46,22 +59,34 @@ int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 
 static atomic_int_fast64_t done_flops, done_ns; /* of the process */
 
-static void count(const struct matmul *p, double begin)
+static void count(int m, int n, int k, double begin)
 {
     int64_t ns = (int64_t)(1e9 * (clock_now() - begin));
-    atomic_fetch_add_explicit(&done_flops, 2 * (int64_t)p->m * p->n * p->k, memory_order_relaxed);
+    atomic_fetch_add_explicit(&done_flops, 2 * (int64_t)m * n * k, memory_order_relaxed);
     atomic_fetch_add_explicit(&done_ns, ns, memory_order_relaxed);
+}
+
+/* B is packed. */
+static void parts_multiply(const struct matmul *p, bool add, float *c, int ldc,
+                           const struct packed_room *room)
+{
+    const struct pieces *pieces = pieces_of(p->dtype);
+    struct matmul part;
+    for (int k = 0; k < p->k; k += part.k) {
+        part = packed_part(pieces, p, k);
+        packed_multiply(pieces, &part, packed_a(pieces, &part, room->a),
+                        room->b + packed_b_at(pieces, p, k, 0), add || k > 0, c, ldc);
+    }
 }
 
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 {
-    const struct pieces *pieces = pieces_of(p->dtype);
     struct carve carve = {scratch, 0};
+    struct packed_room room = packed_carve(&carve, p->dtype, p->m, p->n, p->k);
     double begin = clock_now();
-    float *packed = carve_take(&carve, packed_bytes(pieces, p->n, p->k));
-    packed_make(pieces, p, packed);
-    packed_multiply(pieces, p, packed, add, c, ldc, (char *)scratch + carve.used);
-    count(p, begin);
+    packed_b(pieces_of(p->dtype), p, room.b);
+    parts_multiply(p, add, c, ldc, &room);
+    count(p->m, p->n, p->k, begin);
 }
 
 struct matmul_done matmul_flops_done(void)
@@ -74,8 +99,8 @@ struct matmul_done matmul_flops_done(void)
 
 /* ------------------------------------------------------- a product in tiles */
 
-/* A task is a strip: tiles one below the other and side by side, computed a row at a time, for
- * which their part of op(B) is packed once. */
+/* A task is a strip: tiles one below the other and side by side. Their part of op(B) is packed
+ * once, that of op(A) once for a row of tiles. */
 struct strips {
     const struct matmul *product;
     int down, across; /* tiles of a strip */
@@ -84,9 +109,11 @@ struct strips {
     void *arg;
 };
 
-#define ACROSS      3 /* tiles side by side, which pieces of 48 fill: A is packed once for them */
+#define ACROSS      4                   /* tiles side by side */
 #define PACKED_MOST ((int64_t)16 << 20) /* bytes before padding, of several tiles side by side */
-#define GAP         16 /* floats between lines of a row, which otherwise fall into one cache set */
+/* Floats from row to row of a tile: of rows that are a multiple of 4 KiB apart a load would wait
+ * for the other's store. */
+#define TILE_LD (TILE_COLS + 16)
 
 enum { TASKS_PER_THREAD = 4 }; /* at least, where there are so many tiles */
 
@@ -103,7 +130,8 @@ static int part_at(int whole, int first, int part)
 /* The longest sum for which a strip may be so wide. */
 static int sum_most(int across)
 {
-    return across > 1 ? (int)(PACKED_MOST / (across * TILE * (int64_t)sizeof(float))) : INT_MAX;
+    int64_t row = across * TILE_COLS * (int64_t)sizeof(float);
+    return across > 1 ? (int)(PACKED_MOST / row) : INT_MAX;
 }
 
 static int across_most(int k)
@@ -116,41 +144,46 @@ static int across_most(int k)
 
 /* What a strip is computed in. */
 struct strip_room {
-    float *values; /* of a row of tiles */
+    float *values; /* of a row of tiles, one behind the other */
     float *spare;
-    float *packed;
-    void *scratch;
+    struct packed_room packed;
 };
 
 static int64_t room_carve(struct strip_room *r, void *base, enum zero_dtype dtype, int across,
                           int k)
 {
     struct carve carve = {base, 0};
-    const struct pieces *pieces = pieces_of(dtype);
     int64_t floats = sizeof(float);
-    r->values = carve_take(&carve, TILE * (across * TILE + GAP) * floats);
-    r->spare = carve_take(&carve, 2 * TILE * floats);
-    r->packed = carve_take(&carve, packed_bytes(pieces, across * TILE, k));
-    r->scratch = carve_take(&carve, packed_scratch(pieces, TILE, k));
+    r->values = carve_take(&carve, across * TILE_ROWS * TILE_LD * floats);
+    r->spare = carve_take(&carve, 2 * TILE_COLS * floats);
+    r->packed = packed_carve(&carve, dtype, TILE_ROWS, across * TILE_COLS, k);
     return carve.used;
 }
 
-static void row_multiply(const struct matmul *p, const struct strip_room *room,
-                         const struct tile *row)
+/* A part of the sums of a row of tiles, which are p's product and lie at (row, col) of the whole.
+ * Where it is all of them a tile is finished before the next one takes its place, in cache.
+ * Returns how many values it took. */
+static int part_compute(const struct strips *t, const struct matmul *p, int k, int row, int col,
+                        const struct strip_room *room)
 {
-    packed_multiply(pieces_of(p->dtype), p, room->packed, false, row->values, row->ld,
-                    room->scratch);
-}
-
-static void row_finish(const struct strips *t, const struct tile *row)
-{
-    for (int col = 0; col < row->cols; col += TILE) {
-        struct tile tile = *row;
-        tile.col += col;
-        tile.cols = part_at(row->cols, col, TILE);
-        tile.values = row->values + col;
-        t->finish(t->arg, &tile);
+    const struct pieces *pieces = pieces_of(p->dtype);
+    double begin = clock_now();
+    struct matmul part = packed_part(pieces, p, k);
+    const float *a = packed_a(pieces, &part, room->packed.a);
+    float *values = room->values;
+    for (int at = 0; at < p->n; at += TILE_COLS) {
+        part.n = part_at(p->n, at, TILE_COLS);
+        packed_multiply(pieces, &part, a, room->packed.b + packed_b_at(pieces, p, k, at), k > 0,
+                        values, TILE_LD);
+        count(part.m, part.n, part.k, begin);
+        if (k + part.k == p->k) {
+            struct tile tile = {row, col + at, part.m, part.n, values, TILE_LD, room->spare};
+            t->finish(t->arg, &tile);
+        }
+        values += part.k < p->k ? TILE_ROWS * TILE_LD : 0;
+        begin = clock_now();
     }
+    return part.k;
 }
 
 static void strip_task(void *arg, int64_t index, void *scratch)
@@ -159,32 +192,28 @@ static void strip_task(void *arg, int64_t index, void *scratch)
     const struct matmul *whole = t->product;
     struct matmul p = *whole;
     struct strip_room room = {0};
-    int first = (int)(index / t->side_by_side) * t->down * TILE;
-    int end = first + part_at(whole->m, first, t->down * TILE);
-    struct tile row = {.col = (int)(index % t->side_by_side) * t->across * TILE};
+    int row = (int)(index / t->side_by_side) * t->down * TILE_ROWS;
+    int col = (int)(index % t->side_by_side) * t->across * TILE_COLS;
+    int end = row + part_at(whole->m, row, t->down * TILE_ROWS);
 
     room_carve(&room, scratch, p.dtype, t->across, p.k);
-    p.n = row.cols = part_at(whole->n, row.col, t->across * TILE);
-    p.b = operand_at(p.dtype, whole->b, p.tb ? (int64_t)row.col * p.ldb : row.col);
-    row.values = room.values;
-    row.spare = room.spare;
-    row.ld = row.cols + GAP;
+    p.n = part_at(whole->n, col, t->across * TILE_COLS);
+    p.b = operand_at(p.dtype, whole->b, p.tb ? (int64_t)col * p.ldb : col);
     double begin = clock_now();
-    packed_make(pieces_of(p.dtype), &p, room.packed);
-    for (row.row = first; row.row < end; row.row += TILE) {
-        p.m = row.rows = part_at(end, row.row, TILE);
-        p.a = operand_at(p.dtype, whole->a, p.ta ? row.row : (int64_t)row.row * p.lda);
-        row_multiply(&p, &room, &row);
-        count(&p, begin);
-        row_finish(t, &row);
-        begin = clock_now();
+    packed_b(pieces_of(p.dtype), &p, room.packed.b);
+    count(0, 0, 0, begin);
+    for (; row < end; row += TILE_ROWS) {
+        p.m = part_at(end, row, TILE_ROWS);
+        p.a = operand_at(p.dtype, whole->a, p.ta ? row : (int64_t)row * p.lda);
+        for (int k = 0; k < p.k;)
+            k += part_compute(t, &p, k, row, col, &room);
     }
 }
 
 void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_fn *finish,
                   void *arg)
 {
-    int rows = parts(p->m, TILE), cols = parts(p->n, TILE);
+    int rows = parts(p->m, TILE_ROWS), cols = parts(p->n, TILE_COLS);
     int enough = workers_threads(workers) > 1 ? TASKS_PER_THREAD * workers_threads(workers) : 1;
     struct strips t = {p, rows, across_most(p->k), 0, finish, arg};
     assert(p->m >= 1 && p->n >= 1 && p->k >= 1);
@@ -212,32 +241,41 @@ int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
 /* ------------------------------------------------------------------- its limit */
 
 #define PEAK_SUM     384 /* k: both operands in fp32 are 672 KiB */
-#define PEAK_COLS    192 /* whole pieces of any set */
 #define PEAK_SECONDS 0.1
+
+/* As in training no zeros, which take less power, and let a CPU run faster. */
+static void peak_fill(enum zero_dtype dtype, void *operand)
+{
+    float row[PEAK_SUM];
+    for (int i = 0; i < PEAK_SUM; i++)
+        row[i] = (float)(i * 37 % PEAK_SUM - PEAK_SUM / 2) / PEAK_SUM;
+    for (int i = 0; i < TILE_ROWS; i++)
+        operand_store(dtype, operand, (int64_t)i * PEAK_SUM, PEAK_SUM, row);
+}
 
 double matmul_peak(enum zero_dtype dtype)
 {
     struct strip_room room = {0};
-    int64_t operand = (int64_t)TILE * PEAK_SUM * operand_bytes(dtype);
+    int64_t operand = (int64_t)TILE_ROWS * PEAK_SUM * operand_bytes(dtype);
     size_t bytes = (size_t)(2 * operand + room_carve(&room, NULL, dtype, 1, PEAK_SUM));
     char *memory = huge_alloc(bytes);
     if (!memory)
         return 0;
     memset(memory, 0, bytes);
+    peak_fill(dtype, memory);
+    peak_fill(dtype, memory + operand);
     room_carve(&room, memory + 2 * operand, dtype, 1, PEAK_SUM);
-    struct tile row = {
-        .rows = TILE, .cols = PEAK_COLS, .values = room.values, .ld = PEAK_COLS + GAP};
-    struct matmul p = {.dtype = dtype, .m = TILE, .n = PEAK_COLS, .k = PEAK_SUM};
+    struct matmul p = {.dtype = dtype, .m = TILE_ROWS, .n = TILE_COLS, .k = PEAK_SUM};
     p.a = memory, p.lda = PEAK_SUM;
-    p.b = memory + operand, p.ldb = PEAK_COLS;
-    packed_make(pieces_of(dtype), &p, room.packed);
+    p.b = memory + operand, p.ldb = TILE_COLS;
+    packed_b(pieces_of(dtype), &p, room.packed.b);
     double least = PEAK_SECONDS, start = clock_now();
     for (double now = start; now - start < PEAK_SECONDS;) {
         double begin = now;
-        row_multiply(&p, &room, &row);
+        parts_multiply(&p, false, room.values, TILE_LD, &room.packed);
         now = clock_now();
         least = now - begin < least ? now - begin : least;
     }
     free(memory);
-    return 2.0 * TILE * PEAK_COLS * PEAK_SUM / least;
+    return 2.0 * TILE_ROWS * TILE_COLS * PEAK_SUM / least;
 }

@@ -55,14 +55,15 @@ double matmul_peak(enum zero_dtype dtype);
 
 /* ------------------------------------------------------- a product in tiles */
 
-#define TILE 256 /* rows and columns; inner tiles of 256 run within 5 % of uncut products */
+#define TILE_ROWS 256
+#define TILE_COLS 192 /* whole pieces of any set; in fp32 a tile and its operands are in cache */
 
 struct tile {
     int row, col;   /* of the product */
-    int rows, cols; /* <= TILE */
+    int rows, cols; /* <= TILE_ROWS, TILE_COLS */
     float *values;  /* (rows, cols), rows ld apart; the finisher may change them */
     int ld;
-    float *spare; /* (2, TILE), for the finisher */
+    float *spare; /* (2, TILE_COLS), for the finisher */
 };
 
 static inline float *tile_line(const struct tile *tile, int row)

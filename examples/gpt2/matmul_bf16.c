@@ -505,6 +505,7 @@ const struct pieces *pieces_amx(void)
                                       .part = COLS_AMX,
                                       .values = 2 * TILE_SIDE,
                                       .words = TILE_SIDE,
+                                      .uncut = 384,
                                       .pack_a = pack_a_amx,
                                       .pack_b = pack_b_amx,
                                       .multiply = {piece_multiply_amx},

@@ -13,7 +13,6 @@
 
 #include "examples/gpt2/numeric.h"
 
-#define ROWS       (43 * PIECE_ROWS) /* of A at a time: 290 KiB, and a tile's 256 fit */
 #define PLAIN_COLS 16
 #define LINE       16 /* floats of a cache line */
 
@@ -89,63 +88,93 @@ const struct pieces *pieces_best(enum zero_dtype dtype)
     return best ? best : &pieces_plain;
 }
 
-/* ------------------------------------------------------------------- a product */
+/* -------------------------------------------------------------------- packing */
 
 static int words(const struct pieces *pieces, int k)
 {
     return stripes(k, pieces->values) * pieces->words;
 }
 
-/* So many values at most, in parts of one size. */
+/* Words from a panel's k to its next. */
+static int64_t padded(int count, int width)
+{
+    return (int64_t)stripes(count, width) * width;
+}
+
+/* Of a part; the last one may be less. */
 static int depth_of(const struct pieces *pieces, int k)
 {
     assert(PANEL_DEEP % pieces->words == 0);
+    if (words(pieces, k) <= pieces->uncut)
+        return k;
     int parts = stripes(k, PANEL_DEEP / pieces->words * pieces->values);
     int step = pieces->values > 8 ? pieces->values : 8;
     return stripes(stripes(k, parts), step) * step;
 }
 
-static int rows_of(const struct pieces *pieces, int m)
+struct matmul packed_part(const struct pieces *pieces, const struct matmul *p, int k)
 {
-    int most = ROWS / pieces->rows * pieces->rows;
-    return m < most ? m : most;
-}
-
-/* Words from a stripe's k to its next. */
-static int64_t padded(const struct pieces *pieces, int n)
-{
-    return (int64_t)stripes(n, pieces->cols) * pieces->cols;
-}
-
-int64_t packed_bytes(const struct pieces *pieces, int n, int k)
-{
-    return (padded(pieces, n) * words(pieces, k) + PACK_BEYOND) * (int64_t)sizeof(float);
-}
-
-/* A panel for each depth, one behind the other. */
-void packed_make(const struct pieces *pieces, const struct matmul *p, float *packed)
-{
+    struct matmul part = *p;
     int deep = depth_of(pieces, p->k);
-    for (int k = 0; k < p->k; k += deep) {
-        int depth = p->k - k < deep ? p->k - k : deep;
-        int64_t at = p->tb ? k : (int64_t)k * p->ldb;
-        struct panel panel = {p->dtype, operand_at(p->dtype, p->b, at), p->ldb, p->tb, p->n, depth};
-        pieces->pack_b(&panel, packed + words(pieces, k) * padded(pieces, p->n));
+    part.a = operand_at(p->dtype, p->a, p->ta ? (int64_t)k * p->lda : k);
+    part.b = operand_at(p->dtype, p->b, p->tb ? k : (int64_t)k * p->ldb);
+    part.k = p->k - k < deep ? p->k - k : deep;
+    return part;
+}
+
+/* Whether A need not be packed. */
+static bool takes_stored(const struct pieces *pieces, const struct matmul *p)
+{
+    int64_t row = p->lda * operand_bytes(p->dtype), line = LINE * sizeof(float);
+    return pieces->multiply_stored && !p->ta && p->m % pieces->rows == 0 &&
+           p->k % pieces->values == 0 && row % line == 0 && (intptr_t)p->a % line == 0;
+}
+
+const float *packed_a(const struct pieces *pieces, const struct matmul *part, float *room)
+{
+    struct panel panel = {part->dtype, part->a, part->lda, !part->ta, part->m, part->k};
+    if (takes_stored(pieces, part))
+        return NULL;
+    pieces->pack_a(&panel, room);
+    return room;
+}
+
+/* Of the deepest part that a sum of k or less has. */
+int64_t packed_a_bytes(const struct pieces *pieces, int m, int k)
+{
+    int deep = words(pieces, stripes(k, 8) * 8);
+    int most = pieces->uncut > PANEL_DEEP ? pieces->uncut : PANEL_DEEP;
+    deep = deep < most ? deep : most;
+    return (padded(m, pieces->rows) * deep + PACK_BEYOND) * (int64_t)sizeof(float);
+}
+
+/* A panel for each part, one behind the other. */
+void packed_b(const struct pieces *pieces, const struct matmul *p, float *room)
+{
+    for (int k = 0; k < p->k; k += depth_of(pieces, p->k)) {
+        struct matmul part = packed_part(pieces, p, k);
+        struct panel panel = {p->dtype, part.b, p->ldb, p->tb, p->n, part.k};
+        pieces->pack_b(&panel, room + packed_b_at(pieces, p, k, 0));
     }
 }
 
-/* A panel of A, for the deepest part that a sum of k or less is cut into. */
-int64_t packed_scratch(const struct pieces *pieces, int m, int k)
+int64_t packed_b_at(const struct pieces *pieces, const struct matmul *p, int k, int col)
 {
-    int64_t rows = (int64_t)stripes(rows_of(pieces, m), pieces->rows) * pieces->rows;
-    int deep = words(pieces, stripes(k, 8) * 8);
-    deep = deep < PANEL_DEEP ? deep : PANEL_DEEP;
-    return (rows * deep + PACK_BEYOND) * (int64_t)sizeof(float);
+    assert(col % pieces->cols == 0);
+    return words(pieces, k) * padded(p->n, pieces->cols) +
+           (int64_t)words(pieces, packed_part(pieces, p, k).k) * col;
 }
 
-/* Rows of A, packed, or where nothing is packed as they are stored, and columns of B. */
+int64_t packed_b_bytes(const struct pieces *pieces, int n, int k)
+{
+    return (padded(n, pieces->cols) * words(pieces, k) + PACK_BEYOND) * (int64_t)sizeof(float);
+}
+
+/* ------------------------------------------------------------------- a product */
+
+/* Operands, A packed or as it is stored. */
 struct sides {
-    const struct panel *left;
+    const struct matmul *product;
     const float *a; /* NULL: stored */
     const float *b;
     int words; /* of k */
@@ -155,22 +184,21 @@ struct sides {
 static void piece_multiply(const struct pieces *pieces, const struct sides *s, int row, int col,
                            int parts, bool add, float *c, int ldc)
 {
-    const struct panel *left = s->left;
+    const struct matmul *p = s->product;
     const float *b = s->b + (int64_t)col * s->words;
     if (s->a)
         pieces->multiply[parts - 1](s->words, s->a + (int64_t)row * s->words, b, add, c, ldc);
     else
-        pieces->multiply_stored(s->words,
-                                operand_at(left->dtype, left->from, (int64_t)row * left->ld),
-                                left->ld, b, add, c, ldc);
+        pieces->multiply_stored(s->words, operand_at(p->dtype, p->a, (int64_t)row * p->lda), p->lda,
+                                b, add, c, ldc);
 }
 
 /* The piece, or as much of it as there is: what no part fills is computed beside the result. */
 static void piece_compute(const struct pieces *pieces, const struct sides *s, int row, int col,
-                          int n, bool add, float *c, int ldc)
+                          bool add, float *c, int ldc)
 {
-    int rows = s->left->count - row < pieces->rows ? s->left->count - row : pieces->rows;
-    int cols = n - col < pieces->cols ? n - col : pieces->cols;
+    int rows = s->product->m - row < pieces->rows ? s->product->m - row : pieces->rows;
+    int cols = s->product->n - col < pieces->cols ? s->product->n - col : pieces->cols;
     int parts = stripes(cols, pieces->part);
     assert(parts <= PARTS_MOST && pieces->rows * pieces->cols <= PIECE_MOST);
     if (rows == pieces->rows && cols == parts * pieces->part) {
@@ -185,7 +213,7 @@ static void piece_compute(const struct pieces *pieces, const struct sides *s, in
         memcpy(c + (int64_t)i * ldc, piece + i * pieces->cols, (size_t)cols * sizeof(float));
 }
 
-/* A piece of the result that comes next, while another is computed. */
+/* A piece of the result that is added to next, while another is computed. */
 static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
 {
     for (int i = 0; i < pieces->rows; i++)
@@ -193,49 +221,20 @@ static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
             __builtin_prefetch(c + (int64_t)i * ldc + j, 1);
 }
 
-/* c = a panel of A times n columns of B, or += */
-static void panels_multiply(const struct pieces *pieces, const struct sides *s, int n, bool add,
-                            float *c, int ldc)
+void packed_multiply(const struct pieces *pieces, const struct matmul *part, const float *a,
+                     const float *b, bool add, float *c, int ldc)
 {
-    int m = s->left->count, height = pieces->rows;
-    for (int j = 0; j < n; j += pieces->cols)
-        for (int i = 0; i < m; i += height) {
-            float *to = c + (int64_t)i * ldc + j;
-            if (m - i >= 2 * height)
-                piece_fetch(pieces, to + (int64_t)height * ldc, ldc);
-            piece_compute(pieces, s, i, j, n, add, to, ldc);
-        }
-}
-
-/* Whether A need not be packed. */
-static bool takes_stored(const struct pieces *pieces, const struct matmul *p)
-{
-    int64_t row = p->lda * operand_bytes(p->dtype), line = LINE * sizeof(float);
-    return pieces->multiply_stored && !p->ta && p->m % pieces->rows == 0 &&
-           p->k % pieces->values == 0 && row % line == 0 && (intptr_t)p->a % line == 0;
-}
-
-void packed_multiply(const struct pieces *pieces, const struct matmul *p, const float *packed,
-                     bool add, float *c, int ldc, void *scratch)
-{
-    int deep = depth_of(pieces, p->k);
-    float *a = takes_stored(pieces, p) ? NULL : scratch;
+    struct sides sides = {part, a, b, words(pieces, part->k)};
+    int height = pieces->rows;
     if (pieces->begin)
         pieces->begin();
-    for (int i = 0, rows; i < p->m; i += rows) {
-        rows = rows_of(pieces, p->m - i);
-        for (int k = 0; k < p->k; k += deep) {
-            int depth = p->k - k < deep ? p->k - k : deep;
-            int64_t at = p->ta ? (int64_t)k * p->lda + i : (int64_t)i * p->lda + k;
-            struct panel panel = {p->dtype, operand_at(p->dtype, p->a, at), p->lda, !p->ta, rows,
-                                  depth};
-            struct sides sides = {&panel, a, packed + words(pieces, k) * padded(pieces, p->n),
-                                  words(pieces, depth)};
-            if (a)
-                pieces->pack_a(&panel, a);
-            panels_multiply(pieces, &sides, p->n, add || k > 0, c + (int64_t)i * ldc, ldc);
+    for (int j = 0; j < part->n; j += pieces->cols)
+        for (int i = 0; i < part->m; i += height) {
+            float *to = c + (int64_t)i * ldc + j;
+            if (add && part->m - i >= 2 * height)
+                piece_fetch(pieces, to + (int64_t)height * ldc, ldc);
+            piece_compute(pieces, &sides, i, j, add, to, ldc);
         }
-    }
     if (pieces->end)
         pieces->end();
 }

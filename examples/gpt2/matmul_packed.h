@@ -16,7 +16,7 @@
 #define PIECE_ROWS 6    /* of all sets but AVX-512 and AMX */
 #define PIECE_MOST 1024 /* elements */
 #define PARTS_MOST 3    /* of a piece */
-#define PANEL_DEEP 288  /* words of k packed of A at a time, at most: a multiple of .words */
+#define PANEL_DEEP 288  /* words of k of a part, at most: a multiple of .words */
 
 /* Rows of op(A), or columns of op(B). */
 struct panel {
@@ -28,6 +28,8 @@ struct panel {
     int k;
 };
 
+typedef void pack_fn(const struct panel *panel, float *out);
+
 struct pieces {
     const char *name;
     int rows, cols; /* of a piece, which all registers but a few hold */
@@ -36,11 +38,11 @@ struct pieces {
      * widened to fp32; 2 of bf16 as 1, the first one high; for tiles 32 as 16, the first of two
      * low, or as 48, three terms each. */
     int values, words;
+    int uncut; /* words of k: so many, although more than PANEL_DEEP, are one part */
     /* Stripes of rows (pack_a) or of columns (pack_b): for each word of k, a word of every row
      * or column, or in what order multiply wants them; padded with zeros. May write PACK_BEYOND
      * words past the last. */
-    void (*pack_a)(const struct panel *panel, float *out);
-    void (*pack_b)(const struct panel *panel, float *out);
+    pack_fn *pack_a, *pack_b;
     /* c (rows, part), (rows, 2 part) ..., rows ldc apart, = stripe of A times stripe of B, or += */
     void (*multiply[PARTS_MOST])(int words, const float *a, const float *b, bool add, float *c,
                                  int ldc);
@@ -65,17 +67,25 @@ const struct pieces *pieces_best(enum zero_dtype dtype); /* of all these */
 const struct pieces *pieces_terms(void);
 
 /* Of pieces_plain, for sets that pack no faster. */
-void plain_pack_a(const struct panel *panel, float *out);
-void plain_pack_b(const struct panel *panel, float *out);
+pack_fn plain_pack_a, plain_pack_b;
 
-/* All of op(B) (k, n), for products with any rows of op(A). */
-int64_t packed_bytes(const struct pieces *pieces, int n, int k);
-void packed_make(const struct pieces *pieces, const struct matmul *p, float *packed);
+/* Sums are computed in parts: p's product over those values of k from k on that one part takes.
+ * The next one begins part.k further on. */
+struct matmul packed_part(const struct pieces *pieces, const struct matmul *p, int k);
 
-/* c = op(A) times what p's op(B) was packed to, or += */
-void packed_multiply(const struct pieces *pieces, const struct matmul *p, const float *packed,
-                     bool add, float *c, int ldc, void *scratch);
-/* Bytes, enough for fewer rows and shorter sums too. */
-int64_t packed_scratch(const struct pieces *pieces, int m, int k);
+/* A part's op(A), in room; or NULL: it is taken as it is stored. Bytes enough for every part of a
+ * sum that is no longer. */
+const float *packed_a(const struct pieces *pieces, const struct matmul *part, float *room);
+int64_t packed_a_bytes(const struct pieces *pieces, int m, int k);
+
+/* All parts of op(B), and where in room those values from k on are that a part takes, of columns
+ * from col on, a multiple of the pieces'. */
+void packed_b(const struct pieces *pieces, const struct matmul *p, float *room);
+int64_t packed_b_at(const struct pieces *pieces, const struct matmul *p, int k, int col);
+int64_t packed_b_bytes(const struct pieces *pieces, int n, int k);
+
+/* c = the part's product of its operands so packed, or += */
+void packed_multiply(const struct pieces *pieces, const struct matmul *part, const float *a,
+                     const float *b, bool add, float *c, int ldc);
 
 #endif
