@@ -156,6 +156,10 @@ static void check_softmax(const struct row_case *r)
         ck_assert(near(r->dtype, r->also, i, (double)r->y[i] * ((double)r->z[i] - 0.125) * 0.5));
     }
     ck_assert_double_eq_tol((double)r->k->sum(r->n, r->sum), total, 1e-6 * total);
+    float logs[100];
+    r->k->log(r->n, r->y, r->sum, logs);
+    for (int i = 0; i < r->n; i++)
+        ck_assert(logs[i] == (float)((double)r->y[i] + number_log((double)r->sum[i])));
 }
 
 static void check_gelu(const struct row_case *r)
@@ -268,7 +272,7 @@ START_TEST(bf16_rounds)
 }
 END_TEST
 
-enum { ROW_MOST = 70, ROW_RESULTS = 19 };
+enum { ROW_MOST = 70, ROW_RESULTS = 20 };
 
 /* What each loop of a set makes of the same numbers, a line for each. */
 struct row_results {
@@ -306,6 +310,7 @@ static void row_results(const struct rows *k, struct row_results *r, const float
     few[3] = k->exp(n, 0.7f, 0.1f, row_result(r, x));
     k->softmax(dtype, n, 0.7f, 0.1f, 0.3f, row_result(r, z), out), row_operand_result(r, out);
     k->softmax_backward(dtype, n, x, 0.1f, 0.3f, y, out), row_operand_result(r, out);
+    k->log(n, y, x, row_result(r, z));
     k->gelu(dtype, n, x, y, out, also), row_operand_result(r, out), row_operand_result(r, also);
     k->gelu_backward(dtype, n, in, x, out, row_result(r, z)), row_operand_result(r, out);
     k->norm(dtype, n, x, y, z, few + 4, out), row_operand_result(r, out);

@@ -12,6 +12,8 @@
 #include "examples/gpt2/rows.h"
 
 #define QUERIES 128
+#define VECTOR  32 /* elements: whole vectors of any set */
+#define AHEAD   8  /* rows, in whose time memory answers */
 
 struct attention {
     const struct compute *c;
@@ -128,6 +130,13 @@ static void scores_compute(const struct head *h, struct span s)
     matmul(&p, false, h->room.scores, s.keys, h->room.matmul);
 }
 
+/* Keys that row r sees, and those up to a whole vector, or all that there are. */
+static int vectors_of(struct span s, int r)
+{
+    int whole = (s.first + r) / VECTOR * VECTOR + VECTOR;
+    return whole < s.keys ? whole : s.keys;
+}
+
 /* Scores become exp(scale * score - shift), unseen keys 0. */
 static void weights_compute(const struct head *h, struct span s, int r, float shift)
 {
@@ -135,7 +144,7 @@ static void weights_compute(const struct head *h, struct span s, int r, float sh
     float *row = h->room.scores + (int64_t)r * s.keys;
     char *weights = operand_at(dtype, h->room.weights, (int64_t)r * s.keys);
     int seen = s.first + r + 1, unseen = s.keys - seen;
-    rows_best()->softmax(dtype, seen, h->a->scale, shift, 1.0f, row, weights);
+    rows_best()->softmax(dtype, vectors_of(s, r), h->a->scale, shift, 1.0f, row, weights);
     memset(row + seen, 0, (size_t)unseen * sizeof(float));
     memset(operand_at(dtype, weights, seen), 0, (size_t)unseen * (size_t)operand_bytes(dtype));
 }
@@ -145,15 +154,15 @@ static void forward_span(const struct head *h, struct span s)
     const struct attention *a = h->a;
     const struct compute *c = a->c;
     const struct rows *rows = rows_best();
-    float sums[QUERIES];
+    float shifts[QUERIES], sums[QUERIES];
     scores_compute(h, s);
     for (int r = 0; r < s.count; r++) {
         float *row = h->room.scores + (int64_t)r * s.keys;
-        float shift = rows->max(s.first + r + 1, row) * a->scale;
-        weights_compute(h, s, r, shift);
-        sums[r] = rows->sum(s.first + r + 1, row);
-        h->lse[s.first + r] = (float)(shift + number_log(sums[r]));
+        shifts[r] = rows->max(s.first + r + 1, row) * a->scale;
+        weights_compute(h, s, r, shifts[r]);
+        sums[r] = rows->sum(vectors_of(s, r), row);
     }
+    rows->log(s.count, shifts, sums, h->lse + s.first);
     struct matmul p = {c->dtype, false, false, s.count, a->size, s.keys,
                        h->room.weights, s.keys, qkv_of(h, 2, 0), 3 * c->channels};
     matmul(&p, false, h->room.piece, a->size, h->room.matmul);
@@ -180,7 +189,9 @@ static void dscores_compute(const struct head *h, struct span s)
                        qkv_of(h, 2, 0), 3 * c->channels};
     matmul(&p, false, h->room.dweights, s.keys, h->room.matmul);
     for (int r = 0; r < s.count; r++) {
-        int64_t at = out_at(h, s.first + r);
+        int64_t at = out_at(h, s.first + r), soon = out_at(h, s.first + r + AHEAD);
+        operand_fetch(c->dtype, a->out, soon, a->size);
+        operand_fetch(c->dtype, a->dout, soon, a->size);
         const float *out = operand_view(c->dtype, a->out, at, a->size, h->room.spare[0]);
         const float *dout = operand_view(c->dtype, a->dout, at, a->size, h->room.spare[1]);
         int64_t row = (int64_t)r * s.keys;
@@ -210,9 +221,11 @@ static void backward_span(const struct head *h, struct span s)
     matmul(&dvalue, true, room->dvalue, a->size, room->matmul);
     matmul(&dkey, true, room->dkey, a->size, room->matmul);
     matmul(&dquery, false, room->piece, a->size, room->matmul);
-    for (int r = 0; r < s.count; r++)
+    for (int r = 0; r < s.count; r++) {
+        operand_fetch(c->dtype, a->dqkv, qkv_at(h, 0, s.first + r + AHEAD), a->size);
         operand_store(c->dtype, a->dqkv, qkv_at(h, 0, s.first + r), a->size,
                       room->piece + (int64_t)r * a->size);
+    }
 }
 
 static void backward_task(void *arg, int64_t index, void *scratch)
@@ -226,6 +239,8 @@ static void backward_task(void *arg, int64_t index, void *scratch)
         backward_span(&h, span_of(&h, first));
     for (int t = 0; t < c->seq; t++) {
         int64_t at = (int64_t)t * h.a->size;
+        operand_fetch(c->dtype, h.a->dqkv, qkv_at(&h, 1, t + AHEAD), h.a->size);
+        operand_fetch(c->dtype, h.a->dqkv, qkv_at(&h, 2, t + AHEAD), h.a->size);
         operand_store(c->dtype, h.a->dqkv, qkv_at(&h, 1, t), h.a->size, h.room.dkey + at);
         operand_store(c->dtype, h.a->dqkv, qkv_at(&h, 2, t), h.a->size, h.room.dvalue + at);
     }

@@ -10,8 +10,7 @@
 #include "examples/gpt2/numeric.h"
 #include "examples/gpt2/rows.h"
 
-#define LINE_BYTES 64 /* of a cache line */
-#define AHEAD      4  /* rows, in whose time memory answers */
+#define AHEAD 4 /* rows, in whose time memory answers */
 
 /* --------------------------------------------------------------- finishers */
 
@@ -29,15 +28,12 @@ static int64_t tile_at(const struct tile_target *target, const struct tile *tile
     return (int64_t)(tile->row + r) * target->width + tile->col;
 }
 
-/* Has row r of a tile come near ahead of its turn, if there is one: rows are short and far
- * apart, so the CPU by itself foresees nothing. */
+/* For the row of a tensor that comes AHEAD rows after row r of a tile. */
 static void row_fetch(const struct tile *tile, int r, enum zero_dtype dtype, const void *tensor,
                       int width)
 {
-    const char *row = operand_at(dtype, tensor, (int64_t)(tile->row + r) * width + tile->col);
-    int bytes = r < tile->rows ? (int)(tile->cols * operand_bytes(dtype)) : 0;
-    for (int i = 0; i < bytes; i += LINE_BYTES)
-        __builtin_prefetch(row + i, 1);
+    int64_t at = (int64_t)(tile->row + r + AHEAD) * width + tile->col;
+    operand_fetch(dtype, tensor, at, tile->cols);
 }
 
 void tile_to_operand(void *arg, const struct tile *tile)
@@ -45,7 +41,7 @@ void tile_to_operand(void *arg, const struct tile *tile)
     const struct tile_target *t = arg;
     const float *bias = tile_bias(t, tile);
     for (int r = 0; r < tile->rows; r++) {
-        row_fetch(tile, r + AHEAD, t->dtype, t->to, t->width);
+        row_fetch(tile, r, t->dtype, t->to, t->width);
         rows_best()->store(t->dtype, tile->cols, tile_line(tile, r), bias, NULL,
                            operand_at(t->dtype, t->to, tile_at(t, tile, r)));
     }
@@ -57,9 +53,9 @@ void tile_to_float(void *arg, const struct tile *tile)
     const float *bias = tile_bias(t, tile);
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = tile_at(t, tile, r);
-        row_fetch(tile, r + AHEAD, ZERO_FP32, t->to, t->width);
+        row_fetch(tile, r, ZERO_FP32, t->to, t->width);
         if (t->residual)
-            row_fetch(tile, r + AHEAD, ZERO_FP32, t->residual, t->width);
+            row_fetch(tile, r, ZERO_FP32, t->residual, t->width);
         rows_best()->store(ZERO_FP32, tile->cols, tile_line(tile, r), bias,
                            t->residual ? t->residual + at : NULL, (float *)t->to + at);
     }
@@ -69,7 +65,7 @@ void tile_to_gradient(void *arg, const struct tile *tile)
 {
     const struct tile_target *t = arg;
     for (int r = 0; r < tile->rows; r++) {
-        row_fetch(tile, r + AHEAD, t->dtype, t->to, t->width);
+        row_fetch(tile, r, t->dtype, t->to, t->width);
         operand_add(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
     }
 }
@@ -88,8 +84,8 @@ static void tile_to_gelu(void *arg, const struct tile *tile)
     assert(bias);
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = tile_at(t, tile, r);
-        row_fetch(tile, r + AHEAD, t->dtype, t->to, t->width);
-        row_fetch(tile, r + AHEAD, t->dtype, g->active, t->width);
+        row_fetch(tile, r, t->dtype, t->to, t->width);
+        row_fetch(tile, r, t->dtype, g->active, t->width);
         rows_best()->gelu(t->dtype, tile->cols, tile_line(tile, r), bias,
                           operand_at(t->dtype, t->to, at), operand_at(t->dtype, g->active, at));
     }
@@ -112,8 +108,8 @@ static void tile_gelu_backward(void *arg, const struct tile *tile)
     memset(sum, 0, (size_t)tile->cols * sizeof(*sum));
     for (int r = 0; r < tile->rows; r++) {
         int64_t at = (int64_t)(tile->row + r) * g->width + tile->col;
-        row_fetch(tile, r + AHEAD, dtype, g->wide, g->width);
-        row_fetch(tile, r + AHEAD, dtype, g->dwide, g->width);
+        row_fetch(tile, r, dtype, g->wide, g->width);
+        row_fetch(tile, r, dtype, g->dwide, g->width);
         rows_best()->gelu_backward(dtype, tile->cols, operand_at(dtype, g->wide, at),
                                    tile_line(tile, r), operand_at(dtype, g->dwide, at), sum);
     }

@@ -33,6 +33,15 @@ const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, i
 void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 
+/* Has n elements come near, to be read or written soon, or nothing where nothing is. Rows that are
+ * short and far apart want it: the CPU by itself foresees nothing there. */
+static inline void operand_fetch(enum zero_dtype dtype, const void *base, int64_t at, int64_t n)
+{
+    const char *from = operand_at(dtype, base, at);
+    for (int64_t i = 0; i < n * operand_bytes(dtype); i += 64)
+        __builtin_prefetch(from + i, 1);
+}
+
 /* a * b + c, rounded once, as every instruction set with such an instruction has it. Without one
  * the product is exact in double, and its sum with c is rounded there to the neighbour whose last
  * bit is odd, which no second rounding can mistake for a tie or an exact sum. */
@@ -53,8 +62,23 @@ static inline float number_fused(float a, float b, float c)
 #endif
 }
 
-/* log(x), x normal and > 0; NaN and infinity come back as they are. */
-double number_log(double x);
+/* log(x), x normal and > 0; NaN and infinity come back as they are. x = m 2^k with m in
+ * [sqrt(1/2), sqrt(2)); log m = 2 artanh((m-1)/(m+1)). */
+static inline double number_log(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    int64_t k = (int64_t)((bits - 0x3FE6A09E667F3BCDull) >> 52);
+    k = k >= 2048 ? k - 4096 : k; /* the exponent field is 12 bits with its sign */
+    bits -= (uint64_t)k << 52;
+    double m;
+    memcpy(&m, &bits, sizeof(m));
+    double f = (m - 1.0) / (m + 1.0), square = f * f, series = 0;
+    for (int term = 19; term >= 1; term -= 2)
+        series = series * square + 1.0 / term;
+    double log = (double)k * 0.69314718055994530942 + 2.0 * f * series;
+    return x > 0 && x <= 1.7e308 ? log : x;
+}
 
 /* ------------------------------------------------------------------ memory */
 

@@ -37,6 +37,8 @@ struct rows {
     /* x becomes exp(x * scale - shift), and out, an operand, that times factor. */
     void (*softmax)(enum zero_dtype dtype, int64_t n, float scale, float shift, float factor,
                     float *x, void *out);
+    /* out = shift + log(x), in double until then. */
+    void (*log)(int64_t n, const float *shift, const float *x, float *out);
     /* Gradient of softmax: out, an operand, = p * (dp - mean) * scale. */
     void (*softmax_backward)(enum zero_dtype dtype, int64_t n, const float *p, float mean,
                              float scale, const float *dp, void *out);
@@ -60,10 +62,7 @@ struct rows {
 /* The loops that this CPU runs, 0 the best; NULL beyond the last, which is rows_scalar. */
 const struct rows *rows_of(int index);
 
-static inline const struct rows *rows_best(void)
-{
-    return rows_of(0);
-}
+const struct rows *rows_best(void);
 
 extern const struct rows rows_scalar;
 extern const struct rows rows_avx2, rows_avx512; /* for rows.c, on x86-64 */

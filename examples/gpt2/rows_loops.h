@@ -296,6 +296,12 @@ static void row_softmax(enum zero_dtype dtype, int64_t n, float scale, float shi
     EACH(dtype, softmax_each, n, scale, shift, factor, x, out);
 }
 
+static void row_log(int64_t n, const float *shift, const float *x, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)((double)shift[i] + number_log((double)x[i]));
+}
+
 INLINE void softmax_backward_each(enum zero_dtype dtype, int64_t n, const float *restrict p,
                                   float mean, float scale, const float *restrict dp,
                                   void *restrict out)
@@ -434,6 +440,7 @@ const struct rows ROWS = {
     .dot = row_dot,
     .exp = row_exp,
     .softmax = row_softmax,
+    .log = row_log,
     .softmax_backward = row_softmax_backward,
     .gelu = row_gelu,
     .gelu_backward = row_gelu_backward,
