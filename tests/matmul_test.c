@@ -51,12 +51,12 @@ static void twice(const struct pieces *pieces, const struct matmul *p, float *c,
         return;
     float *room_a = used((size_t)packed_a_bytes(pieces, p->m, p->k));
     float *room_b = used((size_t)packed_b_bytes(pieces, p->n, p->k));
-    struct matmul part;
-    packed_b(pieces, p, room_b);
+    struct matmul slice;
+    packed_b_make(pieces, p, room_b);
     for (int add = 0; add < 2; add++)
-        for (int k = 0; k < p->k; k += part.k) {
-            part = packed_part(pieces, p, k);
-            packed_multiply(pieces, &part, packed_a(pieces, &part, room_a),
+        for (int k = 0; k < p->k; k += slice.k) {
+            slice = packed_slice(pieces, p, k);
+            packed_multiply(pieces, &slice, packed_a_make(pieces, &slice, room_a),
                             room_b + packed_b_at(pieces, p, k, 0), add || k > 0, c, ldc);
         }
     free(room_a), free(room_b);
@@ -66,8 +66,9 @@ static void twice(const struct pieces *pieces, const struct matmul *p, float *c,
  * and panels, against a sum in double: widened, as gpt2 does, and fp32 by terms. */
 START_TEST(products)
 {
-    static const int sizes[][3] = {{1, 1, 1},      {3, 17, 5},    {40, 64, 33},  {16, 80, 31},
-                                   {130, 20, 257}, {261, 9, 520}, {34, 40, 700}, {33, 20, 1300}};
+    static const int sizes[][3] = {{1, 1, 1},     {3, 17, 5},     {40, 64, 33},
+                                   {16, 80, 31},  {130, 20, 257}, {261, 9, 520},
+                                   {34, 40, 768}, {33, 20, 1300}, {33, 20, 769}};
     enum zero_dtype dtype = dtypes[_i % 12 / 4];
     bool ta = _i & 1, tb = _i & 2;
     for (size_t size = 0; size < sizeof(sizes) / sizeof(*sizes); size++) {
@@ -220,7 +221,7 @@ END_TEST
 static bool packs(const struct pieces *pieces, const struct matmul *p)
 {
     float *room = used((size_t)packed_a_bytes(pieces, p->m, p->k));
-    bool packs = packed_a(pieces, p, room);
+    bool packs = packed_a_make(pieces, p, room);
     free(room);
     return packs;
 }
@@ -322,28 +323,40 @@ static void tile_keep(void *to, const struct tile *tile)
 {
     ck_assert(tile->rows <= TILE_ROWS && tile->row % TILE_ROWS == 0);
     ck_assert(tile->cols <= TILE_COLS && tile->col % TILE_COLS == 0);
-    memset(tile->spare, 0, 2 * TILE_COLS * sizeof(float));
+    memset(tile->spare, 0, TILE_COLS * sizeof(float));
     for (int r = 0; r < tile->rows; r++)
         rows_best()->add(tile->cols, tile_line(tile, r),
                          (float *)to + (tile->row + r) * TILED_COLS + tile->col);
 }
 
-/* In tiles, each finished once, whatever the number of threads, in strips of any width. */
+/* In tiles, each finished once, whatever the number of threads, in strips of any width, of sums of
+ * one slice and of several. */
 START_TEST(tiles)
 {
-    static const int sums[] = {0, 700, 5500, 33, 33}; /* of one part, and of several */
-    int m = _i == 2 ? TILE_ROWS + 5 : TILED_ROWS, n = TILED_COLS, k = sums[_i];
+    static const struct {
+        enum zero_dtype dtype;
+        int threads, m, k;
+    } cases[] = {{ZERO_FP32, 1, TILED_ROWS, 700},    {ZERO_FP32, 2, TILE_ROWS + 5, 5500},
+                 {ZERO_FP32, 3, TILED_ROWS, 33},     {ZERO_FP32, 4, TILED_ROWS, 33},
+                 {ZERO_BF16, 1, 2 * TILE_ROWS, 384}, {ZERO_BF16, 1, 2 * TILE_ROWS, 768},
+                 {ZERO_BF16, 3, 2 * TILE_ROWS, 800}, {ZERO_BF16, 1, TILED_ROWS, 769}};
+    enum zero_dtype dtype = cases[_i].dtype;
+    int threads = cases[_i].threads, m = cases[_i].m, n = TILED_COLS, k = cases[_i].k;
+    size_t a_bytes = ((size_t)(m * k) * 4 + 63) / 64 * 64;
     char error[200];
-    float *a = zeros((size_t)(m * k), 4), *b = zeros((size_t)(k * n), 4);
+    void *a = aligned_alloc(64, a_bytes), *b = zeros((size_t)(k * n), 4);
     float *whole = zeros((size_t)(m * n), 4), *c = zeros((size_t)(m * n), 4);
-    for (int i = 0; i < m * k; i++)
-        a[i] = (float)(mix((uint64_t)i) % 255) / 3;
-    for (int i = 0; i < k * n; i++)
-        b[i] = (float)(mix((uint64_t)i) % 255) / 7;
-    void *scratch = zeros((size_t)matmul_scratch(ZERO_FP32, m, n, k), 1);
-    struct matmul p = {ZERO_FP32, false, false, m, n, k, a, k, b, n};
+    for (int i = 0; i < m * k || i < k * n; i++) {
+        float x = (float)(mix((uint64_t)i) % 255) / 3, y = (float)(mix((uint64_t)i) % 255) / 7;
+        if (i < m * k)
+            operand_store(dtype, a, i, 1, &x);
+        if (i < k * n)
+            operand_store(dtype, b, i, 1, &y);
+    }
+    void *scratch = zeros((size_t)matmul_scratch(dtype, m, n, k), 1);
+    struct matmul p = {dtype, false, false, m, n, k, a, k, b, n};
     struct workers *workers =
-        workers_create(_i, matmul_tiles_scratch(ZERO_FP32, k), NULL, error, sizeof(error));
+        workers_create(threads, matmul_tiles_scratch(dtype, k), NULL, error, sizeof(error));
     ck_assert_ptr_nonnull(workers);
     matmul(&p, false, whole, n, scratch);
     matmul_tiles(workers, &p, tile_keep, c);
@@ -401,7 +414,7 @@ int main(void)
     tcase_add_loop_test(t, tiles_as_stored, 0, amx);
     tcase_add_loop_test(t, terms_are_as_exact, 0, amx);
     tcase_add_loop_test(t, terms_not_finite, 0, amx);
-    tcase_add_loop_test(t, tiles, 1, 5);
+    tcase_add_loop_test(t, tiles, 0, 8);
     tcase_add_loop_test(t, scratch_grows, 0, 3 + amx / 4);
     tcase_add_test(t, counted);
     suite_add_tcase(suite, t);

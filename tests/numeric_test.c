@@ -93,6 +93,8 @@ static bool near(enum zero_dtype dtype, const void *operand, int64_t i, double e
     return fabs(is - expected) <= steps[dtype] * fabs(expected) + 1e-6;
 }
 
+enum { ROW_LONGEST = 100 };
+
 struct row_case {
     const struct rows *k;
     int n;
@@ -156,7 +158,7 @@ static void check_softmax(const struct row_case *r)
         ck_assert(near(r->dtype, r->also, i, (double)r->y[i] * ((double)r->z[i] - 0.125) * 0.5));
     }
     ck_assert_double_eq_tol((double)r->k->sum(r->n, r->sum), total, 1e-6 * total);
-    float logs[100];
+    float logs[ROW_LONGEST];
     r->k->log(r->n, r->y, r->sum, logs);
     for (int i = 0; i < r->n; i++)
         ck_assert(logs[i] == (float)((double)r->y[i] + number_log((double)r->sum[i])));
@@ -207,7 +209,7 @@ static void check_norm(const struct row_case *r)
 /* What is fused with loads and stores of operands, around whole vectors of every width. */
 START_TEST(rows_are_right)
 {
-    for (int n = 1; n <= 100; n += n < 35 ? 1 : 13) {
+    for (int n = 1; n <= ROW_LONGEST; n += n < 35 ? 1 : 13) {
         size_t operand = (size_t)operand_bytes(dtypes[_i % 3]), count = (size_t)n;
         struct row_case r = {.k = rows_of(_i / 3),
                              .n = n,

@@ -130,21 +130,26 @@ static void scores_compute(const struct head *h, struct span s)
     matmul(&p, false, h->room.scores, s.keys, h->room.matmul);
 }
 
-/* Keys that row r sees, and those up to a whole vector, or all that there are. */
-static int vectors_of(struct span s, int r)
+/* How many keys row r sees, and those up to a whole vector with them, if there are so many. */
+static int seen_of(struct span s, int r)
 {
-    int whole = (s.first + r) / VECTOR * VECTOR + VECTOR;
+    return s.first + r + 1;
+}
+
+static int seen_padded(struct span s, int r)
+{
+    int whole = (seen_of(s, r) + VECTOR - 1) / VECTOR * VECTOR;
     return whole < s.keys ? whole : s.keys;
 }
 
-/* Scores become exp(scale * score - shift), unseen keys 0. */
+/* Scores become exp(scale * score - shift), unseen keys 0, whatever softmax made of theirs. */
 static void weights_compute(const struct head *h, struct span s, int r, float shift)
 {
     enum zero_dtype dtype = h->a->c->dtype;
     float *row = h->room.scores + (int64_t)r * s.keys;
     char *weights = operand_at(dtype, h->room.weights, (int64_t)r * s.keys);
-    int seen = s.first + r + 1, unseen = s.keys - seen;
-    rows_best()->softmax(dtype, vectors_of(s, r), h->a->scale, shift, 1.0f, row, weights);
+    int seen = seen_of(s, r), unseen = s.keys - seen;
+    rows_best()->softmax(dtype, seen_padded(s, r), h->a->scale, shift, 1.0f, row, weights);
     memset(row + seen, 0, (size_t)unseen * sizeof(float));
     memset(operand_at(dtype, weights, seen), 0, (size_t)unseen * (size_t)operand_bytes(dtype));
 }
@@ -158,9 +163,9 @@ static void forward_span(const struct head *h, struct span s)
     scores_compute(h, s);
     for (int r = 0; r < s.count; r++) {
         float *row = h->room.scores + (int64_t)r * s.keys;
-        shifts[r] = rows->max(s.first + r + 1, row) * a->scale;
+        shifts[r] = rows->max(seen_of(s, r), row) * a->scale;
         weights_compute(h, s, r, shifts[r]);
-        sums[r] = rows->sum(vectors_of(s, r), row);
+        sums[r] = rows->sum(seen_padded(s, r), row);
     }
     rows->log(s.count, shifts, sums, h->lse + s.first);
     struct matmul p = {c->dtype, false, false, s.count, a->size, s.keys,

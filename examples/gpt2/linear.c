@@ -22,18 +22,17 @@ static const float *tile_bias(const struct tile_target *target, const struct til
                : NULL;
 }
 
-/* Where row r of a tile lies in its tensor. */
-static int64_t tile_at(const struct tile_target *target, const struct tile *tile, int r)
+/* Where row r of a tile lies in a tensor so wide. */
+static int64_t tile_at(const struct tile *tile, int width, int r)
 {
-    return (int64_t)(tile->row + r) * target->width + tile->col;
+    return (int64_t)(tile->row + r) * width + tile->col;
 }
 
-/* For the row of a tensor that comes AHEAD rows after row r of a tile. */
+/* Fetches what row r + AHEAD of a tile will need of a tensor. */
 static void row_fetch(const struct tile *tile, int r, enum zero_dtype dtype, const void *tensor,
                       int width)
 {
-    int64_t at = (int64_t)(tile->row + r + AHEAD) * width + tile->col;
-    operand_fetch(dtype, tensor, at, tile->cols);
+    operand_fetch(dtype, tensor, tile_at(tile, width, r + AHEAD), tile->cols);
 }
 
 void tile_to_operand(void *arg, const struct tile *tile)
@@ -43,7 +42,7 @@ void tile_to_operand(void *arg, const struct tile *tile)
     for (int r = 0; r < tile->rows; r++) {
         row_fetch(tile, r, t->dtype, t->to, t->width);
         rows_best()->store(t->dtype, tile->cols, tile_line(tile, r), bias, NULL,
-                           operand_at(t->dtype, t->to, tile_at(t, tile, r)));
+                           operand_at(t->dtype, t->to, tile_at(tile, t->width, r)));
     }
 }
 
@@ -52,7 +51,7 @@ void tile_to_float(void *arg, const struct tile *tile)
     const struct tile_target *t = arg;
     const float *bias = tile_bias(t, tile);
     for (int r = 0; r < tile->rows; r++) {
-        int64_t at = tile_at(t, tile, r);
+        int64_t at = tile_at(tile, t->width, r);
         row_fetch(tile, r, ZERO_FP32, t->to, t->width);
         if (t->residual)
             row_fetch(tile, r, ZERO_FP32, t->residual, t->width);
@@ -66,7 +65,7 @@ void tile_to_gradient(void *arg, const struct tile *tile)
     const struct tile_target *t = arg;
     for (int r = 0; r < tile->rows; r++) {
         row_fetch(tile, r, t->dtype, t->to, t->width);
-        operand_add(t->dtype, t->to, tile_at(t, tile, r), tile->cols, tile_line(tile, r));
+        operand_add(t->dtype, t->to, tile_at(tile, t->width, r), tile->cols, tile_line(tile, r));
     }
 }
 
@@ -83,7 +82,7 @@ static void tile_to_gelu(void *arg, const struct tile *tile)
     const float *bias = tile_bias(t, tile);
     assert(bias);
     for (int r = 0; r < tile->rows; r++) {
-        int64_t at = tile_at(t, tile, r);
+        int64_t at = tile_at(tile, t->width, r);
         row_fetch(tile, r, t->dtype, t->to, t->width);
         row_fetch(tile, r, t->dtype, g->active, t->width);
         rows_best()->gelu(t->dtype, tile->cols, tile_line(tile, r), bias,
@@ -107,7 +106,7 @@ static void tile_gelu_backward(void *arg, const struct tile *tile)
     float *sum = g->c->partial + (int64_t)(tile->row / TILE_ROWS) * g->width + tile->col;
     memset(sum, 0, (size_t)tile->cols * sizeof(*sum));
     for (int r = 0; r < tile->rows; r++) {
-        int64_t at = (int64_t)(tile->row + r) * g->width + tile->col;
+        int64_t at = tile_at(tile, g->width, r);
         row_fetch(tile, r, dtype, g->wide, g->width);
         row_fetch(tile, r, dtype, g->dwide, g->width);
         rows_best()->gelu_backward(dtype, tile->cols, operand_at(dtype, g->wide, at),

@@ -33,7 +33,26 @@ const char *matmul_backend(enum zero_dtype dtype)
     return pieces_of(dtype)->name;
 }
 
-/* What a product is computed in. */
+static int parts(int whole, int part)
+{
+    return (whole + part - 1) / part;
+}
+
+static int part_at(int whole, int first, int part)
+{
+    return whole - first < part ? whole - first : part;
+}
+
+/* TILE_ROWS rows of p's product from the first on, or as many as there are. */
+static struct matmul rows_from(const struct matmul *p, int first)
+{
+    struct matmul rows = *p;
+    rows.m = part_at(p->m, first, TILE_ROWS);
+    rows.a = operand_at(p->dtype, p->a, p->ta ? first : (int64_t)first * p->lda);
+    return rows;
+}
+
+/* What TILE_ROWS rows of a product, or fewer, are computed in. */
 struct packed_room {
     float *a, *b;
 };
@@ -43,7 +62,7 @@ static struct packed_room packed_carve(struct carve *carve, enum zero_dtype dtyp
 {
     const struct pieces *pieces = pieces_of(dtype);
     struct packed_room room;
-    room.a = carve_take(carve, packed_a_bytes(pieces, m, k));
+    room.a = carve_take(carve, packed_a_bytes(pieces, m < TILE_ROWS ? m : TILE_ROWS, k));
     room.b = carve_take(carve, packed_b_bytes(pieces, n, k));
     return room;
 }
@@ -66,15 +85,15 @@ static void count(int m, int n, int k, double begin)
     atomic_fetch_add_explicit(&done_ns, ns, memory_order_relaxed);
 }
 
-/* B is packed. */
-static void parts_multiply(const struct matmul *p, bool add, float *c, int ldc,
-                           const struct packed_room *room)
+/* Of TILE_ROWS rows at most; B is packed. */
+static void slices_multiply(const struct matmul *p, bool add, float *c, int ldc,
+                            const struct packed_room *room)
 {
     const struct pieces *pieces = pieces_of(p->dtype);
-    struct matmul part;
-    for (int k = 0; k < p->k; k += part.k) {
-        part = packed_part(pieces, p, k);
-        packed_multiply(pieces, &part, packed_a(pieces, &part, room->a),
+    struct matmul slice;
+    for (int k = 0; k < p->k; k += slice.k) {
+        slice = packed_slice(pieces, p, k);
+        packed_multiply(pieces, &slice, packed_a_make(pieces, &slice, room->a),
                         room->b + packed_b_at(pieces, p, k, 0), add || k > 0, c, ldc);
     }
 }
@@ -84,8 +103,11 @@ void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
     struct carve carve = {scratch, 0};
     struct packed_room room = packed_carve(&carve, p->dtype, p->m, p->n, p->k);
     double begin = clock_now();
-    packed_b(pieces_of(p->dtype), p, room.b);
-    parts_multiply(p, add, c, ldc, &room);
+    packed_b_make(pieces_of(p->dtype), p, room.b);
+    for (int row = 0; row < p->m; row += TILE_ROWS) {
+        struct matmul rows = rows_from(p, row);
+        slices_multiply(&rows, add, c + (int64_t)row * ldc, ldc, &room);
+    }
     count(p->m, p->n, p->k, begin);
 }
 
@@ -111,21 +133,8 @@ struct strips {
 
 #define ACROSS      4                   /* tiles side by side */
 #define PACKED_MOST ((int64_t)16 << 20) /* bytes before padding, of several tiles side by side */
-/* Floats from row to row of a tile: of rows that are a multiple of 4 KiB apart a load would wait
- * for the other's store. */
-#define TILE_LD (TILE_COLS + 16)
 
 enum { TASKS_PER_THREAD = 4 }; /* at least, where there are so many tiles */
-
-static int parts(int whole, int part)
-{
-    return (whole + part - 1) / part;
-}
-
-static int part_at(int whole, int first, int part)
-{
-    return whole - first < part ? whole - first : part;
-}
 
 /* The longest sum for which a strip may be so wide. */
 static int sum_most(int across)
@@ -155,35 +164,35 @@ static int64_t room_carve(struct strip_room *r, void *base, enum zero_dtype dtyp
     struct carve carve = {base, 0};
     int64_t floats = sizeof(float);
     r->values = carve_take(&carve, across * TILE_ROWS * TILE_LD * floats);
-    r->spare = carve_take(&carve, 2 * TILE_COLS * floats);
+    r->spare = carve_take(&carve, TILE_COLS * floats);
     r->packed = packed_carve(&carve, dtype, TILE_ROWS, across * TILE_COLS, k);
     return carve.used;
 }
 
-/* A part of the sums of a row of tiles, which are p's product and lie at (row, col) of the whole.
+/* A slice of the sums of a row of tiles, which are p's product and lie at (row, col) of the whole.
  * Where it is all of them a tile is finished before the next one takes its place, in cache.
  * Returns how many values it took. */
-static int part_compute(const struct strips *t, const struct matmul *p, int k, int row, int col,
-                        const struct strip_room *room)
+static int slice_compute(const struct strips *t, const struct matmul *p, int k, int row, int col,
+                         const struct strip_room *room)
 {
     const struct pieces *pieces = pieces_of(p->dtype);
     double begin = clock_now();
-    struct matmul part = packed_part(pieces, p, k);
-    const float *a = packed_a(pieces, &part, room->packed.a);
+    struct matmul slice = packed_slice(pieces, p, k);
+    const float *a = packed_a_make(pieces, &slice, room->packed.a);
     float *values = room->values;
     for (int at = 0; at < p->n; at += TILE_COLS) {
-        part.n = part_at(p->n, at, TILE_COLS);
-        packed_multiply(pieces, &part, a, room->packed.b + packed_b_at(pieces, p, k, at), k > 0,
+        slice.n = part_at(p->n, at, TILE_COLS);
+        packed_multiply(pieces, &slice, a, room->packed.b + packed_b_at(pieces, p, k, at), k > 0,
                         values, TILE_LD);
-        count(part.m, part.n, part.k, begin);
-        if (k + part.k == p->k) {
-            struct tile tile = {row, col + at, part.m, part.n, values, TILE_LD, room->spare};
+        count(slice.m, slice.n, slice.k, begin);
+        if (k + slice.k == p->k) {
+            struct tile tile = {row, col + at, slice.m, slice.n, values, room->spare};
             t->finish(t->arg, &tile);
         }
-        values += part.k < p->k ? TILE_ROWS * TILE_LD : 0;
+        values += slice.k < p->k ? TILE_ROWS * TILE_LD : 0;
         begin = clock_now();
     }
-    return part.k;
+    return slice.k;
 }
 
 static void strip_task(void *arg, int64_t index, void *scratch)
@@ -194,19 +203,17 @@ static void strip_task(void *arg, int64_t index, void *scratch)
     struct strip_room room = {0};
     int row = (int)(index / t->side_by_side) * t->down * TILE_ROWS;
     int col = (int)(index % t->side_by_side) * t->across * TILE_COLS;
-    int end = row + part_at(whole->m, row, t->down * TILE_ROWS);
-
     room_carve(&room, scratch, p.dtype, t->across, p.k);
+    p.m = row + part_at(whole->m, row, t->down * TILE_ROWS);
     p.n = part_at(whole->n, col, t->across * TILE_COLS);
     p.b = operand_at(p.dtype, whole->b, p.tb ? (int64_t)col * p.ldb : col);
     double begin = clock_now();
-    packed_b(pieces_of(p.dtype), &p, room.packed.b);
+    packed_b_make(pieces_of(p.dtype), &p, room.packed.b);
     count(0, 0, 0, begin);
-    for (; row < end; row += TILE_ROWS) {
-        p.m = part_at(end, row, TILE_ROWS);
-        p.a = operand_at(p.dtype, whole->a, p.ta ? row : (int64_t)row * p.lda);
+    for (; row < p.m; row += TILE_ROWS) {
+        struct matmul rows = rows_from(&p, row);
         for (int k = 0; k < p.k;)
-            k += part_compute(t, &p, k, row, col, &room);
+            k += slice_compute(t, &rows, k, row, col, &room);
     }
 }
 
@@ -243,14 +250,16 @@ int64_t matmul_tiles_scratch(enum zero_dtype dtype, int k)
 #define PEAK_SUM     384 /* k: both operands in fp32 are 672 KiB */
 #define PEAK_SECONDS 0.1
 
-/* As in training no zeros, which take less power, and let a CPU run faster. */
-static void peak_fill(enum zero_dtype dtype, void *operand)
+/* With numbers as in training, all from -1/2 to 1/2: of zeros multipliers take less power, and so
+ * run faster. */
+static void peak_fill(enum zero_dtype dtype, int64_t count, void *operand)
 {
     float row[PEAK_SUM];
-    for (int i = 0; i < PEAK_SUM; i++)
-        row[i] = (float)(i * 37 % PEAK_SUM - PEAK_SUM / 2) / PEAK_SUM;
-    for (int i = 0; i < TILE_ROWS; i++)
-        operand_store(dtype, operand, (int64_t)i * PEAK_SUM, PEAK_SUM, row);
+    for (int64_t at = 0; at < count; at += PEAK_SUM) {
+        for (int i = 0; i < PEAK_SUM; i++)
+            row[i] = (float)((at + i) * 37 % 1021) / 1021 - 0.5f;
+        operand_store(dtype, operand, at, PEAK_SUM, row);
+    }
 }
 
 double matmul_peak(enum zero_dtype dtype)
@@ -262,17 +271,16 @@ double matmul_peak(enum zero_dtype dtype)
     if (!memory)
         return 0;
     memset(memory, 0, bytes);
-    peak_fill(dtype, memory);
-    peak_fill(dtype, memory + operand);
+    peak_fill(dtype, 2 * TILE_ROWS * PEAK_SUM, memory);
     room_carve(&room, memory + 2 * operand, dtype, 1, PEAK_SUM);
     struct matmul p = {.dtype = dtype, .m = TILE_ROWS, .n = TILE_COLS, .k = PEAK_SUM};
     p.a = memory, p.lda = PEAK_SUM;
     p.b = memory + operand, p.ldb = TILE_COLS;
-    packed_b(pieces_of(dtype), &p, room.packed.b);
+    packed_b_make(pieces_of(dtype), &p, room.packed.b);
     double least = PEAK_SECONDS, start = clock_now();
     for (double now = start; now - start < PEAK_SECONDS;) {
         double begin = now;
-        parts_multiply(&p, false, room.values, TILE_LD, &room.packed);
+        slices_multiply(&p, false, room.values, TILE_LD, &room.packed);
         now = clock_now();
         least = now - begin < least ? now - begin : least;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Matrix products: one single-threaded product, and a large one cut into tiles
- * of fixed size, a task each. The summed dimension is never cut, so the bits
+ * of fixed size, some to a task. No sum is shared between tasks, so the bits
  * do not depend on the number of threads. All matrices are row-major. The same bits
  * on every CPU, but by AMX, which adds in another order.
  */
@@ -56,19 +56,21 @@ double matmul_peak(enum zero_dtype dtype);
 /* ------------------------------------------------------- a product in tiles */
 
 #define TILE_ROWS 256
-#define TILE_COLS 192 /* whole pieces of any set; in fp32 a tile and its operands are in cache */
+#define TILE_COLS 192 /* whole pieces of any set: a tile and a slice of its operands, 700 KiB */
+/* Floats from row to row. By 192 rows 16 apart would be 12 KiB apart, and loads from one would wait
+ * for stores to the other, as their addresses agree in the last 12 bits. */
+#define TILE_LD (TILE_COLS + 16)
 
 struct tile {
     int row, col;   /* of the product */
     int rows, cols; /* <= TILE_ROWS, TILE_COLS */
-    float *values;  /* (rows, cols), rows ld apart; the finisher may change them */
-    int ld;
-    float *spare; /* (2, TILE_COLS), for the finisher */
+    float *values;  /* (rows, cols), rows TILE_LD apart; the finisher may change them */
+    float *spare;   /* (TILE_COLS), for the finisher */
 };
 
 static inline float *tile_line(const struct tile *tile, int row)
 {
-    return tile->values + (int64_t)row * tile->ld;
+    return tile->values + (int64_t)row * TILE_LD;
 }
 
 /* Stores a finished tile; on any thread, once per tile. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Goto's scheme (Goto and van de Geijn 2008, Anatomy of high-performance matrix
- * multiplication): all of B is packed, and of A a panel, a part of the sum deep,
+ * multiplication): all of B is packed, and of A a panel, a slice of the sum deep,
  * which stays in the second cache while the stripes of B pass, one after the other.
  * 16-bit operands are widened while they are packed, or paired, and fp32 is split for AMX, which
  * also takes A as it is stored.
@@ -27,6 +27,7 @@ static int stripes(int n, int width)
 static void stripe_pack(const struct panel *s, int first, int width, float *out)
 {
     float row[PANEL_DEEP];
+    assert(s->k <= PANEL_DEEP);
     int count = s->count - first < width ? s->count - first : width;
     memset(out, 0, (size_t)s->k * (size_t)width * sizeof(float));
     for (int k = 0; !s->along && k < s->k; k++) {
@@ -101,25 +102,25 @@ static int64_t padded(int count, int width)
     return (int64_t)stripes(count, width) * width;
 }
 
-/* Of a part; the last one may be less. */
+/* Of a slice; the last one may be less. */
 static int depth_of(const struct pieces *pieces, int k)
 {
     assert(PANEL_DEEP % pieces->words == 0);
     if (words(pieces, k) <= pieces->uncut)
         return k;
-    int parts = stripes(k, PANEL_DEEP / pieces->words * pieces->values);
+    int slices = stripes(k, PANEL_DEEP / pieces->words * pieces->values);
     int step = pieces->values > 8 ? pieces->values : 8;
-    return stripes(stripes(k, parts), step) * step;
+    return stripes(stripes(k, slices), step) * step;
 }
 
-struct matmul packed_part(const struct pieces *pieces, const struct matmul *p, int k)
+struct matmul packed_slice(const struct pieces *pieces, const struct matmul *p, int k)
 {
-    struct matmul part = *p;
+    struct matmul slice = *p;
     int deep = depth_of(pieces, p->k);
-    part.a = operand_at(p->dtype, p->a, p->ta ? (int64_t)k * p->lda : k);
-    part.b = operand_at(p->dtype, p->b, p->tb ? k : (int64_t)k * p->ldb);
-    part.k = p->k - k < deep ? p->k - k : deep;
-    return part;
+    slice.a = operand_at(p->dtype, p->a, p->ta ? (int64_t)k * p->lda : k);
+    slice.b = operand_at(p->dtype, p->b, p->tb ? k : (int64_t)k * p->ldb);
+    slice.k = p->k - k < deep ? p->k - k : deep;
+    return slice;
 }
 
 /* Whether A need not be packed. */
@@ -130,30 +131,30 @@ static bool takes_stored(const struct pieces *pieces, const struct matmul *p)
            p->k % pieces->values == 0 && row % line == 0 && (intptr_t)p->a % line == 0;
 }
 
-const float *packed_a(const struct pieces *pieces, const struct matmul *part, float *room)
+const float *packed_a_make(const struct pieces *pieces, const struct matmul *slice, float *room)
 {
-    struct panel panel = {part->dtype, part->a, part->lda, !part->ta, part->m, part->k};
-    if (takes_stored(pieces, part))
+    struct panel panel = {slice->dtype, slice->a, slice->lda, !slice->ta, slice->m, slice->k};
+    if (takes_stored(pieces, slice))
         return NULL;
     pieces->pack_a(&panel, room);
     return room;
 }
 
-/* Of the deepest part that a sum of k or less has. */
 int64_t packed_a_bytes(const struct pieces *pieces, int m, int k)
 {
-    int deep = words(pieces, stripes(k, 8) * 8);
+    int deep = words(pieces, k);
     int most = pieces->uncut > PANEL_DEEP ? pieces->uncut : PANEL_DEEP;
     deep = deep < most ? deep : most;
     return (padded(m, pieces->rows) * deep + PACK_BEYOND) * (int64_t)sizeof(float);
 }
 
-/* A panel for each part, one behind the other. */
-void packed_b(const struct pieces *pieces, const struct matmul *p, float *room)
+/* A panel for each slice, one behind the other. */
+void packed_b_make(const struct pieces *pieces, const struct matmul *p, float *room)
 {
-    for (int k = 0; k < p->k; k += depth_of(pieces, p->k)) {
-        struct matmul part = packed_part(pieces, p, k);
-        struct panel panel = {p->dtype, part.b, p->ldb, p->tb, p->n, part.k};
+    struct matmul slice;
+    for (int k = 0; k < p->k; k += slice.k) {
+        slice = packed_slice(pieces, p, k);
+        struct panel panel = {p->dtype, slice.b, p->ldb, p->tb, p->n, slice.k};
         pieces->pack_b(&panel, room + packed_b_at(pieces, p, k, 0));
     }
 }
@@ -162,7 +163,7 @@ int64_t packed_b_at(const struct pieces *pieces, const struct matmul *p, int k, 
 {
     assert(col % pieces->cols == 0);
     return words(pieces, k) * padded(p->n, pieces->cols) +
-           (int64_t)words(pieces, packed_part(pieces, p, k).k) * col;
+           (int64_t)words(pieces, packed_slice(pieces, p, k).k) * col;
 }
 
 int64_t packed_b_bytes(const struct pieces *pieces, int n, int k)
@@ -174,7 +175,7 @@ int64_t packed_b_bytes(const struct pieces *pieces, int n, int k)
 
 /* Operands, A packed or as it is stored. */
 struct sides {
-    const struct matmul *product;
+    const struct matmul *slice;
     const float *a; /* NULL: stored */
     const float *b;
     int words; /* of k */
@@ -184,7 +185,7 @@ struct sides {
 static void piece_multiply(const struct pieces *pieces, const struct sides *s, int row, int col,
                            int parts, bool add, float *c, int ldc)
 {
-    const struct matmul *p = s->product;
+    const struct matmul *p = s->slice;
     const float *b = s->b + (int64_t)col * s->words;
     if (s->a)
         pieces->multiply[parts - 1](s->words, s->a + (int64_t)row * s->words, b, add, c, ldc);
@@ -197,8 +198,8 @@ static void piece_multiply(const struct pieces *pieces, const struct sides *s, i
 static void piece_compute(const struct pieces *pieces, const struct sides *s, int row, int col,
                           bool add, float *c, int ldc)
 {
-    int rows = s->product->m - row < pieces->rows ? s->product->m - row : pieces->rows;
-    int cols = s->product->n - col < pieces->cols ? s->product->n - col : pieces->cols;
+    int rows = s->slice->m - row < pieces->rows ? s->slice->m - row : pieces->rows;
+    int cols = s->slice->n - col < pieces->cols ? s->slice->n - col : pieces->cols;
     int parts = stripes(cols, pieces->part);
     assert(parts <= PARTS_MOST && pieces->rows * pieces->cols <= PIECE_MOST);
     if (rows == pieces->rows && cols == parts * pieces->part) {
@@ -221,17 +222,17 @@ static void piece_fetch(const struct pieces *pieces, const float *c, int ldc)
             __builtin_prefetch(c + (int64_t)i * ldc + j, 1);
 }
 
-void packed_multiply(const struct pieces *pieces, const struct matmul *part, const float *a,
+void packed_multiply(const struct pieces *pieces, const struct matmul *slice, const float *a,
                      const float *b, bool add, float *c, int ldc)
 {
-    struct sides sides = {part, a, b, words(pieces, part->k)};
+    struct sides sides = {slice, a, b, words(pieces, slice->k)};
     int height = pieces->rows;
     if (pieces->begin)
         pieces->begin();
-    for (int j = 0; j < part->n; j += pieces->cols)
-        for (int i = 0; i < part->m; i += height) {
+    for (int j = 0; j < slice->n; j += pieces->cols)
+        for (int i = 0; i < slice->m; i += height) {
             float *to = c + (int64_t)i * ldc + j;
-            if (add && part->m - i >= 2 * height)
+            if (add && slice->m - i >= 2 * height)
                 piece_fetch(pieces, to + (int64_t)height * ldc, ldc);
             piece_compute(pieces, &sides, i, j, add, to, ldc);
         }

@@ -16,7 +16,7 @@
 #define PIECE_ROWS 6    /* of all sets but AVX-512 and AMX */
 #define PIECE_MOST 1024 /* elements */
 #define PARTS_MOST 3    /* of a piece */
-#define PANEL_DEEP 288  /* words of k of a part, at most: a multiple of .words */
+#define PANEL_DEEP 288  /* words of k of a slice of a long sum, at most: a multiple of .words */
 
 /* Rows of op(A), or columns of op(B). */
 struct panel {
@@ -38,7 +38,8 @@ struct pieces {
      * widened to fp32; 2 of bf16 as 1, the first one high; for tiles 32 as 16, the first of two
      * low, or as 48, three terms each. */
     int values, words;
-    int uncut; /* words of k: so many, although more than PANEL_DEEP, are one part */
+    int uncut; /* a sum of so many words of k is one slice, although more than PANEL_DEEP, which is
+                * the most that plain_pack_a and plain_pack_b take */
     /* Stripes of rows (pack_a) or of columns (pack_b): for each word of k, a word of every row
      * or column, or in what order multiply wants them; padded with zeros. May write PACK_BEYOND
      * words past the last. */
@@ -69,23 +70,23 @@ const struct pieces *pieces_terms(void);
 /* Of pieces_plain, for sets that pack no faster. */
 pack_fn plain_pack_a, plain_pack_b;
 
-/* Sums are computed in parts: p's product over those values of k from k on that one part takes.
- * The next one begins part.k further on. */
-struct matmul packed_part(const struct pieces *pieces, const struct matmul *p, int k);
+/* Sums are computed in slices: p's product over as many values from k on as one takes. The next one
+ * begins slice.k further on. */
+struct matmul packed_slice(const struct pieces *pieces, const struct matmul *p, int k);
 
-/* A part's op(A), in room; or NULL: it is taken as it is stored. Bytes enough for every part of a
- * sum that is no longer. */
-const float *packed_a(const struct pieces *pieces, const struct matmul *part, float *room);
+/* Packs a slice's op(A); NULL: it is taken as it is stored. Bytes enough for every slice of a sum
+ * that is no longer. */
+const float *packed_a_make(const struct pieces *pieces, const struct matmul *slice, float *room);
 int64_t packed_a_bytes(const struct pieces *pieces, int m, int k);
 
-/* All parts of op(B), and where in room those values from k on are that a part takes, of columns
- * from col on, a multiple of the pieces'. */
-void packed_b(const struct pieces *pieces, const struct matmul *p, float *room);
+/* Packs all slices of op(B). Floats from the room's begin to the slice that begins at k, and there
+ * to column col, a multiple of .cols; p->n as it was packed. */
+void packed_b_make(const struct pieces *pieces, const struct matmul *p, float *room);
 int64_t packed_b_at(const struct pieces *pieces, const struct matmul *p, int k, int col);
 int64_t packed_b_bytes(const struct pieces *pieces, int n, int k);
 
-/* c = the part's product of its operands so packed, or += */
-void packed_multiply(const struct pieces *pieces, const struct matmul *part, const float *a,
+/* c = the slice's product, or +=, of operands so packed, of which B may have more columns. */
+void packed_multiply(const struct pieces *pieces, const struct matmul *slice, const float *a,
                      const float *b, bool add, float *c, int ldc);
 
 #endif

@@ -33,13 +33,14 @@ const float *operand_view(enum zero_dtype dtype, const void *base, int64_t at, i
 void operand_store(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 void operand_add(enum zero_dtype dtype, void *base, int64_t at, int64_t n, const float *in);
 
-/* Has n elements come near, to be read or written soon, or nothing where nothing is. Rows that are
- * short and far apart want it: the CPU by itself foresees nothing there. */
+/* Has n elements come near, to be read or written soon; where no memory is nothing happens. Rows
+ * that are short and far apart want it: the CPU by itself foresees nothing there. */
 static inline void operand_fetch(enum zero_dtype dtype, const void *base, int64_t at, int64_t n)
 {
-    const char *from = operand_at(dtype, base, at);
-    for (int64_t i = 0; i < n * operand_bytes(dtype); i += 64)
-        __builtin_prefetch(from + i, 1);
+    const uintptr_t line = 64, size = (uintptr_t)operand_bytes(dtype);
+    uintptr_t from = (uintptr_t)base + (uintptr_t)at * size, end = from + (uintptr_t)n * size;
+    for (from = from / line * line; from < end; from += line)
+        __builtin_prefetch((const void *)from, 1);
 }
 
 /* a * b + c, rounded once, as every instruction set with such an instruction has it. Without one
@@ -68,9 +69,9 @@ static inline double number_log(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof(bits));
-    int64_t k = (int64_t)((bits - 0x3FE6A09E667F3BCDull) >> 52);
+    int32_t k = (int32_t)((bits - 0x3FE6A09E667F3BCDull) >> 52);
     k = k >= 2048 ? k - 4096 : k; /* the exponent field is 12 bits with its sign */
-    bits -= (uint64_t)k << 52;
+    bits -= (uint64_t)(int64_t)k << 52;
     double m;
     memcpy(&m, &bits, sizeof(m));
     double f = (m - 1.0) / (m + 1.0), square = f * f, series = 0;
