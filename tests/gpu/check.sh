@@ -18,7 +18,7 @@ case ${1-} in
 esac
 build=$(realpath "${1:?"give the build folder: tests/gpu/check.sh BUILD"}") || exit 1
 limit=${LIMIT:-360} only=${ONLY-}
-late=$((limit / 20 + 1)) # seconds after which a suite has less time than one that comes first
+late=$((limit / 20 + 2)) # seconds after which a suite has less time than one that comes first
 export ZERO_CUDA_PLUGIN=$build/libzero_cuda.so GPT2_CUDA_PLUGIN=$build/gpt2_cuda.so
 if [ "$what" = fakes ]; then # one file is both, since both must see the same GPUs
     ZERO_CUDA_PLUGIN=$build/tests/fake/gpt2_cuda.so GPT2_CUDA_PLUGIN=$ZERO_CUDA_PLUGIN
