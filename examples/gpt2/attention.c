@@ -130,12 +130,13 @@ static void scores_compute(const struct head *h, struct span s)
     matmul(&p, false, h->room.scores, s.keys, h->room.matmul);
 }
 
-/* How many keys row r sees, and those up to a whole vector with them, if there are so many. */
+/* How many keys row r sees. */
 static int seen_of(struct span s, int r)
 {
     return s.first + r + 1;
 }
 
+/* Those and more up to a whole vector, if there are so many. */
 static int seen_padded(struct span s, int r)
 {
     int whole = (seen_of(s, r) + VECTOR - 1) / VECTOR * VECTOR;

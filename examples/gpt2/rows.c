@@ -24,7 +24,7 @@ const struct rows *rows_of(int index)
 
 const struct rows *rows_best(void)
 {
-    static const struct rows *_Atomic best; /* asked for each row */
+    static const struct rows *_Atomic best;
     const struct rows *rows = atomic_load_explicit(&best, memory_order_relaxed);
     if (!rows) {
         rows = rows_of(0);

@@ -61,8 +61,7 @@ struct rows {
 
 /* The loops that this CPU runs, 0 the best; NULL beyond the last, which is rows_scalar. */
 const struct rows *rows_of(int index);
-
-const struct rows *rows_best(void);
+const struct rows *rows_best(void); /* rows_of(0), asked of the CPU once */
 
 extern const struct rows rows_scalar;
 extern const struct rows rows_avx2, rows_avx512; /* for rows.c, on x86-64 */

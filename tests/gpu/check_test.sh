@@ -73,11 +73,11 @@ resumed() {
     suite aa ":"
     again ONLY='cuda_kernels aa'
     ran 1 $? "aa" '^FAILED: aa$'
-    suite aa "sleep 2.5; $good"
+    suite aa "sleep 2; $good"
     suite zz "sleep 60; $good"
-    again LIMIT=5 ONLY='aa zz'
-    ran 75 $? "aa zz" '^left, run it again: zz (stopped after [123] s)$'
-    again LIMIT=5 ONLY='aa zz'
+    again LIMIT=4 ONLY='aa zz'
+    ran 75 $? "aa zz" '^left, run it again: zz (stopped after [12] s)$'
+    again LIMIT=4 ONLY='aa zz'
     ran 1 $? "zz" '^FAILED: zz$'
     suite zz "$good"
     again RESULTS="$scratch/kept" ONLY=zz
