@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "examples/common/counter.h"
 #include "examples/gpt2/matmul_packed.h"
@@ -30,6 +32,22 @@ static void *zeros(size_t count, size_t size)
 static void *used(size_t bytes)
 {
     return memset(zeros(bytes, 1), 0xFF, bytes);
+}
+
+/* Memory of zeros behind which nothing can be read. */
+struct fenced {
+    char *map;
+    size_t size; /* whole pages and the fence */
+    void *at;
+};
+
+static struct fenced fenced(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    char *map =
+        mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert(map != MAP_FAILED && mprotect(map + whole, page, PROT_NONE) == 0);
+    return (struct fenced){map, whole + page, map + whole - bytes};
 }
 
 /* A stored matrix with gaps between rows, and nothing behind the last. */
@@ -78,14 +96,14 @@ START_TEST(products)
         size_t bn = tb ? stored(n, k, ldb) : stored(k, n, ldb);
         size_t bytes = (size_t)operand_bytes(dtype);
         float *a = zeros(an, 4), *b = zeros(bn, 4), *c = zeros((size_t)(m * ldc), 4);
-        void *ao = zeros(an, bytes), *bo = zeros(bn, bytes);
+        struct fenced ao = fenced(an * bytes), bo = fenced(bn * bytes);
         for (size_t i = 0; i < an; i++)
             a[i] = (float)((int)(mix(i) % 255) - 127);
         for (size_t i = 0; i < bn; i++)
             b[i] = (float)((int)(mix(i + an) % 255) - 127);
-        operand_store(dtype, ao, 0, (int64_t)an, a);
-        operand_store(dtype, bo, 0, (int64_t)bn, b);
-        struct matmul p = {dtype, ta, tb, m, n, k, ao, lda, bo, ldb};
+        operand_store(dtype, ao.at, 0, (int64_t)an, a);
+        operand_store(dtype, bo.at, 0, (int64_t)bn, b);
+        struct matmul p = {dtype, ta, tb, m, n, k, ao.at, lda, bo.at, ldb};
         ck_assert(matmul_by_terms(_i >= 24));
         twice(_i < 12 ? pieces_best(ZERO_FP32) : NULL, &p, c, ldc);
         ck_assert(matmul_by_terms(false));
@@ -100,7 +118,8 @@ START_TEST(products)
         for (int i = 0; i < m; i++)
             for (int j = n; j < ldc; j++)
                 ck_assert(c[i * ldc + j] == 0.0f);
-        free(a), free(b), free(c), free(ao), free(bo);
+        munmap(ao.map, ao.size), munmap(bo.map, bo.size);
+        free(a), free(b), free(c);
     }
 }
 END_TEST

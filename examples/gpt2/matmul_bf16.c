@@ -27,7 +27,7 @@
 /* The first count of many lanes. */
 static inline uint32_t lanes(int count, int many)
 {
-    return count < 1 ? 0 : (1u << (count < many ? count : many)) - 1;
+    return count < 1 ? 0 : (uint32_t)((1ull << (count < many ? count : many)) - 1);
 }
 
 /* As fetch, 32 elements: a cache line of bf16, or two of fp32. */
@@ -60,6 +60,22 @@ INLINE_BF16 void terms_load(enum zero_dtype dtype, const void *from, int64_t at,
         __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(t[i]), 16);
         rest = _mm512_sub_ps(rest, _mm512_castsi512_ps(wide));
     }
+}
+
+/* As terms_load, of 32 elements. */
+INLINE_BF16 void wide_terms_load(enum zero_dtype dtype, const void *from, int64_t at,
+                                 __mmask32 some, __m512i t[TERMS])
+{
+    __m256i low[TERMS], high[TERMS];
+    if (dtype == ZERO_BF16) {
+        t[0] = _mm512_maskz_loadu_epi16(some, (const uint16_t *)from + at);
+        return;
+    }
+    terms_load(dtype, from, at, (__mmask16)some, low);
+    terms_load(dtype, from, at + WIDE, (__mmask16)(some >> WIDE), high);
+#pragma GCC unroll 3
+    for (int j = 0; j < TERMS; j++)
+        t[j] = _mm512_inserti64x4(_mm512_castsi256_si512(low[j]), high[j], 1);
 }
 
 /* Two rows become one of pairs. */
@@ -108,28 +124,63 @@ INLINE_BF16 void pairs_copy(enum zero_dtype dtype, bool first_high, const struct
             }
 }
 
-/* WIDTH pairs along each of WIDTH stored rows, of which so many rows and values are there,
- * become WIDTH rows of pairs. */
+/* Lanes of four words: of each group of four registers what shuffle_i32x4 takes of them by twos. */
+enum { EVEN = 0x88, ODD = 0xDD };
+
+/* WIDE rows of as many words become its columns. */
+INLINE_BF16 void words_transpose(__m512i r[WIDE])
+{
+    __m512i t[WIDE], u[WIDE];
+#pragma GCC unroll 8
+    for (int i = 0; i < WIDE; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < WIDE; i += 4) {
+        u[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        u[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        u[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        u[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i even[2], odd[2];
+        for (int j = 0; j < 2; j++) {
+            even[j] = _mm512_shuffle_i32x4(u[8 * j + i], u[8 * j + 4 + i], EVEN);
+            odd[j] = _mm512_shuffle_i32x4(u[8 * j + i], u[8 * j + 4 + i], ODD);
+        }
+        r[i] = _mm512_shuffle_i32x4(even[0], even[1], EVEN);
+        r[i + 4] = _mm512_shuffle_i32x4(odd[0], odd[1], EVEN);
+        r[i + 8] = _mm512_shuffle_i32x4(even[0], even[1], ODD);
+        r[i + 12] = _mm512_shuffle_i32x4(odd[0], odd[1], ODD);
+    }
+}
+
+/* WIDE pairs along each of WIDE stored rows, of which so many rows and values are there,
+ * become WIDE rows of pairs. */
 INLINE_BF16 void block_turn(enum zero_dtype dtype, bool first_high, const struct panel *s, int row,
                             int k, int width, float *out)
 {
-    __m256i t[WIDTH][TERMS];
-    __m256 r[WIDTH];
+    __m512i pairs[TERMS][WIDE];
     int values = s->k - k;
-#pragma GCC unroll 8
-    for (int i = 0; i < WIDTH; i++)
-        terms_load(dtype, s->from, (int64_t)(row + i) * s->ld + k,
-                   (__mmask16)(row + i < s->count ? lanes(values, 2 * WIDTH) : 0), t[i]);
+#pragma GCC unroll 16
+    for (int i = 0; i < WIDE; i++) {
+        __m512i t[TERMS] = {{0}};
+        if (row + i < s->count)
+            wide_terms_load(dtype, s->from, (int64_t)(row + i) * s->ld + k, lanes(values, 2 * WIDE),
+                            t);
+#pragma GCC unroll 3
+        for (int j = 0; j < terms_count(dtype); j++)
+            pairs[j][i] = first_high ? _mm512_rol_epi32(t[j], 16) : t[j];
+    }
 #pragma GCC unroll 3
     for (int j = 0; j < terms_count(dtype); j++) {
-#pragma GCC unroll 8
-        for (int i = 0; i < WIDTH; i++)
-            r[i] = _mm256_castsi256_ps(first_high ? _mm256_rol_epi32(t[i][j], 16) : t[i][j]);
-        transpose(r);
-#pragma GCC unroll 8
-        for (int i = 0; i < WIDTH; i++)
+        words_transpose(pairs[j]);
+#pragma GCC unroll 16
+        for (int i = 0; i < WIDE; i++)
             if (2 * i < values)
-                _mm256_storeu_ps(out + (int64_t)(j * TILE_SIDE + i) * width, r[i]);
+                _mm512_storeu_si512(out + (int64_t)(j * TILE_SIDE + i) * width, pairs[j][i]);
     }
 }
 
@@ -137,9 +188,9 @@ INLINE_BF16 void pairs_turn(enum zero_dtype dtype, bool first_high, const struct
                             int width, int deep, float *out)
 {
     for (int first = 0; first < s->count; first += width)
-        for (int k = 0; k < s->k; k += 2 * WIDTH)
-            for (int g = 0; g < width; g += WIDTH) {
-                for (int i = 0; k % (2 * LINE) == 0 && i < WIDTH; i++)
+        for (int k = 0; k < s->k; k += 2 * WIDE)
+            for (int g = 0; g < width; g += WIDE) {
+                for (int i = 0; i < WIDE; i++)
                     fetch_words(dtype, s->from, (int64_t)(first + g + width + i) * s->ld + k);
                 block_turn(dtype, first_high, s, first + g, k, width,
                            out + (int64_t)first * deep + word_at(dtype, k / 2, width) + g);
@@ -252,25 +303,6 @@ AMX static void tiles_end(void)
     _tile_release();
 }
 
-/* A tile's words of k of one stored row. */
-INLINE_AMX void words_load(enum zero_dtype dtype, const void *from, int64_t at, int values,
-                           __m512i t[TERMS])
-{
-    __mmask16 first = (__mmask16)lanes(values, WIDE),
-              second = (__mmask16)lanes(values - WIDE, WIDE);
-    __m256i low[TERMS], high[TERMS];
-    if (dtype == ZERO_BF16) {
-        __mmask32 some = (__mmask32)second << 16 | first;
-        t[0] = _mm512_maskz_loadu_epi16(some, (const uint16_t *)from + at);
-        return;
-    }
-    terms_load(dtype, from, at, first, low);
-    terms_load(dtype, from, at + WIDE, second, high);
-#pragma GCC unroll 3
-    for (int j = 0; j < TERMS; j++)
-        t[j] = _mm512_inserti64x4(_mm512_castsi256_si512(low[j]), high[j], 1);
-}
-
 INLINE_AMX void words_copy(enum zero_dtype dtype, const struct panel *s, int first, int deep,
                            float *out)
 {
@@ -278,59 +310,49 @@ INLINE_AMX void words_copy(enum zero_dtype dtype, const struct panel *s, int fir
         for (int w = 0; w < deep; w += TILE_SIDE) {
             int64_t at = (int64_t)(first + i) * s->ld + 2 * w;
             float *to = out + word_at(dtype, w, ROWS_AMX) + i * TILE_SIDE;
+            int values = first + i < s->count ? s->k - 2 * w : 0;
             __m512i t[TERMS];
             fetch_words(dtype, s->from, at + (int64_t)REACH * s->ld);
-            words_load(dtype, s->from, at, first + i < s->count ? s->k - 2 * w : 0, t);
+            wide_terms_load(dtype, s->from, at, lanes(values, 2 * TILE_SIDE), t);
 #pragma GCC unroll 3
             for (int j = 0; j < terms_count(dtype); j++)
                 _mm512_storeu_si512(to + j * TILE_SIDE * ROWS_AMX, t[j]);
         }
 }
 
-/* As terms_load, of WIDTH elements. */
-INLINE_AMX void few_terms_load(enum zero_dtype dtype, const void *from, int64_t at, __mmask8 some,
-                               __m128i t[TERMS])
-{
-    if (dtype == ZERO_BF16) {
-        t[0] = _mm_maskz_loadu_epi16(some, (const uint16_t *)from + at);
-        return;
-    }
-    __m256 rest = _mm256_maskz_loadu_ps(some, (const float *)from + at);
-#pragma GCC unroll 3
-    for (int i = 0; i < TERMS; i++) {
-        t[i] = (__m128i)_mm256_cvtneps_pbh(rest);
-        __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(t[i]), 16);
-        rest = _mm256_sub_ps(rest, _mm256_castsi256_ps(wide));
-    }
-}
-
-/* WIDTH pairs of stored rows from k on, and as many columns from first on, become rows of
- * words. */
+/* Two tiles' words of k of ROWS_AMX stored columns from first on. Of a pair of rows one register
+ * has every other four columns, and another the rest. */
 INLINE_AMX void words_turn(enum zero_dtype dtype, const struct panel *s, int k, int first,
                            float *out)
 {
-    __m256 pairs[TERMS][WIDTH];
-    __mmask8 some = (__mmask8)lanes(s->count - first, WIDTH);
-#pragma GCC unroll 8
-    for (int i = 0; i < WIDTH; i++) {
-        __m128i one[TERMS], two[TERMS];
+    enum { FOUR = 4 };
+    __m512i pairs[TERMS][2][TILE_SIDE];
+    __mmask32 some = lanes(s->count - first, ROWS_AMX);
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE_SIDE; i++) {
+        __m512i one[TERMS] = {{0}}, two[TERMS] = {{0}};
         int row = k + 2 * i;
-        int64_t at = (int64_t)row * s->ld + first;
-        few_terms_load(dtype, s->from, at, row < s->k ? some : 0, one);
-        few_terms_load(dtype, s->from, at + s->ld, row + 1 < s->k ? some : 0, two);
+        if (row < s->k)
+            wide_terms_load(dtype, s->from, (int64_t)row * s->ld + first, some, one);
+        if (row + 1 < s->k)
+            wide_terms_load(dtype, s->from, (int64_t)(row + 1) * s->ld + first, some, two);
 #pragma GCC unroll 3
-        for (int j = 0; j < terms_count(dtype); j++)
-            pairs[j][i] = _mm256_castsi256_ps(
-                _mm256_or_si256(_mm256_slli_epi32(_mm256_cvtepu16_epi32(two[j]), 16),
-                                _mm256_cvtepu16_epi32(one[j])));
+        for (int j = 0; j < terms_count(dtype); j++) {
+            pairs[j][0][i] = _mm512_unpacklo_epi16(one[j], two[j]);
+            pairs[j][1][i] = _mm512_unpackhi_epi16(one[j], two[j]);
+        }
     }
 #pragma GCC unroll 3
-    for (int j = 0; j < terms_count(dtype); j++) {
-        transpose(pairs[j]);
-#pragma GCC unroll 8
-        for (int i = 0; i < WIDTH; i++)
-            _mm256_storeu_ps(out + j * TILE_SIDE * ROWS_AMX + i * TILE_SIDE, pairs[j][i]);
-    }
+    for (int j = 0; j < terms_count(dtype); j++)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            words_transpose(pairs[j][h]);
+#pragma GCC unroll 16
+            for (int i = 0; i < TILE_SIDE; i++) {
+                int column = i / FOUR * 2 * FOUR + h * FOUR + i % FOUR;
+                _mm512_storeu_si512(out + (j * ROWS_AMX + column) * TILE_SIDE, pairs[j][h][i]);
+            }
+        }
 }
 
 INLINE_AMX void words_pack(enum zero_dtype dtype, const struct panel *s, float *out)
@@ -340,13 +362,10 @@ INLINE_AMX void words_pack(enum zero_dtype dtype, const struct panel *s, float *
          first += ROWS_AMX, out += (int64_t)deep * terms_count(dtype) * ROWS_AMX) {
         if (s->along)
             words_copy(dtype, s, first, deep, out);
-        for (int w = 0; !s->along && w < deep; w += WIDTH) {
-            for (int i = 0; i < 2 * WIDTH; i++)
-                fetch_words(dtype, s->from, (int64_t)(2 * w + 2 * WIDTH + i) * s->ld + first);
-            for (int i = 0; i < ROWS_AMX; i += WIDTH)
-                words_turn(dtype, s, 2 * w, first + i,
-                           out + word_at(dtype, w / TILE_SIDE * TILE_SIDE, ROWS_AMX) +
-                               i * TILE_SIDE + w % TILE_SIDE);
+        for (int w = 0; !s->along && w < deep; w += TILE_SIDE) {
+            for (int i = 0; i < 2 * TILE_SIDE; i++)
+                fetch_words(dtype, s->from, (int64_t)(2 * (w + TILE_SIDE) + i) * s->ld + first);
+            words_turn(dtype, s, 2 * w, first, out + word_at(dtype, w, ROWS_AMX));
         }
     }
 }

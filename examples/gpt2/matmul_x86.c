@@ -9,6 +9,7 @@
 
 #ifdef __x86_64__
 
+#define WIDTH 8
 #define COLS  (2 * WIDTH)        /* with six rows 12 of AVX2's 16 registers are sums */
 #define AHEAD (16 * COLS_AVX512) /* B is fetched 16 words of k before it is used */
 
@@ -50,6 +51,28 @@ INLINE __m256 load_some(enum zero_dtype dtype, const void *from, int64_t at, int
         __builtin_memcpy(&all, operand_at(dtype, from, at),
                          (size_t)count * (size_t)operand_bytes(dtype));
     return load8(dtype, &all, 0);
+}
+
+INLINE void transpose(__m256 r[WIDTH])
+{
+    __m256 t[WIDTH], u[WIDTH];
+#pragma GCC unroll 4
+    for (int i = 0; i < WIDTH; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < WIDTH; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
 }
 
 /* One stripe of width from count <= width stored rows. Rows of the stripe are stored whole

@@ -18,7 +18,6 @@
 #define AVX512        __attribute__((target("avx512f")))
 #define INLINE        AVX2 static inline __attribute__((always_inline))
 #define INLINE_AVX512 AVX512 static inline __attribute__((always_inline))
-#define WIDTH         8
 #define WIDE          16
 #define LINE          16 /* elements: a cache line, or half of one */
 #define REACH         8  /* rows at once: all may fall into one set of the first cache */
@@ -32,28 +31,6 @@
 INLINE void fetch(enum zero_dtype dtype, const void *from, int64_t at)
 {
     _mm_prefetch((const char *)from + at * operand_bytes(dtype), _MM_HINT_T0);
-}
-
-INLINE void transpose(__m256 r[WIDTH])
-{
-    __m256 t[WIDTH], u[WIDTH];
-#pragma GCC unroll 4
-    for (int i = 0; i < WIDTH; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < WIDTH; i += 4) {
-        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
-        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
-    }
 }
 
 /* across: registers that are used of a row. */
