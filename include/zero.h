@@ -604,10 +604,10 @@ struct zero_plan {
 };
 
 /* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks
- * ranks, local_ranks of them on this node, but for tables of about 1 MiB. It does not know
- * whether ranks with GPUs will reach each other by NCCL (.comm), and counts the host memory
- * that units pass through where they do not. error (may be NULL) takes the sentence when the
- * answer is not ZERO_OK. */
+ * ranks, local_ranks of them on this node, but for tables: about 1 MiB, and 2 KiB a chunk of up
+ * to 80000. It does not know whether ranks with GPUs will reach each other by NCCL (.comm), and
+ * counts the host memory that units pass through where they do not. error (may be NULL) takes
+ * the sentence when the answer is not ZERO_OK. */
 ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
                             struct zero_plan *plan, char *error, size_t error_size);
