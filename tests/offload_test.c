@@ -25,7 +25,9 @@
 #include "offload/arena.h"
 #include "offload/memory.h"
 #include "offload/spill.h"
+#include "tests/support/allocations.h"
 #include "tests/support/deny.h"
+#include "tests/support/held.h"
 #include "tests/support/must.h"
 #include "tests/support/suite.h"
 #include "tests/support/tree.h"
@@ -212,7 +214,9 @@ START_TEST(arena_refused)
         deny_call(calls[_i].call, calls[_i].argument, calls[_i].mask, calls[_i].value, ENOMEM));
     struct error error = {0};
     struct arena arena;
+    struct held before = held_now();
     ck_assert_int_eq(arena_create(&arena, 3 * MIB, 1, &error), ZERO_ERR_MEMORY);
+    held_expect(&before, "an arena that was refused");
     has(error.text, "3145728 bytes");
     has(error.text, calls[_i].text);
     ck_assert_ptr_null(arena.base);

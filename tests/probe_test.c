@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,6 +24,9 @@
 #include "include/zero.h"
 #include "offload/probe.h"
 #include "src/clock.h"
+#include "tests/support/allocations.h"
+#include "tests/support/deny.h"
+#include "tests/support/held.h"
 #include "tests/support/suite.h"
 #include "tests/support/tree.h"
 
@@ -293,6 +297,19 @@ START_TEST(measures)
 }
 END_TEST
 
+START_TEST(measures_no_memory)
+{
+    ck_assert(deny_call(SYS_mprotect, 2, ~0u, PROT_READ | PROT_WRITE, ENOMEM));
+    struct probe p = {0};
+    struct error error = {0};
+    struct held before = held_now();
+    ck_assert_int_eq(probe_run(&p, home, 0.3, &error), ZERO_ERR_MEMORY);
+    held_expect(&before, "a probe that got no memory");
+    ck_assert_int_eq(rmdir(home), 0); /* nothing is left */
+    ck_assert_int_eq(mkdir(home, 0700), 0);
+}
+END_TEST
+
 static struct spill_paths paths_of(const char *a, const char *b)
 {
     struct spill_paths paths = {.count = b ? 2 : 1};
@@ -466,6 +483,7 @@ int main(void)
     tcase_add_test(c, cache_parallel);
     tcase_add_test(c, keys_name_devices);
     tcase_add_test(c, measures);
+    tcase_add_test(c, measures_no_memory);
     tcase_add_test(c, one_folder);
     tcase_add_test(c, several_folders);
     tcase_add_test(c, programs_are_told);

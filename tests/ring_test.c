@@ -22,7 +22,9 @@
 #include "offload/memory.h"
 #include "offload/ring.h"
 #include "offload/spill.h"
+#include "tests/support/allocations.h"
 #include "tests/support/deny.h"
+#include "tests/support/held.h"
 #include "tests/support/must.h"
 #include "tests/support/random.h"
 #include "tests/support/suite.h"
@@ -472,14 +474,19 @@ END_TEST
 
 /* ------------------------------------------------ refusals of io_uring alone */
 
+/* The ring itself, and the eventfd that it is to tell: nothing stays behind. */
 START_TEST(uring_refused)
 {
-    ck_assert(deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM));
+    enum { EVENTFD = 4 }; /* IORING_REGISTER_EVENTFD */
+    ck_assert(_i ? deny_call(SYS_io_uring_register, 1, ~0u, EVENTFD, EPERM)
+                 : deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM));
     struct error error = {0};
     struct ring *ring;
+    struct held before = held_now();
     ck_assert_int_eq(ring_uring_create(&ring, &(struct ring_options){.event_fd = 1}, &error),
                      ZERO_ERR_UNSUPPORTED);
     ck_assert_ptr_null(ring);
+    held_expect(&before, "a ring that was refused");
 #ifdef HAVE_URING
     ck_assert_ptr_nonnull(strstr(error.text, strerror(EPERM)));
 #endif
@@ -625,7 +632,7 @@ int main(void)
 
     TCase *uring = tcase_create("uring");
     tcase_set_timeout(uring, 120);
-    tcase_add_test(uring, uring_refused);
+    tcase_add_loop_test(uring, uring_refused, 0, 2);
 #ifdef HAVE_URING
     tcase_add_test(uring, uring_registers);
     tcase_add_test(uring, uring_registration_refused);
