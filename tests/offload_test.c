@@ -444,21 +444,25 @@ START_TEST(spill_never_created)
 }
 END_TEST
 
-/* A program without standard input and output does not print into the file. */
+/* A program without standard input, output or error, whose bits _i has, does not print into the
+ * file. */
 START_TEST(spill_without_standard)
 {
     struct spill spill;
-    int kept[2] = {dup(0), dup(1)};
-    close(0);
-    close(1);
+    int kept[3] = {dup(0), dup(1), dup(2)}, there[3];
+    for (int i = 0; i < 3; i++)
+        if (_i >> i & 1)
+            close(i);
     spill_holds(&spill, folder, MIB);
     int fd = spill.stripes.fd[0];
     spill_destroy(&spill);
-    for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(fcntl(i, F_GETFD), -1);
+    for (int i = 0; i < 3; i++) {
+        there[i] = fcntl(i, F_GETFD);
         dup2(kept[i], i);
         close(kept[i]);
     }
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(there[i], _i >> i & 1 ? -1 : 0);
     ck_assert_int_gt(fd, STDERR_FILENO);
 }
 END_TEST
@@ -747,7 +751,7 @@ int main(void)
     tcase_add_checked_fixture(spill, folder_make, folder_remove);
     tcase_add_test(spill, spill_on_disk);
     tcase_add_test(spill, spill_never_created);
-    tcase_add_test(spill, spill_without_standard);
+    tcase_add_loop_test(spill, spill_without_standard, 1, 8);
     tcase_add_test(spill, spill_wrong_folder);
     tcase_add_test(spill, spill_lists);
     tcase_add_test(spill, spill_on_two);
