@@ -695,7 +695,7 @@ struct zero_stats {
  * of the last update: its bytes are all in step_io[1] then. */
 ZERO_API int zero_wait(struct zero *z);
 
-/* Local. Strings live as long as the engine. */
+/* Local. Strings live as long as the engine, which was created, failed or not. */
 ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
 
 /* ----------------------------------------------------------- communication */

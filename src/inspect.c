@@ -295,7 +295,7 @@ int zero_progress(const struct zero *z, struct zero_progress *progress)
     if (!z || !progress)
         return into_null(z, "zero_progress");
     if (!z->created)
-        return ZERO_ERR_STATE;
+        return engine_status(z);
     *progress = (struct zero_progress){.steps = z->steps,
                                        .loss_scale = z->scaler.scale,
                                        .since_skip = z->scaler.good,
@@ -314,7 +314,7 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
     if (!z || !stats)
         return into_null(z, "zero_stats");
     if (!z->created)
-        return ZERO_ERR_STATE;
+        return engine_status(z);
     const struct schedule *s = &z->schedule;
     const struct ring *ring = z->pipeline.ring;
     *stats = (struct zero_stats){

@@ -434,10 +434,12 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
                                    .chunks = (int)p->live,
                                    .chunks_in_ram = (int)p->resident};
     if (p->chunks > PLAN_CHUNKS_MAX)
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".chunk is %lld elements, which cuts this model into %lld chunks. Use a "
-                         "larger one (--chunk, .chunk).",
-                         (long long)p->chunk, (long long)p->chunks);
+        return error_set(
+            error, ZERO_ERR_ARGUMENT,
+            ".chunk is %lld elements, which cuts this model into %lld chunks, and %d are "
+            "the most. Use %lld or more (--chunk, .chunk).",
+            (long long)p->chunk, (long long)p->chunks, PLAN_CHUNKS_MAX,
+            (long long)(p->chunk * ((p->chunks - 1) / PLAN_CHUNKS_MAX + 1)));
     place_file(p);
     place_device(p, l);
     place_host(p, l);

@@ -31,7 +31,9 @@ static int rank_main(void)
         int status = comm_default_create(ZERO_CPU, &comm, &error);
         puts(error.text);
         told &= status == ZERO_ERR_DEADLINE && !comm &&
-                !strncmp(error.text, "MPI did not start within 1 s: a rank of this job", 48);
+                !strncmp(error.text,
+                         "MPI did not bring this job's ranks together within 1 s: one has not come",
+                         72);
     }
     return told ? REFUSED : 1;
 }

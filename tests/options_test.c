@@ -209,10 +209,10 @@ START_TEST(bad_shape)
     refused("--flag word", "'word' is no option. Options begin with --; see "
                            "--help.");
     refused("--flag=1", "--flag takes no value, but '--flag=1' gives one. Leave it out.");
-    refused("--whole", "--whole needs a value. Write --whole N.");
-    refused("--whole --flag", "--whole needs a value. Write --whole N.");
-    refused("--list --flag", "--list needs a value. Write --list WORD....");
-    refused("--colour", "--colour needs a value. Write --colour red.");
+    refused("--whole", "--whole needs a value (--whole N).");
+    refused("--whole --flag", "--whole needs a value (--whole N).");
+    refused("--list --flag", "--list needs a value (--list WORD...).");
+    refused("--colour", "--colour needs a value (--colour red).");
 }
 END_TEST
 

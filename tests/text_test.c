@@ -145,7 +145,7 @@ START_TEST(links)
     ck_assert_int_eq(load(below("inner/link"), 1), 0); /* named: followed */
     is_train("words");
     ck_assert_int_eq(load(below("inner"), 1), -1);
-    ck_assert_ptr_nonnull(strstr(error, "in 0 files: none"));
+    ck_assert_ptr_nonnull(strstr(error, "No file was found under --data "));
     ck_assert_ptr_nonnull(strstr(error, "(links and folders passed over: 4)."));
     ck_assert_int_eq(load(below("inner/fifo"), 1), -1);
     ck_assert_ptr_nonnull(strstr(error, "is neither a file nor a folder."));
@@ -252,7 +252,8 @@ START_TEST(too_little)
     ck_assert_ptr_nonnull(strstr(error, "No such file or directory"));
     mkdir(below("empty"), 0700);
     ck_assert_int_eq(load(below("empty"), 1), -1);
-    ck_assert_ptr_nonnull(strstr(error, "No text was found in 0 files"));
+    ck_assert_str_eq(error, "No file was found under --data (links and folders passed over: 0). "
+                            "Give --data files or folders of text.");
 }
 END_TEST
 

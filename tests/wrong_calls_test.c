@@ -478,11 +478,14 @@ START_TEST(not_created)
 {
     struct zero_param params[TOY_TENSORS];
     struct zero_stats stats;
+    struct zero_progress progress;
     struct zero *z;
     toy_describe(params);
     ck_assert_int_eq(zero_init(&z, params, TOY_TENSORS, .stage = 7), ZERO_ERR_ARGUMENT);
     expect_all(z, ZERO_ERR_ARGUMENT, ".stage is 7");
-    ck_assert_int_eq(zero_stats(z, &stats), ZERO_ERR_STATE);
+    ck_assert_int_eq(zero_stats(z, &stats), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_progress(z, &progress), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), ".stage is 7"));
     zero_destroy(z);
 }
 END_TEST

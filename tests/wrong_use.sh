@@ -39,7 +39,7 @@ cases() {
 2|2||--eps 1e-60|--eps cannot be '1e-60'\. Give 1\.2e-38 to 3\.4e38\.
 1|1||--lr 3e38|zero_set_adam to lr 3e[+]38, .*within fp32\.
 2|2||--loss-scale 1e300|--loss-scale is 1e[+]300, and can be 2\^-64
-1|2||--layers 1024 --channels 65536|into 50332498 chunks\. Use a larger one .--chunk
+1|2||--layers 1024 --channels 65536|332498 chunks, and 16777216 are the most\. Use 4194304 or more
 1|2||--offload nvme --nvme-path @/files::|'@/files::' has an empty name in it\.
 1|2|ZERO_PROBE=2|--offload nvme|ZERO_PROBE is '2'\. Use 1
 1|2|ZERO_DEVICE_MEMORY=many||ZERO_DEVICE_MEMORY=many is not a number of bytes\.
@@ -60,6 +60,8 @@ cases() {
 1|1||--tokenizer @/text --log @/text|'@/text' is the file of --tokenizer, '@/text', too
 1|1||--log /dev/full|'/dev/full' cannot be written: No space left on device\.
 1|1||--lr 1e30 --steps 50|10 steps in a row were skipped
+1|2||--dtype fp16 --loss-scale 1e18 --steps 3|3 steps in a row were skipped, up to step 3, because
+1|1||--dtype fp16 --loss-scale 1e18 --steps 1|1 step in a row was skipped, up to step 1, because
 1|2||--lr 1e30 --steps 6|The run ends with [1-5] steps? skipped and a loss of -?nan\. Lower --lr\.
 LIST
 }
@@ -164,7 +166,7 @@ run_long_paths() {
     local deep
     deep=$scratch/$(printf './%.0s' {1..500})nothing
     run_case 2 1 "" "--stage $deep" "--stage cannot be '/.*\.\.\..*/nothing'\. .* 0 to 3\.$"
-    run_case 1 1 "" "--data $deep" "'/.*nothing' cannot be read: No such file .* that exist\.$"
+    run_case 1 1 "" "--data $deep" "'/.*nothing' cannot be read: No such file .* can be read\.$"
     run_case 1 1 "" "--log $deep/a" "nothing/a' cannot be written: No such file .* may write\.$"
     run_case 1 2 "" "--trace $deep/a" "nothing/a' cannot be written: No such file .* write to\.$"
     deep+=$(printf '/%.0s' {1..3100})
@@ -328,7 +330,7 @@ run_all() {
         verdict $? "$name, input that --log or --trace names as well"
     done
     text=(--data "$scratch/empty")
-    run_case 1 2 "" "" "No text was found in 0 files"
+    run_case 1 2 "" "" "No file was found under --data \(links and folders passed over: 0\)\."
     text=(--data LICENSE)
     run_unlike "--stage 1" "--stage 2" \
         "Ranks differ in \.stage: rank [01] has [12], rank [01] has [12]\."

@@ -277,7 +277,7 @@ int options_parse(const struct option *table, int count, int argc, char **argv, 
                           argument);
         bool needs = o->kind != OPTION_FLAG && !equals;
         if (needs && (at == argc || is_option(argv[at])))
-            return refuse(sink, "--%s needs a value. Write --%s %s.", o->name, o->name,
+            return refuse(sink, "--%s needs a value (--%s %s).", o->name, o->name,
                           o->value ? o->value : o->choices[0].name);
         list_begin(o, !given[index], into);
         given[index] = true;

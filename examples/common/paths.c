@@ -50,7 +50,8 @@ static int collect(struct paths *files, const char *path, struct sink sink)
 {
     struct stat st;
     if (stat(path, &st) < 0 || access(path, R_OK) < 0)
-        return refuse(sink, "'%s' cannot be read: %s. Give --data files and folders that exist.",
+        return refuse(sink,
+                      "'%s' cannot be read: %s. Give --data files and folders that can be read.",
                       path, strerror(errno));
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return refuse(sink, "'%s' is neither a file nor a folder. Give --data files and folders.",

@@ -105,6 +105,11 @@ static void hold_tail(struct text *t)
 static int check_enough(const struct text *t, const struct paths *files, int length,
                         struct sink sink)
 {
+    if (!files->count)
+        return refuse(sink,
+                      "No file was found under --data (links and folders passed over: %d). Give "
+                      "--data files or folders of text.",
+                      files->passed_over);
     if (t->files == 0)
         return refuse(sink,
                       "No text was found in %s: none can be read and is free of NUL bytes "

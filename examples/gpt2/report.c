@@ -344,9 +344,9 @@ static void print_result(const struct run *r, const struct zero_stats *s)
         sum += r->recent[i];
     if (r->stopped)
         snprintf(of, sizeof(of), " of %d", r->a->steps);
-    printf("\n%lld%s steps in %.1f s (%.1f ktok/s), %lld skipped; mean loss of the last %d: "
+    printf("\n%lld%s %s in %.1f s (%.1f ktok/s), %lld skipped; mean loss of the last %d: "
            "%.4f\n\n",
-           (long long)r->made, of, r->seconds,
+           (long long)r->made, of, r->made == 1 && !r->stopped ? "step" : "steps", r->seconds,
            1e-3 * (double)step_tokens(r) * (double)r->made / r->seconds, (long long)s->skipped,
            count, sum / count);
 }

@@ -480,11 +480,12 @@ int run_train(struct run *r)
         if (a->log)
             r->pending = record;
         skips = record.skipped ? skips + 1 : 0;
-        if (skips == SKIPS_MAX && !adapts) {
+        if ((skips == SKIPS_MAX || skips == a->steps) && !adapts) {
             snprintf(r->error, sizeof(r->error),
-                     "%d steps in a row were skipped, up to step %d, because gradients were not "
-                     "finite. Lower --lr%s%s.",
-                     skips, step, a->loss_scale > 0 ? ", leave --loss-scale out" : "",
+                     "%s in a row %s skipped, up to step %d, because gradients were not finite. "
+                     "Lower --lr%s%s.",
+                     counted(skips, "step").text, skips == 1 ? "was" : "were", step,
+                     a->loss_scale > 0 ? ", leave --loss-scale out" : "",
                      a->dtype == ZERO_FP32 ? "" : ", or give --dtype fp32");
             return -1;
         }

@@ -652,8 +652,9 @@ __attribute__((constructor)) static void leave_at_exit(void)
 static int not_started(int seconds, struct error *error)
 {
     return error_set(error, ZERO_ERR_DEADLINE,
-                     "MPI did not start within %d s: a rank of this job has not come. Look for "
-                     "what stopped it, or raise the deadline (--deadline, .deadline_seconds).",
+                     "MPI did not bring this job's ranks together within %d s: one has not come to "
+                     "zero_create. Look for what stopped it, or raise the deadline (--deadline, "
+                     ".deadline_seconds).",
                      seconds);
 }
 
