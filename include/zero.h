@@ -152,8 +152,8 @@ struct zero_comm; /* how ranks reach each other: end of this file */
  * that needs it, within zero_create, from one library thread at a time, in
  * pieces: so a model is initialised that no rank could hold. Values must be
  * finite, and the same on all ranks: zero_create compares the arguments of
- * ready-made fills. Returns 0, or anything else to end zero_create with
- * ZERO_ERR_ARGUMENT.
+ * ready-made fills, zero_digest at stage 0 what all gave. Returns 0, or anything
+ * else to end zero_create with ZERO_ERR_ARGUMENT.
  */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
 
@@ -567,8 +567,8 @@ ZERO_API int zero_progress(const struct zero *z, struct zero_progress *progress)
 ZERO_API int zero_set_progress(struct zero *z, const struct zero_progress *progress);
 
 /* COLLECTIVE, between steps. Sums modulo 2^64 of a mix of (element index,
- * bits) over all masters, first and second moments: how two runs are compared.
- * All NaN count alike. */
+ * bits) over all masters, first and second moments: how two runs are compared. All NaN count
+ * alike. At stage 0 replicas are compared with each other: ZERO_ERR_MISMATCH. */
 struct zero_digest {
     uint64_t master, moment1, moment2;
 };

@@ -215,6 +215,22 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
     return ZERO_OK;
 }
 
+/* Where each rank has all of the state, all must have the same. */
+static int replicas_compare(struct zero *z, const struct zero_digest *mine,
+                            const struct zero_digest *sum)
+{
+    static const char *const names[] = {"masters", "first moments", "second moments"};
+    const uint64_t *own = &mine->master, *all = &sum->master;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (own[i] * (uint64_t)z->size != all[i])
+            return error_set(&z->error, ZERO_ERR_MISMATCH,
+                             "Ranks differ in their %s, of which each has all at stage 0: this "
+                             "rank (%d) has the digest %016llx, another has not. Make fills give "
+                             "the same values on every rank.",
+                             names[i], z->rank, (unsigned long long)own[i]);
+    return ZERO_OK;
+}
+
 int zero_digest(struct zero *z, struct zero_digest *digest)
 {
     if (engine_enter_between_steps(z, "zero_digest"))
@@ -226,8 +242,14 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
     z->update.digest = (struct zero_digest){0};
     if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, 0, z->plan.chunks)))
         return engine_status(z);
-    *digest = z->update.digest;
-    return engine_wait(z, schedule_sum(&z->schedule, "zero_digest", digest, sizeof(*digest)));
+    const struct zero_digest mine = *digest = z->update.digest;
+    if (engine_wait(z, schedule_sum(&z->schedule, "zero_digest", digest, sizeof(*digest))))
+        return engine_status(z);
+    if (!z->plan.whole_state)
+        return ZERO_OK;
+    const struct zero_digest sum = *digest;
+    *digest = mine;
+    return replicas_compare(z, &mine, &sum);
 }
 
 int zero_wait(struct zero *z)

@@ -266,22 +266,13 @@ static void exchange_piece(const struct zero *z, const struct piece *piece)
         exchange_block(z, piece, at, piece->count - at < BLOCK ? piece->count - at : BLOCK);
 }
 
-/* Only this rank's own shard, where it holds more. */
 static void digest_piece(struct zero *z, const struct piece *piece)
 {
-    const struct tensor *t = piece->tensor;
-    int64_t from = piece->first, to = piece->first + piece->count;
-    struct run own;
-    if (!layout_run(&z->layout, (int)(t - z->layout.tensors), z->rank, false, 0, &own))
-        return;
-    from = from > own.first ? from : own.first;
-    to = to < own.first + own.count ? to : own.first + own.count;
     struct zero_digest sum = {0};
     float buffer[BLOCK];
-    for (int64_t n; from < to; from += n) {
-        int64_t at = from - piece->first;
-        uint64_t global = (uint64_t)(t->global + from);
-        n = to - from < BLOCK ? to - from : BLOCK;
+    for (int64_t at = 0; at < piece->count; at += BLOCK) {
+        uint64_t global = (uint64_t)(piece->tensor->global + piece->first + at);
+        int64_t n = piece->count - at < BLOCK ? piece->count - at : BLOCK;
         sum.master += z->kernels->digest(n, global, masters(z, piece, at, n, buffer));
         if (piece->m) {
             sum.moment1 += z->kernels->digest(n, global, piece->m + at);

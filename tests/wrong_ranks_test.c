@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/engine.h"
 #include "tests/support/differ.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
@@ -104,6 +105,55 @@ START_TEST(choices_are_free)
 }
 END_TEST
 
+/* What the last of three ranks, which all have all of the state, changes in its own: 0 to 2 an
+ * array; 3 its fill; 4 nothing. */
+struct replicas {
+    int odd, status[3];
+    char text[3][256];
+};
+
+static int fill_by_rank(void *rank, int64_t first, int64_t count, float *out)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = first + i == 600 ? (float)*(int *)rank : 1;
+    return 0;
+}
+
+static void replica(int rank, struct zero_comm *comm, void *arg)
+{
+    struct replicas *all = arg;
+    int seed = all->odd == 3 ? rank / 2 : 0;
+    struct zero_param p = {
+        .name = "x", .ndim = 1, .shape = {1000}, .fill = fill_by_rank, .fill_arg = &seed};
+    struct zero *z;
+    struct zero_digest digest;
+    all->status[rank] = zero_init(&z, &p, 1, .offload = ZERO_HOST, .comm = comm);
+    if (!all->status[rank] && all->odd < 3 && rank == 2) {
+        struct record r = plan_record(&z->plan, 0);
+        char *array = update_record(z, 0, -1) + (all->odd == 0 ? 0 : all->odd == 1 ? r.m : r.v);
+        ((float *)(void *)array)[500] += 1;
+    }
+    if (!all->status[rank])
+        all->status[rank] = zero_digest(z, &digest);
+    snprintf(all->text[rank], sizeof(all->text[rank]), "%s", zero_last_error(z));
+    zero_destroy(z);
+}
+
+START_TEST(replicas_differ)
+{
+    static const char *const names[] = {"masters", "first moments", "second moments", "masters"};
+    struct replicas all = {.odd = _i};
+    char expected[64];
+    ranks_run(3, replica, &all);
+    snprintf(expected, sizeof(expected), _i < 4 ? "Ranks differ in their %s, of which" : "",
+             names[_i % 4]);
+    for (int r = 0; r < 3; r++)
+        ck_assert_msg(all.status[r] == (_i < 4 ? ZERO_ERR_MISMATCH : ZERO_OK) &&
+                          strncmp(all.text[r], expected, strlen(expected)) == 0,
+                      "rank %d: %d, %s", r, all.status[r], all.text[r]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("wrong ranks");
@@ -111,6 +161,7 @@ int main(void)
     tcase_add_loop_test(tests, creation_differs, 0, differ_creations);
     tcase_add_loop_test(tests, calls_differ, 0, differ_calls);
     tcase_add_test(tests, choices_are_free);
+    tcase_add_loop_test(tests, replicas_differ, 0, 5);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }
