@@ -220,7 +220,8 @@ static int replicas_compare(struct zero *z, const struct zero_digest *mine,
                             const struct zero_digest *sum)
 {
     static const char *const names[] = {"masters", "first moments", "second moments"};
-    const uint64_t *own = &mine->master, *all = &sum->master;
+    const uint64_t own[] = {mine->master, mine->moment1, mine->moment2};
+    const uint64_t all[] = {sum->master, sum->moment1, sum->moment2};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (own[i] * (uint64_t)z->size != all[i])
             return error_set(&z->error, ZERO_ERR_MISMATCH,
