@@ -215,11 +215,11 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
     return ZERO_OK;
 }
 
-/* Where each rank has all of the state, all must have the same. */
-static int replicas_compare(struct zero *z, const struct zero_digest *mine,
-                            const struct zero_digest *sum)
+/* Where each rank has all of the state, all must have the same. sum: of all ranks' digests. */
+static int replicas_compare(struct zero *z, const struct zero_digest *sum)
 {
     static const char *const names[] = {"masters", "first moments", "second moments"};
+    const struct zero_digest *mine = &z->update.digest;
     const uint64_t own[] = {mine->master, mine->moment1, mine->moment2};
     const uint64_t all[] = {sum->master, sum->moment1, sum->moment2};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -243,14 +243,14 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
     z->update.digest = (struct zero_digest){0};
     if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, 0, z->plan.chunks)))
         return engine_status(z);
-    const struct zero_digest mine = *digest = z->update.digest;
+    *digest = z->update.digest;
     if (engine_wait(z, schedule_sum(&z->schedule, "zero_digest", digest, sizeof(*digest))))
         return engine_status(z);
     if (!z->plan.whole_state)
         return ZERO_OK;
-    const struct zero_digest sum = *digest;
-    *digest = mine;
-    return replicas_compare(z, &mine, &sum);
+    int status = replicas_compare(z, digest);
+    *digest = z->update.digest;
+    return status;
 }
 
 int zero_wait(struct zero *z)

@@ -124,7 +124,7 @@ INLINE_BF16 void pairs_copy(enum zero_dtype dtype, bool first_high, const struct
             }
 }
 
-/* Lanes of four words: of each group of four registers what shuffle_i32x4 takes of them by twos. */
+/* What shuffle_i32x4 takes of either operand's four lanes of four words: two. */
 enum { EVEN = 0x88, ODD = 0xDD };
 
 /* WIDE rows of as many words become its columns. */

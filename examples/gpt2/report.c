@@ -338,15 +338,14 @@ static int report_io(struct run *r, const struct zero_stats *s)
 static void print_result(const struct run *r, const struct zero_stats *s)
 {
     int count = r->made < RECENT ? (int)r->made : RECENT;
-    char of[32] = "";
+    char made[32] = "";
     double sum = 0;
     for (int i = 0; i < count; i++)
         sum += r->recent[i];
     if (r->stopped)
-        snprintf(of, sizeof(of), " of %d", r->a->steps);
-    printf("\n%lld%s %s in %.1f s (%.1f ktok/s), %lld skipped; mean loss of the last %d: "
-           "%.4f\n\n",
-           (long long)r->made, of, r->made == 1 && !r->stopped ? "step" : "steps", r->seconds,
+        snprintf(made, sizeof(made), "%lld of ", (long long)r->made);
+    printf("\n%s%s in %.1f s (%.1f ktok/s), %lld skipped; mean loss of the last %d: %.4f\n\n", made,
+           counted(r->stopped ? r->a->steps : r->made, "step").text, r->seconds,
            1e-3 * (double)step_tokens(r) * (double)r->made / r->seconds, (long long)s->skipped,
            count, sum / count);
 }
