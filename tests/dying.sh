@@ -257,6 +257,25 @@ told() { # ranks, SIGNAL, ranks that are sent it
     ends_well "$1 ranks, SIG$2 to rank $3" "$((128 + $(kill -l "$2")))" "SIG$2"
 }
 
+# Told to end, a rank writes for longer than one that hangs is waited for: all wait for it.
+told_and_slow() {
+    local reader
+    mkfifo "$scratch/slow"
+    exec 7<>"$scratch/slow"
+    start 2 "--steps 1000000 --trace $scratch/slow"
+    until_true rows 60 # of spans, more than a pipe holds
+    kill -TERM "$(rank_pid 0 2)" "$(rank_pid 1 2)"
+    sleep 13
+    kill -0 "$job"
+    verdict $? "a trace was written to its end, or given up, while nobody read it"
+    cat <&7 >/dev/null &
+    reader=$!
+    ends "a trace that is written slowly" 143 "rank 0: SIGTERM stopped all ranks after [^~]*~" "" \
+        "$(steps_told)"
+    kill "$reader"
+    exec 7>&-
+}
+
 # Behind the last step the sample ends, and the run as ever.
 told_in_sample() {
     local calm model=("${model[@]/--quiet/--recompute}")
@@ -335,6 +354,7 @@ every() {
     told 2 TERM "0 1"
     told 4 TERM 2
     told 3 INT "0 1 2"
+    told_and_slow
     told_in_sample
     if drops_sentences; then
         echo "skipped: signals to mpirun, of which this one kills half a second later"

@@ -54,6 +54,25 @@ START_TEST(the_first_is_noted)
     ck_assert_int_eq(voted(z), numbers[_i]);
     while (engine_deadline(z) != STOP_DEADLINE)
         usleep(1000);
+    stop_agreed(77);
+    ck_assert_int_eq(engine_deadline(z), 77);
+    stop_watch(NULL);
+    zero_destroy(z);
+}
+END_TEST
+
+/* A rank may be told when the others already agreed. */
+START_TEST(behind_the_last_step_it_shortens_nothing)
+{
+    stop_begin();
+    struct zero *z = engine();
+    stop_watch(z);
+    stop_agreed(77);
+    send(SIGTERM);
+    while (!stop_asked())
+        usleep(1000);
+    usleep(50000); /* to be shortened in */
+    ck_assert_int_eq(engine_deadline(z), 77);
     stop_watch(NULL);
     zero_destroy(z);
 }
@@ -123,6 +142,7 @@ int main(void)
     TCase *c = tcase_create("signals");
     tcase_set_timeout(c, 20);
     tcase_add_loop_test(c, the_first_is_noted, 0, 2);
+    tcase_add_test(c, behind_the_last_step_it_shortens_nothing);
     tcase_add_test(c, all_ranks_take_one_of_two);
     tcase_add_test(c, what_follows_at_once_is_the_same);
     tcase_add_test(c, what_is_ignored_stays_so);

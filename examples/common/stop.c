@@ -25,6 +25,7 @@ static atomic_int asked;
 /* The engine is not destroyed while its deadline is set. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct zero *watched;
+static bool agreed; /* by all ranks, which live and end */
 
 /* As if nobody had waited for it. */
 static void end_by(int number)
@@ -51,7 +52,8 @@ static void *take_signals(void *set)
         first = now;
         atomic_store(&asked, number);
         pthread_mutex_lock(&lock);
-        zero_set_deadline(watched, STOP_DEADLINE);
+        if (!agreed)
+            zero_set_deadline(watched, STOP_DEADLINE);
         pthread_mutex_unlock(&lock);
     }
     return NULL;
@@ -102,6 +104,14 @@ int stop_voted(uint32_t votes)
         if (votes >> i & 1)
             return signals[i].number;
     return 0;
+}
+
+void stop_agreed(int deadline)
+{
+    pthread_mutex_lock(&lock);
+    agreed = true;
+    zero_set_deadline(watched, deadline);
+    pthread_mutex_unlock(&lock);
 }
 
 const char *stop_name(int number)

@@ -9,7 +9,7 @@
 
 #include "include/zero.h"
 
-enum { STOP_DEADLINE = 10 }; /* seconds that a rank waits for another from then on */
+enum { STOP_DEADLINE = 10 }; /* seconds that a rank then waits for another, until all agree */
 
 /* First of all, before there are threads: from now on a thread of its own takes
  * these signals, and no other. */
@@ -25,6 +25,10 @@ int stop_asked(void);
  * same on all ranks; 0: none. */
 int stop_vote(struct zero *z);
 int stop_voted(uint32_t votes);
+
+/* All ranks are there and know that this was the last step. How long they still take, as
+ * their disks differ, is not for a signal to say: they wait so many seconds again. */
+void stop_agreed(int deadline);
 
 const char *stop_name(int signal); /* "SIGTERM" */
 

@@ -430,6 +430,8 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
         return -1;
     /* Behind the last step the run ends anyway. */
     r->stopped = record->step < a->steps ? stop_voted(info.votes) : 0;
+    if (r->stopped || record->step == a->steps)
+        stop_agreed(a->deadline);
     record->norm = info.norm;
     record->times = gpt_times_take(r->model);
     r->computed += record->times.busy;
