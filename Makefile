@@ -384,12 +384,17 @@ deps-extra:
 	@for name in clang valgrind; do command -v $$name >/dev/null || \
 		tests/install.sh $$name || true; done
 
-# What deps installed is found by a make that starts after it.
+# What deps installed is found by a make that starts after it, with this one's jobs (+). Beside
+# another goal both would build the same files.
 AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+FRONTS = demo check check-all check-scale check-valgrind fuzz
+ifneq ($(and $(filter $(FRONTS) check-gpu bench-gpu,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS))),)
+.NOTPARALLEL:
+endif
 check-all check-valgrind fuzz: deps-extra
 deps-extra: deps
-demo check check-all check-scale check-valgrind fuzz: deps
-	@$(AGAIN) $@-now
+$(FRONTS): deps
+	@+$(AGAIN) $@-now
 
 demo-now: all
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n $(DEMO_RANKS) )$(BUILD)/gpt2 $(DEMO)
@@ -413,7 +418,7 @@ bench-runs: all
 	tests/bench/stages.sh $(BUILD)
 
 check-gpu bench-gpu:
-	@$(AGAIN) $@-now
+	@+$(AGAIN) $@-now
 check-gpu-now: gpu-programs
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' \
 		tests/gpu/check.sh $(if $(FAKE_GPU),--fakes) $(BUILD)
@@ -441,7 +446,7 @@ check-now: all tests
 check-all-now: all tests
 	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		tests $(BUILT_$b) $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
-	@$(VALGRIND_BUILD)
+	@+$(VALGRIND_BUILD)
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX_SELF) $(PTX_ALL) \
 		$(call suites,$(BUILD)) $(HOSTED_TEST) $(GPU_TEST) $(GPU_TEST_ALL) \
 		$(MPI_RUNS) $(GPT2_RUNS) $(DYING) \
@@ -454,7 +459,7 @@ check-all-now: all tests
 check-valgrind-now: TIMEOUT ?= 900
 check-valgrind-now:
 	@$(if $(VALGRIND_BUILD),,echo "There is no valgrind: make deps-extra." >&2; exit 1)
-	@$(VALGRIND_BUILD)
+	@+$(VALGRIND_BUILD)
 	@CK_TIMEOUT_MULTIPLIER=20 $(RUN) $(VALGRIND_PLANTED) \
 		$(call memchecked,$(VALGRIND_SUITES))
 
