@@ -764,9 +764,9 @@ struct zero_comm_ops {
     /* The lowest rank that c is known to still wait for, and that is not below from, or -1: for
      * the message at the deadline. */
     int (*missing)(struct zero_comm *comm, const struct zero_collective *c, int from);
-    /* Tells the other ranks that this one starts no collective from sequence on, and
-     * gives up what is under way: no collective's memory is touched afterwards, or it sets
-     * holds. */
+    /* Tells the other ranks that this one starts no collective from sequence on, and gives up
+     * what is under way: no collective's memory is touched afterwards, or it sets holds. May be
+     * called again; start returns an error from then on. */
     void (*abort)(struct zero_comm *comm, uint64_t sequence);
     /* Local and bounded in time, also with collectives under way. */
     void (*destroy)(struct zero_comm *comm);

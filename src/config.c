@@ -152,7 +152,8 @@ static int take_device(struct settings *s, const struct zero_config *c, struct e
     s->device = c->device;
     s->added = c->reduction == ZERO_REDUCE_NCCL;
     s->stream = c->stream;
-    s->via_host = c->device == ZERO_CUDA && !s->added && !(c->comm && c->comm->device_memory);
+    s->comm_on_device = c->device == ZERO_CUDA && c->comm && c->comm->device_memory;
+    s->via_host = c->device == ZERO_CUDA && !s->added && !s->comm_on_device;
     return ZERO_OK;
 }
 
@@ -244,7 +245,7 @@ static const struct {
     {.name = ".chunk_slots"},
     {.name = ".gather_slots"},
     {.name = ".grad_slots"},
-    {.name = ".comm->device_memory", .words = {"true", "false"}},
+    {.name = ".comm->device_memory", .words = {"false", "true"}},
 };
 
 void settings_share(const struct settings *s, int64_t values[SETTINGS_SHARED])
@@ -252,10 +253,10 @@ void settings_share(const struct settings *s, int64_t values[SETTINGS_SHARED])
     int64_t scale;
     memcpy(&scale, &s->loss_scale, sizeof(scale));
     const int64_t all[SETTINGS_SHARED] = {
-        s->stage,       s->dtype,        s->device,      s->state,   s->param,
-        s->grad,        s->split,        s->round_grads, s->local,   s->added,
-        s->accumulate,  scale,           s->host_bytes,  s->verify,  s->chunk,
-        s->chunk_slots, s->gather_slots, s->grad_slots,  s->via_host};
+        s->stage,       s->dtype,        s->device,      s->state,         s->param,
+        s->grad,        s->split,        s->round_grads, s->local,         s->added,
+        s->accumulate,  scale,           s->host_bytes,  s->verify,        s->chunk,
+        s->chunk_slots, s->gather_slots, s->grad_slots,  s->comm_on_device};
     memcpy(values, all, sizeof(all));
 }
 

@@ -15,7 +15,8 @@ struct settings {
     enum zero_dtype dtype;
     enum zero_device device;
     void *stream;                       /* the program's own, or NULL */
-    bool via_host;                      /* collectives take no device memory */
+    bool comm_on_device;                /* the program's communicator takes device memory */
+    bool via_host;                      /* collectives take none */
     enum zero_place state, param, grad; /* never ZERO_AUTO */
     bool split;                         /* the master is the bf16 weight and a remainder */
     bool local;                         /* gradients accumulate on each rank */

@@ -180,7 +180,8 @@ struct zero {
     bool grads_whole; /* between steps: the sums at rest are the last step's */
     int64_t steps;    /* performed, by engines before this one too */
     int64_t skipped;  /* by this one */
-    int64_t *verdict; /* room for one */
+    int64_t *verdict; /* room for one; other sums of the caller's go through it too, as it stays
+                         where a communicator holds what it gave up */
     float *passing;   /* room for ENGINE_PASSING, or NULL where ranks have all */
     int64_t huge_bytes;
     struct numa numa;

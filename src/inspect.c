@@ -222,14 +222,15 @@ static int replicas_compare(struct zero *z, const struct zero_digest *sum)
     const struct zero_digest *mine = &z->update.digest;
     const uint64_t own[] = {mine->master, mine->moment1, mine->moment2};
     const uint64_t all[] = {sum->master, sum->moment1, sum->moment2};
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names) && !z->failure.status; i++)
         if (own[i] * (uint64_t)z->size != all[i])
-            return error_set(&z->error, ZERO_ERR_MISMATCH,
-                             "Ranks differ in their %s, of which each has all at stage 0: this "
-                             "rank (%d) has the digest %016llx, another has not. Make fills give "
-                             "the same values on every rank.",
-                             names[i], z->rank, (unsigned long long)own[i]);
-    return ZERO_OK;
+            error_set(&z->failure, ZERO_ERR_MISMATCH,
+                      "Ranks differ in their %s, of which each has all at stage 0: this rank (%d) "
+                      "has the digest %016llx, another has not. Make fills give the same values "
+                      "on every rank.",
+                      names[i], z->rank, (unsigned long long)own[i]);
+    z->error = z->failure;
+    return z->error.status;
 }
 
 int zero_digest(struct zero *z, struct zero_digest *digest)
@@ -240,16 +241,18 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_digest into NULL. Pass a struct zero_digest.");
     schedule_call(&z->schedule, "zero_digest", 0, 0);
+    const struct zero_digest *own = &z->update.digest;
     z->update.digest = (struct zero_digest){0};
     if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, 0, z->plan.chunks)))
         return engine_status(z);
-    *digest = z->update.digest;
-    if (engine_wait(z, schedule_sum(&z->schedule, "zero_digest", digest, sizeof(*digest))))
+    memcpy(z->verdict, own, sizeof(*own));
+    if (engine_wait(z, schedule_sum(&z->schedule, "zero_digest", z->verdict, sizeof(*own))))
         return engine_status(z);
+    memcpy(digest, z->verdict, sizeof(*digest));
     if (!z->plan.whole_state)
         return ZERO_OK;
     int status = replicas_compare(z, digest);
-    *digest = z->update.digest;
+    *digest = *own;
     return status;
 }
 

@@ -302,7 +302,7 @@ static bool test_some(struct queues *s, struct queue *q, struct error *error)
 {
     bool progress = false;
     uint64_t last = q->started;
-    for (uint64_t i = q->head + 1; i <= last; i++) {
+    for (uint64_t i = q->head + 1; i <= last && !error->status; i++) {
         struct command *c = &q->ring[i % q->capacity];
         bool finished = false;
         if (c->done)
@@ -328,7 +328,7 @@ static bool round_once(struct queues *s)
         s->ops->poll(s->arg);
         pthread_mutex_lock(&s->lock);
     }
-    for (int i = 0; i < QUEUES; i++) {
+    for (int i = 0; i < QUEUES && !error.status; i++) {
         if (s->queue[i].head < s->queue[i].started)
             progress |= test_some(s, &s->queue[i], &error);
         progress |= start_some(s, &s->queue[i], &error);

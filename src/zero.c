@@ -443,14 +443,14 @@ int zero_mean(struct zero *z, const double *values, int count, double *mean)
                          count, values ? "" : " at NULL", mean ? "" : " into NULL");
     schedule_call(&z->schedule, "zero_mean", 0, 0);
     struct wide sum = {0};
-    int64_t words[WIDE_LIMBS + 2];
+    int64_t *words = z->verdict;
     for (int i = 0; i < count; i++)
         wide_add(&sum, values[i]);
     wide_carry(&sum);
     memcpy(words, sum.limb, sizeof(sum.limb));
     words[WIDE_LIMBS] = sum.nonfinite;
     words[WIDE_LIMBS + 1] = count;
-    if (engine_wait(z, schedule_sum(&z->schedule, "zero_mean", words, sizeof(words))))
+    if (engine_wait(z, schedule_sum(&z->schedule, "zero_mean", words, (WIDE_LIMBS + 2) * sizeof(*words))))
         return engine_status(z);
     memcpy(sum.limb, words, sizeof(sum.limb));
     bool good = words[WIDE_LIMBS] == 0 && words[WIDE_LIMBS + 1] > 0;

@@ -204,6 +204,36 @@ START_TEST(reads_in_pieces)
 }
 END_TEST
 
+/* Nor is what is summed on a stack that the call leaves. */
+struct sums {
+    struct zero *z;
+    int seen, elsewhere;
+};
+
+static void see_sum(void *arg, const struct command *c)
+{
+    struct sums *sums = arg;
+    sums->seen += c->kind == COMMAND_SUM;
+    sums->elsewhere += c->kind == COMMAND_SUM && c->data != sums->z->verdict;
+}
+
+START_TEST(sums_have_memory_that_stays)
+{
+    struct sums sums = {0};
+    const struct engine_seams seams = {.observe = see_sum, .observe_arg = &sums};
+    const struct zero_config config = {.size = sizeof(config)};
+    const struct zero_param param = {.name = "w", .ndim = 1, .shape = {100}};
+    struct zero_digest digest;
+    double value = 3, mean;
+    ck_assert_int_eq(engine_create(&sums.z, &param, 1, &config, &seams), ZERO_OK);
+    ck_assert_int_eq(zero_mean(sums.z, &value, 1, &mean), ZERO_OK);
+    ck_assert_int_eq(zero_digest(sums.z, &digest), ZERO_OK);
+    ck_assert_int_eq(sums.seen, 2);
+    ck_assert_int_eq(sums.elsewhere, 0);
+    zero_destroy(sums.z);
+}
+END_TEST
+
 /* The gradient is the mean over ranks and micro-steps; readable before and
  * after its step. */
 static void read_gradient(int rank, struct zero_comm *comm, void *arg)
@@ -666,6 +696,7 @@ int main(void)
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, reads_and_writes, 0, 4);
     tcase_add_test(c, reads_in_pieces);
+    tcase_add_test(c, sums_have_memory_that_stays);
     tcase_add_test(c, gradients);
     tcase_add_test(c, mean_is_exact);
     tcase_add_test(c, evaluation);

@@ -12,6 +12,8 @@ enum { COMMANDS_OF = 40 };
 struct bed {
     int at_once;
     int started, ended, most; /* most: that were under way together */
+    bool fails;
+    int looked;
 };
 
 static bool always(void *arg, const struct command *c)
@@ -34,6 +36,9 @@ static int test(void *arg, struct command *c, bool *done, struct error *error)
 {
     struct bed *bed = arg;
     (void)c;
+    bed->looked++;
+    if (bed->fails)
+        return error_set(error, ZERO_ERR_IO, "A command fails.");
     *done = bed->started >= bed->at_once;
     bed->ended += *done;
     return error->status;
@@ -89,6 +94,27 @@ START_TEST(files_together)
 }
 END_TEST
 
+/* What else is under way is not looked at behind it. */
+START_TEST(a_failure_is_the_last_look)
+{
+    struct bed bed = {.fails = true};
+    struct error error = {0};
+    struct queues *queues;
+    must(queues_create(&queues, COMMANDS_OF, &error), &error);
+    struct command read = command_make(COMMAND_STATE_READ, -1, 0, -1, 0), sum = read;
+    sum.kind = COMMAND_SUM;
+    for (int i = 0; i < COMMANDS_OF; i++) {
+        queues_append(queues, QUEUE_COMM, &sum);
+        queues_append(queues, QUEUE_STATE_DISK, &read);
+    }
+    must(queues_start(queues, &ops, &bed, &error), &error);
+    ck_assert_int_eq(queues_wait(queues, queues_tail(queues, QUEUE_COMM), &error), ZERO_ERR_IO);
+    queues_stop(queues, true, 20);
+    queues_destroy(queues);
+    ck_assert_int_eq(bed.looked, 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("queue");
@@ -96,6 +122,7 @@ int main(void)
     tcase_add_test(tests, updates_one_by_one);
     tcase_add_test(tests, updates_together);
     tcase_add_test(tests, files_together);
+    tcase_add_test(tests, a_failure_is_the_last_look);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }

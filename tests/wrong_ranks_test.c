@@ -136,6 +136,8 @@ static void replica(int rank, struct zero_comm *comm, void *arg)
     if (!all->status[rank])
         all->status[rank] = zero_digest(z, &digest);
     snprintf(all->text[rank], sizeof(all->text[rank]), "%s", zero_last_error(z));
+    if (all->status[rank]) /* it has failed */
+        all->status[rank] = zero_step(z, NULL);
     zero_destroy(z);
 }
 
@@ -154,6 +156,47 @@ START_TEST(replicas_differ)
 }
 END_TEST
 
+/* Rank 1's communicator takes a GPU's memory; asked for is that NCCL adds up. */
+struct communicators {
+    int status[2];
+    char text[2][256];
+};
+
+static int any_link(struct device_link *link, struct error *error)
+{
+    (void)error;
+    *link = (struct device_link){.version = 1};
+    return ZERO_OK;
+}
+
+static void take_memory(int rank, struct zero_comm *comm, void *arg)
+{
+    struct communicators *all = arg;
+    const struct engine_seams seams = {.link = any_link};
+    const struct zero_param p = {.name = "x", .ndim = 1, .shape = {1000}};
+    const struct zero_config config = {.size = sizeof(config),
+                                       .device = ZERO_CUDA,
+                                       .reduction = ZERO_REDUCE_NCCL,
+                                       .deadline_seconds = 20,
+                                       .comm = comm};
+    struct zero *z;
+    comm->device_memory = rank == 1;
+    all->status[rank] = engine_create(&z, &p, 1, &config, &seams);
+    snprintf(all->text[rank], sizeof(all->text[rank]), "%s", zero_last_error(z));
+    zero_destroy(z);
+}
+
+START_TEST(communicators_differ)
+{
+    struct communicators all;
+    ranks_run(2, take_memory, &all);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(all.status[r] == ZERO_ERR_MISMATCH &&
+                          strstr(all.text[r], "Ranks differ in .comm->device_memory: rank "),
+                      "rank %d: %d, %s", r, all.status[r], all.text[r]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("wrong ranks");
@@ -162,6 +205,7 @@ int main(void)
     tcase_add_loop_test(tests, calls_differ, 0, differ_calls);
     tcase_add_test(tests, choices_are_free);
     tcase_add_loop_test(tests, replicas_differ, 0, 5);
+    tcase_add_test(tests, communicators_differ);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }

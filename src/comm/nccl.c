@@ -533,7 +533,8 @@ static void nccl_free(struct nccl *n)
     for (int i = 0; i < ZERO_COLLECTIVES; i++) {
         if (n->sets[i].finished)
             (void)cudaEventDestroy(n->sets[i].finished);
-        free(n->sets[i].headers);
+        if (!n->control->holds)
+            free(n->sets[i].headers);
     }
     if (n->stream)
         (void)cudaStreamDestroy(n->stream);
