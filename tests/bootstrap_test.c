@@ -311,6 +311,24 @@ START_TEST(a_rank_may_come_again)
 }
 END_TEST
 
+/* What it said and its end are there together, when rank 0 finds the time to hear it. */
+START_TEST(a_rank_that_left_is_not_told_to_go)
+{
+    struct tcp_rank rank = {0};
+    struct job job = tcp_job(1, 2);
+    struct hello hello = hello_make(&job);
+    tcp_start(&rank, 0, 2);
+    int fd = dial(job.port);
+    ck_assert_int_eq(send(fd, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_MORE), sizeof(hello));
+    close(fd);
+    fd = dial(job.port);
+    ck_assert_int_eq(greet(fd, &hello).kind, ANSWER_WAIT);
+    ck_assert_int_eq(hear(fd).kind, ANSWER_GO);
+    tcp_join(&rank, 1);
+    ck_assert_msg(!rank.error.status, "%s", rank.error.text);
+}
+END_TEST
+
 START_TEST(a_rank_that_ends_is_named_to_all)
 {
     struct tcp_rank ranks[2] = {0};
@@ -554,6 +572,7 @@ int main(void)
     tcase_add_test(door, turned_away_are_counted);
     tcase_add_test(door, a_hello_may_come_byte_by_byte);
     tcase_add_loop_test(door, a_rank_may_come_again, 0, 2);
+    tcase_add_test(door, a_rank_that_left_is_not_told_to_go);
     tcase_add_test(door, a_rank_that_ends_is_named_to_all);
     tcase_add_loop_test(door, a_rank_0_that_ends_is_named, 0, suite_short() ? 1 : 2);
     tcase_add_test(door, a_rank_that_is_there_twice_is_named_to_all);

@@ -76,12 +76,14 @@ int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 
 /* ----------------------------------------------------------------- counting */
 
-static atomic_int_fast64_t done_flops, done_ns; /* of the process */
+static atomic_uint_fast64_t multiplied; /* by the process: m n k of each product */
+static atomic_int_fast64_t done_ns;
 
 static void count(int m, int n, int k, double begin)
 {
     int64_t ns = (int64_t)(1e9 * (clock_now() - begin));
-    atomic_fetch_add_explicit(&done_flops, 2 * (int64_t)m * n * k, memory_order_relaxed);
+    atomic_fetch_add_explicit(&multiplied, (uint64_t)m * (uint64_t)n * (uint64_t)k,
+                              memory_order_relaxed);
     atomic_fetch_add_explicit(&done_ns, ns, memory_order_relaxed);
 }
 
@@ -114,7 +116,7 @@ void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 struct matmul_done matmul_flops_done(void)
 {
     return (struct matmul_done){
-        (double)atomic_load_explicit(&done_flops, memory_order_relaxed),
+        2 * (double)atomic_load_explicit(&multiplied, memory_order_relaxed),
         1e-9 * (double)atomic_load_explicit(&done_ns, memory_order_relaxed),
     };
 }

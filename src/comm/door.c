@@ -301,7 +301,17 @@ static void door_close(struct door *d)
     free(d->seats);
 }
 
-/* Every seat is taken: from here on the sockets are the caller's. */
+/* Whether every seat is taken, by ranks that are still there: one that lost patience comes
+ * again. */
+static bool all_wait(struct door *d)
+{
+    for (struct guest *g = d->guests; g < d->guests + d->places; g++)
+        if (g->fd >= 0 && g->seated)
+            guest_hear(d, g);
+    return d->seated == d->job->size - 1;
+}
+
+/* All wait: from here on the sockets are the caller's. */
 static void door_go(struct door *d, int *fds)
 {
     for (int r = 1; r < d->job->size; r++) {
@@ -317,7 +327,7 @@ int door_receive(const struct job *job, int seconds, int *fds, struct error *err
     struct door door = {.job = job, .error = error, .listener = -1};
     double until = seconds_now() + seconds;
     if (!door_open(&door)) {
-        while (!error->status && door.seated < job->size - 1) {
+        while (!error->status && !all_wait(&door)) {
             door_look(&door, until);
             door_lost(&door);
             if (seconds_now() > until && door.seated < job->size - 1)
