@@ -99,7 +99,8 @@ const struct kernels *kernels_best(void);
 
 /* Sets rounding to nearest, FTZ/DAZ and traps off in the calling thread: every thread of the
  * engine's that computes calls this first, and again behind the program's fills and traces and
- * where its communicator asks for a sum. */
+ * where its communicator asks for a sum. Calls that compute on the program's own thread do, too,
+ * and give it its modes back. */
 void kernels_thread_init(void);
 
 /* Whether the calling thread rounds to nearest, as every sum of the engine's must. */

@@ -2,6 +2,7 @@
 /* Looking inside: any element of any tensor at any stage and place, digests, counters;
  * and what needs no engine, plans, probes and GPUs. */
 #include <assert.h>
+#include <fenv.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -110,9 +111,13 @@ static int load_grads(struct zero *z, int unit, const struct run *o, float *out)
         engine_wait(z, queues_tail(z->queues, QUEUE_TO_HOST)) ||
         load_sums(z, grads_at_rest(z, unit, o->begin), o->count, out))
         return engine_status(z);
+    fenv_t program; /* whose modes may flush denormals */
+    fegetenv(&program);
+    kernels_thread_init();
     float scale = (float)(1 / step_divisor(z));
     for (int64_t i = 0; i < o->count; i++)
         out[i] *= scale;
+    fesetenv(&program);
     return ZERO_OK;
 }
 

@@ -263,9 +263,14 @@ int zero_step(struct zero *z, struct zero_step_info *info)
                              "zero_step while group %d (tensor %s) has no hyper-parameters. Call "
                              "zero_set_adam first.",
                              z->layout.tensors[i].group, z->layout.tensors[i].name);
+    fenv_t program; /* whose modes may flush denormals, or trap what is small */
+    fegetenv(&program);
+    kernels_thread_init();
     schedule_call(&z->schedule, "zero_step", 0, 0);
     z->grads_whole = true;
-    return step_finish(z, info);
+    int status = step_finish(z, info);
+    fesetenv(&program);
+    return status;
 }
 
 static int64_t double_bits(double x)
@@ -450,7 +455,8 @@ int zero_mean(struct zero *z, const double *values, int count, double *mean)
     memcpy(words, sum.limb, sizeof(sum.limb));
     words[WIDE_LIMBS] = sum.nonfinite;
     words[WIDE_LIMBS + 1] = count;
-    if (engine_wait(z, schedule_sum(&z->schedule, "zero_mean", words, (WIDE_LIMBS + 2) * sizeof(*words))))
+    if (engine_wait(
+            z, schedule_sum(&z->schedule, "zero_mean", words, (WIDE_LIMBS + 2) * sizeof(*words))))
         return engine_status(z);
     memcpy(sum.limb, words, sizeof(sum.limb));
     bool good = words[WIDE_LIMBS] == 0 && words[WIDE_LIMBS + 1] > 0;

@@ -568,6 +568,23 @@ static struct zero_digest tiny_steps(zero_fill_fn *fill, zero_trace_fn *trace)
     return digest;
 }
 
+/* Bits of a gradient that is read, and is denormal. */
+static uint32_t tiny_gradient(void)
+{
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {64}};
+    uint32_t bits[64];
+    struct zero *z;
+    ck_assert_int_eq(zero_init(&z, &param, 1, .threads = 1), 0);
+    ck_assert_int_eq(zero_set_adam(z, 0, &adam), 0);
+    uint32_t *g = zero_grad_data(z, 0);
+    g[3] = 77;
+    ck_assert_int_eq(zero_reduce(z, 0), 0);
+    ck_assert_int_eq(zero_step(z, NULL), 0);
+    ck_assert_int_eq(zero_read(z, 0, ZERO_GRAD, 0, 64, (float *)(void *)bits), 0);
+    zero_destroy(z);
+    return bits[3];
+}
+
 /* What functions of the program leave behind in the engine's threads changes no bit, and traps
  * that it has set for its own threads do not end it in ours. */
 START_TEST(modes_of_the_program)
@@ -580,9 +597,12 @@ START_TEST(modes_of_the_program)
 #ifdef __GLIBC__
     feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
     struct zero_digest trapped = tiny_steps(zero_fill_normal, NULL);
+    ck_assert_int_eq(fegetexcept(), FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
     fedisableexcept(FE_ALL_EXCEPT);
     ck_assert_mem_eq(&trapped, &plain, sizeof(plain));
 #endif
+    flush_denormals();
+    ck_assert_uint_eq(tiny_gradient(), 77);
 }
 END_TEST
 
