@@ -25,9 +25,7 @@ struct posix {
     pthread_t thread[RING_DEPTH_MAX];
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    /* Under lock. */
-    struct ring_block *todo, *todo_last;
-    bool stop;
+    bool stop; /* under lock */
 };
 
 static int64_t block_move(const struct ring_block *block)
@@ -40,20 +38,11 @@ static int64_t block_move(const struct ring_block *block)
     return moved < 0 ? -errno : moved;
 }
 
-/* Under lock: what was submitted, in queue order. NULL: nothing. */
-static struct ring_block *todo_take(struct posix *posix)
+/* Under lock: one more thread, where there is more to move. */
+static void wake_another(struct posix *posix)
 {
-    struct ring_block *block = posix->todo;
-    if (block != NULL)
-        posix->todo = block->next;
-    return block;
-}
-
-/* The same for a thread that is at work, which also takes what was queued since. */
-static struct ring_block *block_take(struct posix *posix)
-{
-    struct ring_block *block = todo_take(posix);
-    return block != NULL ? block : ring_core_next(&posix->core);
+    if (posix->core.queued[0].first != NULL || posix->core.queued[1].first != NULL)
+        pthread_cond_signal(&posix->wake);
 }
 
 static void *mover_run(void *arg)
@@ -62,16 +51,17 @@ static void *mover_run(void *arg)
     struct ring_block *block = NULL;
     pthread_mutex_lock(&posix->lock);
     for (;;) {
-        while (!posix->stop && block == NULL && (block = todo_take(posix)) == NULL)
+        while (!posix->stop && block == NULL && (block = ring_core_next(&posix->core)) == NULL)
             pthread_cond_wait(&posix->wake, &posix->lock);
         if (posix->stop)
             break;
+        wake_another(posix);
         pthread_mutex_unlock(&posix->lock);
         int64_t result = block_move(block);
         pthread_mutex_lock(&posix->lock);
         if (ring_core_complete(&posix->core, block, result))
             continue; /* what is left of it */
-        block = block_take(posix);
+        block = ring_core_next(&posix->core);
         if (posix->core.done.first != NULL)
             event_write(posix->event_fd);
     }
@@ -87,22 +77,13 @@ static void posix_queue(struct ring *ring, struct ring_request *request)
     pthread_mutex_unlock(&posix->lock);
 }
 
-/* Wakes one thread for each block that the depth allows. */
+/* Each thread wakes the next. */
 static int posix_submit(struct ring *ring, struct error *error)
 {
     struct posix *posix = (struct posix *)ring;
     (void)error; /* the threads are there: nothing can fail before a block does */
-    struct ring_block *block;
     pthread_mutex_lock(&posix->lock);
-    while ((block = ring_core_next(&posix->core)) != NULL) {
-        block->next = NULL;
-        if (posix->todo == NULL)
-            posix->todo = block;
-        else
-            posix->todo_last->next = block;
-        posix->todo_last = block;
-        pthread_cond_signal(&posix->wake);
-    }
+    wake_another(posix);
     pthread_mutex_unlock(&posix->lock);
     return ZERO_OK;
 }
