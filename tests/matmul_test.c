@@ -168,7 +168,8 @@ START_TEST(pieces_agree)
 }
 END_TEST
 
-/* The first, second or third term of bf16 that a value is the sum of, to nearest, ties to even. */
+/* The first, second or third term of bf16 that a value is the sum of, to nearest, ties away from
+ * zero. */
 static float term_of(float x, int which)
 {
     float term = 0;
@@ -176,7 +177,7 @@ static float term_of(float x, int which)
         uint32_t bits;
         x -= term;
         memcpy(&bits, &x, sizeof(bits));
-        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000;
+        bits = (bits + 0x8000) & 0xFFFF0000;
         memcpy(&term, &bits, sizeof(term));
     }
     return term;

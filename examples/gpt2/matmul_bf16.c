@@ -23,6 +23,7 @@
 
 #define TERMS     3
 #define TILE_SIDE 16 /* words of k in a tile; terms lie apart by so many */
+#define UPPER     ((int)0xFFFF0000)
 
 /* The first count of many lanes. */
 static inline uint32_t lanes(int count, int many)
@@ -45,28 +46,41 @@ INLINE_BF16 int terms_count(enum zero_dtype dtype)
     return dtype == ZERO_FP32 ? TERMS : 1;
 }
 
-/* The terms of 16 stored elements from position at on, zeros for lanes that are not wanted. */
+/* The terms of 16 stored elements from position at on, zeros for lanes that are not wanted; each
+ * in the upper half of its word. Of fp32 they have 8 bits each, of 24: what is left last is one.
+ * Its ties are rounded away from zero. */
 INLINE_BF16 void terms_load(enum zero_dtype dtype, const void *from, int64_t at, __mmask16 some,
-                            __m256i t[TERMS])
+                            __m512i t[TERMS])
 {
     if (dtype == ZERO_BF16) {
-        t[0] = _mm256_maskz_loadu_epi16(some, (const uint16_t *)from + at);
+        __m256i half = _mm256_maskz_loadu_epi16(some, (const uint16_t *)from + at);
+        t[0] = _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
         return;
     }
+    const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32(UPPER);
     __m512 rest = _mm512_maskz_loadu_ps(some, (const float *)from + at);
 #pragma GCC unroll 3
-    for (int i = 0; i < TERMS; i++) {
-        t[i] = (__m256i)_mm512_cvtneps_pbh(rest);
-        __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(t[i]), 16);
-        rest = _mm512_sub_ps(rest, _mm512_castsi512_ps(wide));
+    for (int i = 0; i < TERMS - 1; i++) {
+        t[i] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(rest), half), upper);
+        rest = _mm512_sub_ps(rest, _mm512_castsi512_ps(t[i]));
     }
+    t[TERMS - 1] = _mm512_castps_si512(rest);
 }
 
-/* As terms_load, of 32 elements. */
+/* The upper halves of 32 words. */
+INLINE_BF16 __m512i uppers_of(__m512i low, __m512i high)
+{
+    const __m512i odd =
+        _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                         25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_epi16(low, odd, high);
+}
+
+/* As terms_load, of 32 elements, in as many halves of words. */
 INLINE_BF16 void wide_terms_load(enum zero_dtype dtype, const void *from, int64_t at,
                                  __mmask32 some, __m512i t[TERMS])
 {
-    __m256i low[TERMS], high[TERMS];
+    __m512i low[TERMS], high[TERMS];
     if (dtype == ZERO_BF16) {
         t[0] = _mm512_maskz_loadu_epi16(some, (const uint16_t *)from + at);
         return;
@@ -75,14 +89,15 @@ INLINE_BF16 void wide_terms_load(enum zero_dtype dtype, const void *from, int64_
     terms_load(dtype, from, at + WIDE, (__mmask16)(some >> WIDE), high);
 #pragma GCC unroll 3
     for (int j = 0; j < TERMS; j++)
-        t[j] = _mm512_inserti64x4(_mm512_castsi256_si512(low[j]), high[j], 1);
+        t[j] = uppers_of(low[j], high[j]);
 }
 
 /* Two rows become one of pairs. */
-INLINE_BF16 __m512i pairs_of(__m256i high, __m256i low)
+INLINE_BF16 __m512i pairs_of(__m512i high, __m512i low)
 {
-    return _mm512_or_si512(_mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16),
-                           _mm512_cvtepu16_epi32(low));
+    enum { MASKED_OR = 0xEA }; /* a & b | c */
+    return _mm512_ternarylogic_epi32(high, _mm512_set1_epi32(UPPER), _mm512_srli_epi32(low, 16),
+                                     MASKED_OR);
 }
 
 /* Where the first term of word w of k is in a stripe. */
@@ -98,7 +113,7 @@ INLINE_BF16 void row_pair(enum zero_dtype dtype, bool first_high, const struct p
 {
     for (int g = 0; g < width; g += WIDE) {
         __mmask16 some = (__mmask16)lanes(s->count - first - g, WIDE);
-        __m256i one[TERMS], two[TERMS];
+        __m512i one[TERMS], two[TERMS];
         int64_t at = (int64_t)k * s->ld + first + g;
         terms_load(dtype, s->from, at, some, one);
         terms_load(dtype, s->from, at + s->ld, k + 1 < s->k ? some : 0, two);
@@ -320,38 +335,59 @@ INLINE_AMX void words_copy(enum zero_dtype dtype, const struct panel *s, int fir
         }
 }
 
-/* Two tiles' words of k of ROWS_AMX stored columns from first on. Of a pair of rows one register
- * has every other four columns, and another the rest. */
+/* Pairs of rows k and k + 1 of ROWS_AMX stored columns, in two registers: of bf16 one has every
+ * other four columns. */
+INLINE_AMX void pairs_load(enum zero_dtype dtype, const struct panel *s, int k, int first,
+                           __m512i pairs[TERMS][2])
+{
+    __m512i one[TERMS], two[TERMS];
+    const int64_t at = (int64_t)k * s->ld + first;
+    __mmask32 some = k < s->k ? lanes(s->count - first, ROWS_AMX) : 0;
+    __mmask32 more = k + 1 < s->k ? some : 0;
+    if (dtype == ZERO_BF16) {
+        wide_terms_load(dtype, s->from, at, some, one);
+        wide_terms_load(dtype, s->from, at + s->ld, more, two);
+        pairs[0][0] = _mm512_unpacklo_epi16(one[0], two[0]);
+        pairs[0][1] = _mm512_unpackhi_epi16(one[0], two[0]);
+        return;
+    }
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        terms_load(dtype, s->from, at + h * WIDE, (__mmask16)(some >> h * WIDE), one);
+        terms_load(dtype, s->from, at + s->ld + h * WIDE, (__mmask16)(more >> h * WIDE), two);
+#pragma GCC unroll 3
+        for (int j = 0; j < TERMS; j++)
+            pairs[j][h] = pairs_of(two[j], one[j]);
+    }
+}
+
+/* The column that is word i of half h of them. */
+INLINE_AMX int column_of(enum zero_dtype dtype, int h, int i)
+{
+    enum { FOUR = 4 };
+    return dtype == ZERO_FP32 ? h * WIDE + i : i / FOUR * 2 * FOUR + h * FOUR + i % FOUR;
+}
+
+/* Two tiles' words of k of ROWS_AMX stored columns from first on. */
 INLINE_AMX void words_turn(enum zero_dtype dtype, const struct panel *s, int k, int first,
                            float *out)
 {
-    enum { FOUR = 4 };
-    __m512i pairs[TERMS][2][TILE_SIDE];
-    __mmask32 some = lanes(s->count - first, ROWS_AMX);
+    __m512i pairs[TILE_SIDE][TERMS][2], r[TILE_SIDE];
 #pragma GCC unroll 16
-    for (int i = 0; i < TILE_SIDE; i++) {
-        __m512i one[TERMS] = {{0}}, two[TERMS] = {{0}};
-        int row = k + 2 * i;
-        if (row < s->k)
-            wide_terms_load(dtype, s->from, (int64_t)row * s->ld + first, some, one);
-        if (row + 1 < s->k)
-            wide_terms_load(dtype, s->from, (int64_t)(row + 1) * s->ld + first, some, two);
-#pragma GCC unroll 3
-        for (int j = 0; j < terms_count(dtype); j++) {
-            pairs[j][0][i] = _mm512_unpacklo_epi16(one[j], two[j]);
-            pairs[j][1][i] = _mm512_unpackhi_epi16(one[j], two[j]);
-        }
-    }
+    for (int i = 0; i < TILE_SIDE; i++)
+        pairs_load(dtype, s, k + 2 * i, first, pairs[i]);
 #pragma GCC unroll 3
     for (int j = 0; j < terms_count(dtype); j++)
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            words_transpose(pairs[j][h]);
 #pragma GCC unroll 16
-            for (int i = 0; i < TILE_SIDE; i++) {
-                int column = i / FOUR * 2 * FOUR + h * FOUR + i % FOUR;
-                _mm512_storeu_si512(out + (j * ROWS_AMX + column) * TILE_SIDE, pairs[j][h][i]);
-            }
+            for (int i = 0; i < TILE_SIDE; i++)
+                r[i] = pairs[i][j][h];
+            words_transpose(r);
+#pragma GCC unroll 16
+            for (int i = 0; i < TILE_SIDE; i++)
+                _mm512_storeu_si512(out + (j * ROWS_AMX + column_of(dtype, h, i)) * TILE_SIDE,
+                                    r[i]);
         }
 }
 
@@ -380,14 +416,24 @@ AMX static void pack_b_amx(const struct panel *panel, float *out)
     pairs_pack(ZERO_BF16, false, panel, COLS_AMX, TILE_SIDE, out);
 }
 
+/* What is below 2^-126 becomes zero when it is rounded to bf16. Where it is zero as soon as it is
+ * left, no such remainder costs a hundred cycles. */
+#define FLUSH 0x8040
+
 AMX static void pack_a_terms(const struct panel *panel, float *out)
 {
+    unsigned modes = _mm_getcsr();
+    _mm_setcsr(modes | FLUSH);
     words_pack(ZERO_FP32, panel, out);
+    _mm_setcsr(modes);
 }
 
 AMX static void pack_b_terms(const struct panel *panel, float *out)
 {
+    unsigned modes = _mm_getcsr();
+    _mm_setcsr(modes | FLUSH);
     pairs_pack(ZERO_FP32, false, panel, COLS_AMX, TILE_SIDE, out);
+    _mm_setcsr(modes);
 }
 
 INLINE_AMX void tiles_load(bool add, const float *c, int ldc)
