@@ -99,6 +99,8 @@ static unsigned cpu_ask(void)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         cpu |= CPU_AVX512;
+    if (__builtin_cpu_is("intel"))
+        cpu |= CPU_INTEL;
 #endif
 #ifdef __aarch64__
     cpu |= CPU_NEON; /* a part of the architecture */
@@ -107,7 +109,7 @@ static unsigned cpu_ask(void)
 }
 
 /* Asked once, as a virtual machine takes a microsecond and more to answer. */
-static unsigned cpu_features(void)
+unsigned cpu_features(void)
 {
     static unsigned known; /* and that it is */
     unsigned cpu = __atomic_load_n(&known, __ATOMIC_RELAXED);

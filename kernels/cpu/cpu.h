@@ -18,11 +18,12 @@ extern const struct kernels kernels_avx512;
 extern const struct kernels kernels_neon;
 #endif
 
-/* Bits of an argument below: what CPU and operating system can run. Scalar
- * code always runs. */
+/* What CPU and operating system can run, and whose CPU it is. Scalar code always runs. */
 #define CPU_AVX2   1u /* and F16C */
 #define CPU_AVX512 2u
 #define CPU_NEON   4u
+#define CPU_INTEL  8u
+unsigned cpu_features(void);
 
 /* The table named, or the best of cpu when isa is NULL. NULL with error set:
  * ZERO_ERR_ARGUMENT no such name, ZERO_ERR_UNSUPPORTED cpu lacks it. */

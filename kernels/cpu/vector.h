@@ -218,16 +218,42 @@ INLINE void masters_element(const struct masters *at, int64_t i, const struct ad
         at->bf16[i] = bf16_from_float(p);
 }
 
-#define AHEAD       96 /* elements */
-#define LINE_FLOATS 16
+/* So many elements ahead memory is asked for moments and for all else that is read; 0: not.
+ * Intel's cores see no further than a root and a division. AMD's fetch by themselves, but moments
+ * from the third cache would come late. */
+struct ahead {
+    int64_t moments, rest;
+};
 
-/* Asks for the moments of two registers to come, most of what is read: from the third cache
- * they would come late. */
-INLINE void moments_ahead2(const float *m, const float *v)
+static inline struct ahead ahead_of(unsigned cpu)
 {
-    for (int j = 0; j < 2 * LANES; j += LINE_FLOATS) {
-        __builtin_prefetch(m + AHEAD + j);
-        __builtin_prefetch(v + AHEAD + j);
+    return cpu & CPU_INTEL ? (struct ahead){256, 256} : (struct ahead){96, 0};
+}
+
+#define LINE_BYTES 64
+
+/* What a loop reads of two registers so much later. */
+INLINE void lines_ahead(const void *from, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += LINE_BYTES)
+        __builtin_prefetch((const char *)from + at);
+}
+
+INLINE void ask_ahead2(struct ahead ahead, const struct grads *grads, const struct masters *masters,
+                       const float *m, const float *v, int64_t i)
+{
+    const int64_t wide = 2 * LANES * sizeof(float), half = wide / 2, rest = i + ahead.rest;
+    lines_ahead(m + i + ahead.moments, wide);
+    lines_ahead(v + i + ahead.moments, wide);
+    if (grads->f32)
+        lines_ahead(grads->f32 + rest, wide);
+    else
+        lines_ahead(grads->bf16 + rest, half);
+    if (masters->whole) {
+        lines_ahead(masters->whole + rest, wide);
+    } else {
+        lines_ahead(masters->bf16 + rest, half);
+        lines_ahead(masters->remainder + rest, half);
     }
 }
 
@@ -240,11 +266,12 @@ INLINE void adam_loop(int64_t n, const struct adam *constants, bool l2, struct g
                       struct masters masters, float *m, float *v)
 {
     const struct constants k = constants_load(constants);
+    const struct ahead ahead = ahead_of(cpu_features());
     VECTOR g[2], p[2], last[2 * LATER] = {vector_set(0)};
     const int64_t step = 2 * LANES, behind = LATER * step;
     int64_t i = 0;
     for (; i + step <= n; i += step) {
-        moments_ahead2(m + i, v + i);
+        ask_ahead2(ahead, &grads, &masters, m, v, i);
         grads_load2(&grads, i, g);
         masters_load2(&masters, i, p);
         for (int j = 0; j < 2; j++)
