@@ -170,17 +170,21 @@ end|MPI_Comm_free 2
 LIST
 }
 
+calm() { # ranks, options: the digest of a run that is left alone
+    hit=''
+    start "$1" "--steps 6 ${2-}"
+    wait "$job"
+    calm=$(grep '^digest' "$scratch/out")
+    verdict "$([ -n "$calm" ]; echo $?)" "an undisturbed run failed: $(cat "$scratch/err")"
+}
+
 dies() { # ranks, rank, moment, SIGNAL, status
-    local digest='' ring=auto
+    local calm='' ring=auto
+    [ "$3" != end ] || calm "$1"
     hit="$2 $(moments | sed -n "s/^$3|//p") $(kill -l "$4")"
     [ "$3" != update ] || ring=posix # which is hit
     start "$1" "--steps 6 --ring $ring"
-    [ "$3" != end ] || digest='digest.*'
-    wait "$job"
-    local status=$?
-    (exit "$status") & job=$!
-    [ -z "$digest" ] || digest=$(grep '^digest' "$scratch/out")
-    ends "rank $2 of $1 dies of SIG$4, $3" "$5" "(rank [0-9]+: [^~]*~)*" "$digest"
+    ends "rank $2 of $1 dies of SIG$4, $3" "$5" "(rank [0-9]+: [^~]*~)*" "$calm"
     hit=''
 }
 
@@ -200,21 +204,18 @@ hangs() { # ranks, rank, moment, deadline
 
 # MPI's own end has a deadline, too, of ten seconds or more.
 hangs_at_end() {
+    local calm
+    calm 2
     hit="1 MPI_Finalize 1 $(kill -l STOP)"
     start 2 "--steps 6 --deadline 5"
-    wait "$job"
-    (exit $?) & job=$!
-    ends "rank 1 hangs in the end" 142 "" "$(grep '^digest' "$scratch/out")" 6
+    ends "rank 1 hangs in the end" 142 "" "$calm" 6
     hit=''
 }
 
 # Nobody is overdue who comes within the deadline.
 pauses() {
     local calm
-    start 2 "--steps 6"
-    wait "$job"
-    calm=$(grep '^digest' "$scratch/out")
-    verdict "$([ -n "$calm" ]; echo $?)" "an undisturbed run failed: $(cat "$scratch/err")"
+    calm 2
     hit="1 MPI_Isend 60 $(kill -l STOP)"
     start 2 "--steps 6 --deadline 60"
     until_true stopped 1 2
@@ -279,13 +280,11 @@ told_and_slow() {
 # Behind the last step the sample ends, and the run as ever.
 told_in_sample() {
     local calm model=("${model[@]/--quiet/--recompute}")
-    start 2 "--steps 6 --sample 0"
-    wait "$job"
-    calm=$(grep '^digest' "$scratch/out")
+    calm 2 "--sample 0"
     start 2 "--steps 6 --sample 1000000"
     until_true grep -qs '^at stage 0 without' "$scratch/out"
     kill -INT "$(rank_pid 1 2)"
-    ends "SIGINT to rank 1 in the sample" 0 "" "${calm:-one}" 6
+    ends "SIGINT to rank 1 in the sample" 0 "" "$calm" 6
     grep -q '^sample of .* stopped before the 1000000' "$scratch/out"
     verdict $? "a sample that was stopped: $(grep '^sample' "$scratch/out")"
 }

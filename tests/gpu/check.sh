@@ -28,8 +28,8 @@ fi
 # Planned and measured memory of a GPU: they differ by what CUDA rounds to. Fakes are each
 # process's own, so that of two ranks on one half is seen.
 scale() {
-    local rows=$scratch/rows.csv wrong ranks sizes="d4 d6" seen=1
-    [ "$what" = gpu ] || sizes=d4
+    local rows=$scratch/rows.csv wrong ranks sizes="d4 d6" seen=1 least=25
+    [ "$what" = gpu ] || sizes=d4 least=13
     for ranks in 1 2; do
         have_ranks $ranks "memscale on $ranks ranks" || continue
         local launch=()
@@ -40,9 +40,9 @@ scale() {
         verdict $? "memscale on $ranks ranks failed: $(cat "$scratch/out")"
         cat "$scratch/out"
         [ "$what" = gpu ] || seen=$ranks
-        wrong=$(awk -F, -v seen=$seen 'NR > 1 && ($15 != 1 || seen * $9 > $8 + 8388608 ||
+        wrong=$(awk -F, -v seen=$seen -v least=$least 'NR > 1 && ($15 != 1 || seen * $9 > $8 + 8388608 ||
             seen * $9 + 65536 < $8) { print $1 "," $2 "," $3 ": " $9 " measured of " $8 " " $17 }
-            END { if (NR < 13) print NR - 1 " rows" }' "$rows")
+            END { if (NR < least) print NR - 1 " rows" }' "$rows")
         [ -z "$wrong" ]
         verdict $? "memscale on $ranks ranks: $wrong"
     done
@@ -85,7 +85,7 @@ if [ -n "$mode" ]; then
 fi
 
 # ------------------------------------------------------------------- all of them
-# NAME|command of tests/run.sh|what it depends on; in the order of their worth.
+# NAME|command of tests/run.sh|files it depends on; in the order of their worth.
 # Calls that fail are the suites' own to judge: a query that finds a stream busy is one, too.
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 counts="--report-api-errors no --error-exitcode 9"
@@ -111,9 +111,10 @@ suites() {
     done
     echo "plugin|$build/tests/plugin_test|$ZERO_CUDA_PLUGIN"
     echo "bench|tests/gpu/check.sh --suite benched $what $build|$build/tests/gpu_bench_on_$what"
-    echo "memscale|tests/gpu/check.sh --suite scale $what $build|$build/memscale"
+    echo "memscale|tests/gpu/check.sh --suite scale $what $build|$build/memscale $ZERO_CUDA_PLUGIN"
     if "$build/gpt2" --help | grep -q '^ *--device .*cuda'; then
-        echo "gpt2|tests/gpu/check.sh --suite trainer $what $build|$build/gpt2"
+        echo "gpt2|tests/gpu/check.sh --suite trainer $what $build|$build/gpt2 \
+$ZERO_CUDA_PLUGIN $GPT2_CUDA_PLUGIN"
     fi
     [ "$what" = gpu ] && [ -n "$sanitizer" ] || return 0
     for tool in memcheck racecheck synccheck; do
@@ -146,7 +147,8 @@ memory=${RESULTS:-$build/gpu}/passed_on_$what
 mkdir -p "${memory%/*}" || exit 1
 while IFS='|' read -r name suite depends; do
     [ -z "$only" ] || [[ " $only " == *" $name "* ]] || continue
-    mark="$(cksum <"$depends")${ZERO_TEST_SHORT:+ short}"
+    # shellcheck disable=SC2086 # several
+    mark="$(cat $depends | cksum)${ZERO_TEST_SHORT:+ short}"
     begins=$((SECONDS - began)) && room=$((limit + limit / 6 - begins))
     if grep -qsxF "$name $mark" "$memory"; then
         passed+=("$name (earlier)")
