@@ -249,6 +249,15 @@ int engine_agree(struct zero *z, const char *what)
     return z->error.status;
 }
 
+void engine_tell_order(struct zero *z)
+{
+    if (z->plan.set.local && z->size > 1 && z->schedule.accumulate > 1)
+        engine_log(z, ZERO_LOG_INFO,
+                   "Each rank adds up the gradients of its %d micro-steps before ranks add theirs "
+                   "(ZERO_LOCAL): outside the law of equal bits.",
+                   z->schedule.accumulate);
+}
+
 int engine_wait(struct zero *z, struct ref ref)
 {
     int status = queues_wait(z->queues, ref, &z->error);
@@ -570,6 +579,8 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         return z->error.status;
     z->step_io[0] = (struct zero_io){0}; /* the first step did not ask for them */
     z->created = !engine_agree(z, "initial values");
+    if (z->created)
+        engine_tell_order(z);
     return z->error.status;
 }
 

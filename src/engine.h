@@ -284,6 +284,9 @@ int engine_wait_all(struct zero *z); /* for all that was asked for */
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Says where sums are added in an order that the ranks' number changes. */
+void engine_tell_order(struct zero *z);
+
 /* What the caller asked of the device has failed: so does the engine, which tells the other
  * ranks. (A mark made after that is never done: the engine thread finds the error.) */
 int engine_device_failed(struct zero *z);

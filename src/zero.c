@@ -367,6 +367,7 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
                          micro_steps);
     schedule_call(&z->schedule, "zero_set_accumulate", micro_steps, 0);
     z->schedule.accumulate = micro_steps;
+    engine_tell_order(z);
     return ZERO_OK;
 }
 

@@ -15,9 +15,6 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 #include "src/engine.h"
 #include "tests/support/deny.h"
@@ -515,21 +512,10 @@ END_TEST
 
 /* ------------------------------------- the floating-point modes of the program */
 
-static void flush_denormals(void)
-{
-#if defined(__x86_64__)
-    _mm_setcsr(_mm_getcsr() | 0x8040);
-#elif defined(__aarch64__)
-    uint64_t fpcr;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr | 1 << 24));
-#endif
-}
-
 static int flushing_fill(void *normal, int64_t first, int64_t count, float *out)
 {
     int rc = zero_fill_normal(normal, first, count, out);
-    flush_denormals();
+    suite_flush_denormals();
     return rc;
 }
 
@@ -537,7 +523,7 @@ static void flushing_trace(void *arg, const struct zero_span *span)
 {
     (void)arg;
     (void)span;
-    flush_denormals();
+    suite_flush_denormals();
 }
 
 /* Two micro-steps of gradients that are denormal, or whose squares are; then of infinite ones,
@@ -601,7 +587,7 @@ START_TEST(modes_of_the_program)
     fedisableexcept(FE_ALL_EXCEPT);
     ck_assert_mem_eq(&trapped, &plain, sizeof(plain));
 #endif
-    flush_denormals();
+    suite_flush_denormals();
     ck_assert_uint_eq(tiny_gradient(), 77);
 }
 END_TEST

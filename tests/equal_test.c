@@ -6,6 +6,7 @@
  * moments, every norm, every mean. ZERO_TEST_SHORT=1 takes every seventh.
  */
 #include <check.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,19 +274,78 @@ START_TEST(local_sums)
 }
 END_TEST
 
-/* Outside the law: more micro-steps on several ranks. Equal on all ranks (toy_run
+static void outside_the_law(void *said, enum zero_log_level level, const char *line)
+{
+    (void)level;
+    if (strstr(line,
+               "up the gradients of its 6 micro-steps before ranks add theirs (ZERO_LOCAL): "))
+        atomic_fetch_add((atomic_int *)said, 1);
+}
+
+/* Outside the law, and told: more micro-steps on several ranks. Equal on all ranks (toy_run
  * looks), near the ordered sum, and less is sent. */
 START_TEST(local_sums_send_less)
 {
     struct toy shard = {
         .config = {.stage = 1, .threads = 1}, .ranks = 2, .accumulate = 6, .steps = STEPS};
     struct toy local = shard;
+    atomic_int said = 0;
+    shard.config.log = local.config.log = outside_the_law;
+    shard.config.log_level = local.config.log_level = ZERO_LOG_INFO;
+    shard.config.log_arg = local.config.log_arg = &said;
     local.config.accumulate_in = ZERO_LOCAL;
     ck_assert_msg(!toy_run(&shard), "%s", shard.error.text);
+    ck_assert_int_eq(said, 0);
     ck_assert_msg(!toy_run(&local), "%s", local.error.text);
+    ck_assert_int_ge(said, local.ranks);
     for (int s = 0; s < STEPS; s++)
         ck_assert_double_eq_tol(local.norm[s], shard.norm[s], 1e-4 * shard.norm[s]);
     ck_assert_int_lt(local.stats.sent_bytes, shard.stats.sent_bytes / 2);
+}
+END_TEST
+
+/* A chunk is cut into tasks of 32 K elements, which these have several of. */
+static struct zero_digest many_tasks(struct zero_config config)
+{
+    enum { ELEMENTS = 150000 };
+    struct zero_normal normal = {.seed = 5, .std = 1};
+    struct zero_param param = {
+        .name = "w", .ndim = 1, .shape = {ELEMENTS}, .fill = zero_fill_normal, .fill_arg = &normal};
+    const struct zero_adam adam = {.lr = .01, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
+    struct zero_digest digest;
+    struct zero *z;
+    config.size = sizeof(config);
+    ck_assert_int_eq(zero_create(&z, &param, 1, &config), ZERO_OK);
+    ck_assert_int_eq(zero_set_adam(z, 0, &adam), ZERO_OK);
+    for (int step = 0; step < 2; step++) {
+        uint16_t *g = zero_grad_data(z, 0);
+        float *wide = (float *)(void *)g;
+        for (int i = 0; i < ELEMENTS; i++)
+            if (config.dtype == ZERO_FP32)
+                wide[i] = (float)(i * 37 % 1021 - 500) / 1000;
+            else
+                g[i] = (uint16_t)(0x3C00 + i * 37 % 509);
+        ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
+        ck_assert_int_eq(zero_step(z, NULL), ZERO_OK);
+    }
+    ck_assert_int_eq(zero_digest(z, &digest), ZERO_OK);
+    zero_destroy(z);
+    return digest;
+}
+
+START_TEST(threads_share_a_chunk)
+{
+    struct zero_config config = {.dtype = _i ? ZERO_BF16 : ZERO_FP32,
+                                 .state = _i == 2 ? ZERO_STATE_SPLIT : ZERO_STATE_FP32,
+                                 .offload = ZERO_HOST,
+                                 .threads = 1,
+                                 .chunk = 64};
+    struct zero_digest one = many_tasks(config);
+    config.chunk = 1 << 20;
+    for (config.threads = 1; config.threads <= 3; config.threads++) {
+        struct zero_digest digest = many_tasks(config);
+        ck_assert_mem_eq(&digest, &one, sizeof(one));
+    }
 }
 END_TEST
 
@@ -297,6 +357,7 @@ int main(void)
     tcase_add_loop_test(c, full_product, 0, 4);
     tcase_add_loop_test(c, many_ranks, 0, 3);
     tcase_add_test(c, threads_and_isa);
+    tcase_add_loop_test(c, threads_share_a_chunk, 0, 3);
     tcase_add_test(c, poisoned_step);
     suite_add_tcase(s, c);
     c = tcase_create("rare");

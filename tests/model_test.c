@@ -359,6 +359,30 @@ START_TEST(workers_run_each_task_once)
 }
 END_TEST
 
+static void tiny_task(void *arg, int64_t index, void *scratch)
+{
+    volatile float tiny = 1e-38f;
+    (void)scratch;
+    ((int *)arg)[index] = tiny * 0.5f > 0;
+}
+
+/* Whichever thread takes a task, denormals are numbers in it, and the caller's modes its own. */
+START_TEST(workers_keep_denormals)
+{
+    char error[256] = "";
+    struct workers *w = workers_create(_i, 100, NULL, error, sizeof(error));
+    int kept[100] = {0}, outside;
+    ck_assert_msg(w != NULL, "%s", error);
+    suite_flush_denormals();
+    workers_run(w, tiny_task, kept, 100);
+    tiny_task(&outside, 0, NULL);
+    workers_destroy(w);
+    for (int i = 0; i < 100; i++)
+        ck_assert_int_eq(kept[i], 1);
+    ck_assert_int_eq(outside, 0);
+}
+END_TEST
+
 /* ------------------------------------------------------ parameters and bounds */
 
 START_TEST(parameters_are_gpt2s)
@@ -460,6 +484,7 @@ int main(void)
     tcase_add_loop_test(t, recompute_changes_no_bit, 0, SESSION_KINDS);
     tcase_add_loop_test(t, bytes_as_planned, 0, SESSION_KINDS);
     tcase_add_loop_test(t, workers_run_each_task_once, 1, 5);
+    tcase_add_loop_test(t, workers_keep_denormals, 1, 4);
     tcase_add_test(t, parameters_are_gpt2s);
     tcase_add_test(t, bad_arguments_are_refused);
     tcase_add_loop_test(t, not_a_number_shows, 0, SESSION_KINDS);

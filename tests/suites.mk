@@ -51,7 +51,8 @@ CHAOS := "tests/chaos.sh $(BUILD)/gpt2 15"
 # Every place where a fault can strike, scenario by scenario.
 TORTURES = $(or $(shell sed -n 's/^    {"\([a-z0-9-]*\)",.*/\1/p' tests/torture_test.c), \
 	$(error tests/torture_test.c has no scenarios that are found))
-TORTURE_ALL = $(foreach s,$(TORTURES) creation no-engine,"ZERO_TEST_FULL=1 CK_RUN_CASE=$s $(BUILD)/tests/torture_test")
+TORTURE_ALL = $(foreach s,$(TORTURES) creation no-engine, \
+	"ZERO_TEST_FULL=1 CK_RUN_CASE=$s $(BUILD)/tests/torture_test")
 
 # The last of all: which errors the suites have provoked. A sanitizer refuses no memory.
 BUILT_WITH := $(foreach p,MPI URING XXHASH,$(if $(filter 1,$($p)),$p))

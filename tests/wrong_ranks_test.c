@@ -59,7 +59,12 @@ START_TEST(calls_differ)
 }
 END_TEST
 
-/* What each rank may choose: rings, threads, the deadline, folders, logs; how many
+static void no_trace(void *arg, const struct zero_span *span)
+{
+    (void)arg, (void)span;
+}
+
+/* What each rank may choose: rings, threads, the deadline, folders, logs, memory, traces; how many
  * values it brings to a mean; which gradients it asks for. */
 static void choose(int rank, struct zero_comm *comm, void *arg)
 {
@@ -75,6 +80,8 @@ static void choose(int rank, struct zero_comm *comm, void *arg)
     c.deadline_seconds = 60 + rank;
     c.nvme_path = rank ? "/var/tmp" : "/tmp";
     c.log_level = rank ? ZERO_LOG_SILENT : ZERO_LOG_WARNING;
+    c.program_bytes = rank << 20;
+    c.trace = rank == 1 ? no_trace : NULL;
     int status = zero_create(&z, params, TOY_TENSORS, &c);
     for (int g = 0; !status && g < 2; g++)
         status = zero_set_adam(z, g, &adam);
@@ -156,9 +163,10 @@ START_TEST(replicas_differ)
 }
 END_TEST
 
-/* Rank 1's communicator takes a GPU's memory; asked for is that NCCL adds up. */
+/* Asked for is that NCCL adds up, and rank 1's communicator takes a GPU's memory (0), or rank 1
+ * asks for something else (1). */
 struct communicators {
-    int status[2];
+    int odd, status[2];
     char text[2][256];
 };
 
@@ -176,11 +184,12 @@ static void take_memory(int rank, struct zero_comm *comm, void *arg)
     const struct zero_param p = {.name = "x", .ndim = 1, .shape = {1000}};
     const struct zero_config config = {.size = sizeof(config),
                                        .device = ZERO_CUDA,
-                                       .reduction = ZERO_REDUCE_NCCL,
+                                       .reduction = all->odd && rank ? ZERO_REDUCE_ORDERED
+                                                                     : ZERO_REDUCE_NCCL,
                                        .deadline_seconds = 20,
                                        .comm = comm};
     struct zero *z;
-    comm->device_memory = rank == 1;
+    comm->device_memory = all->odd == 0 && rank == 1;
     all->status[rank] = engine_create(&z, &p, 1, &config, &seams);
     snprintf(all->text[rank], sizeof(all->text[rank]), "%s", zero_last_error(z));
     zero_destroy(z);
@@ -188,11 +197,12 @@ static void take_memory(int rank, struct zero_comm *comm, void *arg)
 
 START_TEST(communicators_differ)
 {
-    struct communicators all;
+    static const char *const says[] = {"Ranks differ in .comm->device_memory: rank ",
+                                       "Ranks differ in .reduction: rank "};
+    struct communicators all = {.odd = _i};
     ranks_run(2, take_memory, &all);
     for (int r = 0; r < 2; r++)
-        ck_assert_msg(all.status[r] == ZERO_ERR_MISMATCH &&
-                          strstr(all.text[r], "Ranks differ in .comm->device_memory: rank "),
+        ck_assert_msg(all.status[r] == ZERO_ERR_MISMATCH && strstr(all.text[r], says[_i]),
                       "rank %d: %d, %s", r, all.status[r], all.text[r]);
 }
 END_TEST
@@ -205,7 +215,7 @@ int main(void)
     tcase_add_loop_test(tests, calls_differ, 0, differ_calls);
     tcase_add_test(tests, choices_are_free);
     tcase_add_loop_test(tests, replicas_differ, 0, 5);
-    tcase_add_test(tests, communicators_differ);
+    tcase_add_loop_test(tests, communicators_differ, 0, 2);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }

@@ -82,14 +82,8 @@ static void *helper_run(void *arg)
     return NULL;
 }
 
-void workers_run(struct workers *w, workers_task_fn *task, void *arg, int64_t tasks)
+static void run_together(struct workers *w, workers_task_fn *task, void *arg, int64_t tasks)
 {
-    assert(tasks >= 0 && !w->open);
-    if (w->threads == 1 || tasks <= 1) {
-        for (int64_t i = 0; i < tasks; i++)
-            task(arg, i, w->memory);
-        return;
-    }
     pthread_mutex_lock(&w->lock);
     w->task = task;
     w->arg = arg;
@@ -107,6 +101,20 @@ void workers_run(struct workers *w, workers_task_fn *task, void *arg, int64_t ta
     while (w->joined > 0)
         pthread_cond_wait(&w->left, &w->lock);
     pthread_mutex_unlock(&w->lock);
+}
+
+void workers_run(struct workers *w, workers_task_fn *task, void *arg, int64_t tasks)
+{
+    fenv_t callers;
+    assert(tasks >= 0 && !w->open);
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV); /* as helpers have it */
+    if (w->threads == 1 || tasks <= 1)
+        for (int64_t i = 0; i < tasks; i++)
+            task(arg, i, w->memory);
+    else
+        run_together(w, task, arg, tasks);
+    fesetenv(&callers);
 }
 
 int workers_threads(const struct workers *w)

@@ -50,7 +50,7 @@ int limits_mark(struct run *r, struct run_mark *mark)
     mark->when = clock_now();
     mark->products = matmul_flops_done();
     if (r->gpu)
-        mark->products = (struct matmul_done){r->gpu->plugin->flops(r->gpu), r->computed};
+        mark->products = (struct matmul_done){r->multiplied, r->computed};
     usage_cpu(&mark->program, &mark->library);
     return run_check(r, zero_stats(r->z, &mark->stats));
 }
@@ -118,15 +118,15 @@ static int measure(struct run *r, int threads, double *figure)
 
 /* ---------------------------------------------------------------- figures */
 
-/* What this rank did in all steps. */
+/* What this rank did in all steps; on the CPU evaluation counts, too. */
 static void own_figures(const struct run *r, double *figure)
 {
     const struct zero_stats *a = &r->begun.stats, *b = &r->ended.stats;
     const struct launch l = launch_find();
     double local = l.local;
     int64_t sent = b->lanes[ZERO_LANE_COMM].bytes - a->lanes[ZERO_LANE_COMM].bytes;
-    figure[STEP] = r->ended.when - r->begun.when;
-    figure[WAITED] = b->wait_seconds - a->wait_seconds;
+    figure[STEP] = r->ended.when - r->begun.when - (r->gpu ? r->evaluated : 0);
+    figure[WAITED] = b->wait_seconds - a->wait_seconds - (r->gpu ? r->evaluated_waited : 0);
     figure[PRODUCT_FLOPS] = r->ended.products.flops - r->begun.products.flops;
     figure[PRODUCT_SECONDS] =
         (r->ended.products.seconds - r->begun.products.seconds) / (r->gpu ? 1.0 : b->threads);

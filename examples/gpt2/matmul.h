@@ -3,7 +3,8 @@
  * Matrix products: one single-threaded product, and a large one cut into tiles
  * of fixed size, some to a task. No sum is shared between tasks, so the bits
  * do not depend on the number of threads. All matrices are row-major. The same bits
- * on every CPU, but by AMX, which adds in another order.
+ * on every CPU, but by AMX, which adds in another order, and of values below 2^-126, which
+ * instructions for bf16 take for zeros.
  */
 #ifndef EXAMPLES_GPT2_MATMUL_H
 #define EXAMPLES_GPT2_MATMUL_H

@@ -420,7 +420,7 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
 {
     const struct arguments *a = r->a;
     struct zero_step_info info = {.loss_scale = 1};
-    double begun = clock_now();
+    double begun = clock_now(), multiplied = r->gpu ? r->gpu->plugin->flops(r->gpu) : 0;
     int64_t step = record->step - 1;
     record->lr = arguments_lr(a, step);
     if (set_adam(r, record->lr) || micro_steps(r, step) ||
@@ -435,6 +435,7 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     record->norm = info.norm;
     record->times = gpt_times_take(r->model);
     r->computed += record->times.busy;
+    r->multiplied += r->gpu ? r->gpu->plugin->flops(r->gpu) - multiplied : 0;
     r->made++;
     record->skipped = info.skipped;
     record->loss_scale = info.loss_scale;
@@ -453,10 +454,13 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
 static int evaluate_apart(struct run *r, struct zero_stats *last, double *loss)
 {
     struct zero_stats before, after;
+    double begun = clock_now();
     if (run_check(r, zero_stats(r->z, &before)) || evaluate(r, loss) ||
         run_check(r, zero_stats(r->z, &after)))
         return -1;
     last->wait_seconds += after.wait_seconds - before.wait_seconds;
+    r->evaluated += clock_now() - begun;
+    r->evaluated_waited += after.wait_seconds - before.wait_seconds;
     return 0;
 }
 

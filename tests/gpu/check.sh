@@ -40,8 +40,9 @@ scale() {
         verdict $? "memscale on $ranks ranks failed: $(cat "$scratch/out")"
         cat "$scratch/out"
         [ "$what" = gpu ] || seen=$ranks
-        wrong=$(awk -F, -v seen=$seen -v least=$least 'NR > 1 && ($15 != 1 || seen * $9 > $8 + 8388608 ||
-            seen * $9 + 65536 < $8) { print $1 "," $2 "," $3 ": " $9 " measured of " $8 " " $17 }
+        wrong=$(awk -F, -v seen=$seen -v least=$least '
+            NR > 1 && ($15 != 1 || seen * $9 > $8 + 8388608 || seen * $9 + 65536 < $8) {
+                print $1 "," $2 "," $3 ": " $9 " measured of " $8 " " $17 }
             END { if (NR < least) print NR - 1 " rows" }' "$rows")
         [ -z "$wrong" ]
         verdict $? "memscale on $ranks ranks: $wrong"

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #include "offload/verify.h"
 
@@ -43,4 +46,15 @@ void suite_log(void *text, enum zero_log_level level, const char *line)
     size_t length = strlen(text);
     (void)level;
     snprintf((char *)text + length, SUITE_LOG - length, "%s\n", line);
+}
+
+void suite_flush_denormals(void)
+{
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr | 1 << 24));
+#endif
 }

@@ -18,6 +18,9 @@ bool suite_short(void);
 /* Whether this build has checksums, for .verify_spill. */
 bool suite_checksums(void);
 
+/* As a program linked with -ffast-math has its threads compute: denormals are zeros. */
+void suite_flush_denormals(void);
+
 /* A .log that appends each line to its argument, of SUITE_LOG characters. */
 #define SUITE_LOG 2000
 void suite_log(void *text, enum zero_log_level level, const char *line);
