@@ -61,18 +61,22 @@ static double field(const char *line, int number)
     return line ? atof(line) : 0;
 }
 
-/* Adds the jobs' bandwidths, read and written (fields 7 and 48 of version 3, in
- * KiB/s) and processor time, the program's and the kernel's (88 and 89, in percent). */
+/* What the jobs moved, until the last was done: KiB read and written and their milliseconds
+ * (fields 6 and 47, 9 and 50 of version 3), and processor time, the program's and the kernel's (88
+ * and 89, in percent of them). */
 static struct io_speed jobs_read(FILE *output)
 {
     static char line[LINE];
-    double rate = 0, cpus = 0;
+    double bytes = 0, cpu = 0, longest = 0;
     while (fgets(line, sizeof(line), output))
         if (strncmp(line, "3;", 2) == 0) {
-            rate += 1024 * (field(line, 7) + field(line, 48));
-            cpus += (field(line, 88) + field(line, 89)) / 100;
+            double seconds = (field(line, 9) + field(line, 50)) / 1000;
+            bytes += 1024 * (field(line, 6) + field(line, 47));
+            cpu += seconds * (field(line, 88) + field(line, 89)) / 100;
+            longest = seconds > longest ? seconds : longest;
         }
-    return (struct io_speed){rate, rate > 0 ? cpus / rate : 0};
+    return longest > 0 && bytes > 0 ? (struct io_speed){bytes / longest, cpu / bytes}
+                                    : (struct io_speed){0};
 }
 
 /* What two jobs use at most, 32 blocks of 4 MiB each and some more, is there in huge pages. */

@@ -29,10 +29,10 @@ options=(--layers "$layers" --channels 2048 --heads 32 --seq 256 --batch 1 --sta
 
 echo "# $layers layers of 2048 channels; $((disk / 1000000000)) GB of disk, \
 $((memory / 1000000000)) GB of memory"
-before=$(TMPDIR=$folder disk_rate "$build" 2G) # of files that no cache below holds
+before=$(disk_rate "$build" "$folder" 2G) # of files that no cache below holds
 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --log "$scratch/log" | tee "$scratch/out"
 [ "${PIPESTATUS[0]}" = 0 ] || exit 1
-after=$(TMPDIR=$folder disk_rate "$build" 2G)
+after=$(disk_rate "$build" "$folder" 2G)
 [ -n "$before" ] && [ -n "$after" ] || exit 1 # it has said why
 
 awk '/^model .* parameters/ {

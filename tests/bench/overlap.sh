@@ -41,7 +41,8 @@ if [ -n "${THROTTLE-}" ]; then
     trap 'throttle_end; rm -rf "$scratch"' EXIT
     throttle "$(lsblk -nro MAJ:MIN "$(findmnt -nvo SOURCE -T "$folder")")" "$THROTTLE" || exit 1
 fi
-rate=$(disk_rate "$build")
+rate=$(disk_rate "$build" "$folder")
+[ -n "$rate" ] || exit 1 # it has said why
 for ((r = 0; r < rounds; r++)); do
     run memory --offload none
     run files --offload nvme --nvme-path "$folder" ${TRACE:+--trace "$TRACE"}

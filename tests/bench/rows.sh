@@ -27,9 +27,10 @@ seconds() { # name, limit, ours
     }'
 }
 
-# Bytes a second that the disk reads and writes together, as `zero bench step` finds them.
-disk_rate() { # build, parameters (32M)
-    "$1/zero" bench step --params "${2:-32M}" | awk '/^# limit:/ { print $3 * 1e9 }'
+# Bytes a second that two ranks read and write together, as `zero bench step` finds them.
+disk_rate() { # build, folder, parameters (32M)
+    "${launcher[@]}" -n 2 "$1/zero" bench step --nvme-path "$2" --params "${3:-32M}" |
+        awk '/^# limit:/ { print $3 * 1e9 }'
 }
 
 # Lets this shell and what it starts read and write so much of a device; as root, with cgroup
