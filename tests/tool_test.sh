@@ -558,7 +558,7 @@ bench() {
     else
         echo "skipped: bench io beside the real fio, for want of it"
     fi
-    printf '#!/bin/bash\necho "3;fio;read;0;0;1024;1000;0;0;0"\n' >"$scratch/fio"
+    printf '#!/bin/bash\necho "3;fio;read;0;0;1024;1000;0;1024;0"\n' >"$scratch/fio"
     chmod +x "$scratch/fio" # sees no processor time
     tool PATH="$scratch:$PATH" bench io --quick --fio
     verdict $? "bench io by a fio without CPU seconds failed: $(cat "$scratch/err")"
