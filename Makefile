@@ -387,13 +387,14 @@ deps-extra:
 # What deps installed is found by a make that starts after it, with this one's jobs (+). Beside
 # another goal both would build the same files.
 AGAIN = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
-FRONTS = demo check check-all check-scale check-valgrind fuzz
-ifneq ($(and $(filter $(FRONTS) check-gpu bench-gpu,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS))),)
+FRONTS = demo check check-all check-scale check-valgrind fuzz check-gpu bench-gpu
+ifneq ($(and $(filter $(FRONTS),$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS))),)
 .NOTPARALLEL:
 endif
+$(filter-out %-gpu,$(FRONTS)): deps
 check-all check-valgrind fuzz: deps-extra
 deps-extra: deps
-$(FRONTS): deps
+$(FRONTS):
 	@+$(AGAIN) $@-now
 
 demo-now: all
@@ -417,8 +418,6 @@ bench-runs: all
 	tests/bench/overlap.sh $(BUILD)
 	tests/bench/stages.sh $(BUILD)
 
-check-gpu bench-gpu:
-	@+$(AGAIN) $@-now
 check-gpu-now: gpu-programs
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' \
 		tests/gpu/check.sh $(if $(FAKE_GPU),--fakes) $(BUILD)

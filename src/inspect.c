@@ -253,12 +253,10 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
     memcpy(z->verdict, own, sizeof(*own));
     if (engine_wait(z, schedule_sum(&z->schedule, "zero_digest", z->verdict, sizeof(*own))))
         return engine_status(z);
-    memcpy(digest, z->verdict, sizeof(*digest));
-    if (!z->plan.whole_state)
-        return ZERO_OK;
-    int status = replicas_compare(z, digest);
-    *digest = *own;
-    return status;
+    struct zero_digest sum;
+    memcpy(&sum, z->verdict, sizeof(sum));
+    *digest = z->plan.whole_state ? *own : sum;
+    return z->plan.whole_state ? replicas_compare(z, &sum) : ZERO_OK;
 }
 
 int zero_wait(struct zero *z)

@@ -161,7 +161,7 @@ static void six_steps(int rank, struct zero_comm *comm, void *arg)
     zero_destroy(z);
 }
 
-/* From one engine to another: of what split asks for, masters in bf16 alone are. */
+/* From one engine to another. split: masters of a model in bf16 are. */
 static const struct route {
     struct place {
         int ranks, stage;

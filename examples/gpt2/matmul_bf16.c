@@ -416,9 +416,9 @@ AMX static void pack_b_amx(const struct panel *panel, float *out)
     pairs_pack(ZERO_BF16, false, panel, COLS_AMX, TILE_SIDE, out);
 }
 
-/* What is below 2^-126 becomes zero when it is rounded to bf16. Where it is zero as soon as it is
- * left, no such remainder costs a hundred cycles. */
-#define FLUSH 0x8040
+/* AMX takes what is below 2^-126 for zero. Where it is zero as soon as it is left, no such
+ * remainder costs a hundred cycles. */
+#define FLUSH (_MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON)
 
 AMX static void pack_a_terms(const struct panel *panel, float *out)
 {

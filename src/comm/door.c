@@ -305,10 +305,10 @@ static void door_close(struct door *d)
  * again. */
 static bool all_wait(struct door *d)
 {
-    for (struct guest *g = d->guests; g < d->guests + d->places; g++)
-        if (g->fd >= 0 && g->seated)
-            guest_hear(d, g);
-    return d->seated == d->job->size - 1;
+    const int all = d->job->size - 1;
+    for (int r = 1; r <= all && d->seated == all; r++)
+        guest_hear(d, d->seats[r].guest);
+    return d->seated == all;
 }
 
 /* All wait: from here on the sockets are the caller's. */
