@@ -151,7 +151,7 @@ struct zero_comm; /* how ranks reach each other: end of this file */
  * Elements are numbered row-major from 0. Called once per element and rank
  * that needs it, within zero_create, from one library thread at a time, in
  * pieces: so a model is initialised that no rank could hold. Values must be
- * finite, and the same on all ranks: zero_create compares the arguments of
+ * finite in the tensor's dtype, the same on all ranks: zero_create compares the arguments of
  * ready-made fills, zero_digest at stage 0 what all gave. Returns 0, or anything
  * else to end zero_create with ZERO_ERR_ARGUMENT.
  */
@@ -231,7 +231,7 @@ struct zero_config {
 
     enum zero_place offload;           /* default ZERO_DEVICE. ZERO_HOST and ZERO_NVME: optimizer
                                           state there, at stage 3 parameters too, gradients in
-                                          host memory */
+                                          host memory (on the device with ZERO_LOCAL) */
     enum zero_place offload_optimizer; /* these three override .offload */
     enum zero_place offload_param;     /* other than ZERO_DEVICE needs stage 3 */
     enum zero_place offload_grad;      /* ZERO_DEVICE or ZERO_HOST */
@@ -245,18 +245,18 @@ struct zero_config {
                                       ranks do not reach each other by NCCL (.comm):
                                       ZERO_ERR_UNSUPPORTED */
     int accumulate;    /* micro-steps per step until zero_set_accumulate. With .grad_dtype =
-                          ZERO_BF16, 1 plans 2 bytes an element for gradients and more plans 4,
-                          because sums are fp32 while they grow. 1 or more. Default 1 */
+                          ZERO_BF16, 1 plans 2 bytes an element for gradients; more, or
+                          ZERO_LOCAL, plans 4: sums are fp32 while they grow. Default 1 */
     double loss_scale; /* a fixed loss scale, 2^-64 to 2^64. Default: dynamic with ZERO_FP16,
                           else 1 */
 
-    const char *nvme_path; /* a folder, or several separated by ':', which share the bytes by
+    const char *nvme_path; /* a folder, or up to 8 separated by ':', which share the bytes by
                               their bandwidth. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first
                               one set. Bandwidth, and the best size and number of operations,
                               come from a probe of two seconds, kept in $XDG_CACHE_HOME/libzero
                               for each drive: zero_create makes one where files hold 1 GiB a
                               rank, or 256 MiB in several folders. ZERO_PROBE=1 makes it anew,
-                              0 never */
+                              and 0 neither makes nor uses one */
     int64_t host_bytes;    /* per rank: how much optimizer state whose place is ZERO_NVME may stay
                               in host memory; where its place is another, anything but 0 is
                               ZERO_ERR_ARGUMENT. Default 0 */
@@ -486,8 +486,8 @@ ZERO_API int zero_vote(struct zero *z, int bit);
 ZERO_API int zero_set_deadline(struct zero *z, int seconds);
 
 /* AdamW as in Loshchilov and Hutter, arXiv 1711.05101: decoupled decay.
- * No field has a default. Computed in fp32: values, and lr / (1 - beta1), beyond
- * its range are refused. */
+ * No field has a default. Computed in fp32: values, lr / (1 - beta1) and, without
+ * l2, lr * weight_decay beyond its range are refused. */
 struct zero_adam {
     double lr;           /* >= 0 */
     double beta1, beta2; /* in [0, 1) */

@@ -100,6 +100,16 @@ void preflight_shrink(struct preflight_facts *facts, int64_t bytes)
             facts->limit[i].need -= bytes;
 }
 
+bool preflight_same_folders(const struct preflight_facts *a, const struct preflight_facts *b)
+{
+    int64_t i = 0;
+    /* Folders come first, then limits of memory, which have no type. */
+    while (i < a->limits && i < b->limits && a->limit[i].type[0] &&
+           a->limit[i].id == b->limit[i].id)
+        i++;
+    return (i == a->limits || !a->limit[i].type[0]) && (i == b->limits || !b->limit[i].type[0]);
+}
+
 /* --------------------------------------------------------------- the judgment */
 
 struct amount {

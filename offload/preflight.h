@@ -64,6 +64,9 @@ struct preflight_ranks {
  * limit that most is lacking of. Facts of zeros need nothing. */
 int preflight_judge(const struct preflight_ranks *ranks, struct error *error);
 
+/* Whether the files of two ranks of a node are on the same file systems. */
+bool preflight_same_folders(const struct preflight_facts *a, const struct preflight_facts *b);
+
 /* What is worth a warning although it fits: files in memory. False: nothing. */
 bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_TEXT]);
 

@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
@@ -258,6 +259,21 @@ static void folders_join(struct probe *probe, struct spill_paths *paths, const s
         depth += (double)found[i].depth / share;
     }
     probe->depth = depth < RING_DEPTH_MAX ? (int)(depth + 0.5) : RING_DEPTH_MAX;
+}
+
+int probe_asked(enum probe_when *when, struct error *error)
+{
+    const char *asked = getenv("ZERO_PROBE");
+    *when = PROBE_CACHED;
+    if (!asked || !*asked)
+        return ZERO_OK;
+    if (strcmp(asked, "0") && strcmp(asked, "1"))
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "ZERO_PROBE is '%.32s'. Use 1 to measure the folders of files anew, 0 to "
+                         "use the defaults.",
+                         asked);
+    *when = *asked == '1' ? PROBE_NOW : PROBE_NEVER;
+    return ZERO_OK;
 }
 
 void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,

@@ -59,6 +59,9 @@ enum probe_when {
     PROBE_NOW,    /* measured, and the cache is renewed */
 };
 
+/* What ZERO_PROBE asks for; PROBE_CACHED where it is not set. */
+int probe_asked(enum probe_when *when, struct error *error);
+
 /*
  * For a ring over all of paths, which hold bytes: sets their weights and what
  * the ring should use. What cannot be measured has the defaults, and then

@@ -29,34 +29,45 @@ static void log_to_stderr(void *arg, enum zero_log_level level, const char *line
     fputs(text, stderr);
 }
 
-static void log_line(const struct zero *z, enum zero_log_level level, const char *line)
+/* A line; behind this rank's number where it is named. */
+__attribute__((format(printf, 4, 0))) static void
+tell(const struct zero *z, enum zero_log_level level, bool named, const char *format, va_list args)
 {
+    char line[512];
+    int used = named ? snprintf(line, sizeof(line), "rank %d: ", z->rank) : 0;
+    vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
     if (z->log_level != ZERO_LOG_SILENT && level <= z->log_level)
         z->log(z->log_arg, level, line);
 }
 
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
 {
-    char line[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
-    va_end(args);
     if (!z->muted)
-        log_line(z, level, line);
+        tell(z, level, false, format, args);
+    va_end(args);
 }
 
 /* A warning that is every rank's own affair. */
 __attribute__((format(printf, 2, 3))) static void warn(const struct zero *z, const char *format,
                                                        ...)
 {
-    char line[512];
-    int used = snprintf(line, sizeof(line), "rank %d: ", z->rank);
     va_list args;
     va_start(args, format);
-    vsnprintf(line + used, sizeof(line) - (size_t)used, format, args);
+    tell(z, ZERO_LOG_WARNING, true, format, args);
     va_end(args);
-    log_line(z, ZERO_LOG_WARNING, line);
+}
+
+/* A warning of this node or of a rank's folders: the first rank that has them says it. */
+__attribute__((format(printf, 2, 3))) static void warn_of_machine(const struct zero *z,
+                                                                  const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!z->echoes)
+        tell(z, ZERO_LOG_WARNING, z->rank != 0, format, args);
+    va_end(args);
 }
 
 /* A transfer is tried again. The log is the caller's thread's, so this one
@@ -133,6 +144,17 @@ static int share_of_cpus(const struct introduction *all, int size, int rank)
     return threads > 1 ? threads : 1;
 }
 
+/* Whether a rank before this one, of the same node, has its files on the same file systems. */
+static bool another_warns(const struct introduction *all, int rank)
+{
+    const struct preflight_facts *me = &all[rank].facts;
+    for (int r = 0; r < rank; r++)
+        if (all[r].facts.node == me->node && !strcmp(all[r].facts.name, me->name) &&
+            preflight_same_folders(&all[r].facts, me))
+            return true;
+    return false;
+}
+
 /* Whether memory may still be moved from or to, by transfers that were given up. */
 static bool is_held(const struct zero *z)
 {
@@ -207,10 +229,11 @@ static void judge(struct zero *z, struct introduction *all)
         preflight_shrink(&all[r].facts, all[r].reach.staging);
     const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
     char warning[PREFLIGHT_TEXT];
+    z->echoes = z->echoes && another_warns(all, z->rank);
     if (!z->error.status)
         preflight_judge(&ranks, &z->error);
     if (!z->error.status && preflight_warning(&me->facts, warning))
-        engine_log(z, ZERO_LOG_WARNING, "%s", warning);
+        warn_of_machine(z, "%s", warning);
     if (!z->threads)
         z->threads =
             z->plan.set.threads ? z->plan.set.threads : share_of_cpus(all, z->size, z->rank);
@@ -332,29 +355,21 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->rank = z->comm->rank;
     z->size = z->comm->size;
     z->muted = z->rank != 0 && z->log == log_to_stderr;
+    z->echoes = z->comm->local_rank != 0 && z->log == log_to_stderr;
     return ZERO_OK;
 }
 
 /* The folders of files and what their drives can do. */
 static int find_paths(struct zero *z)
 {
-    enum probe_when when = PROBE_CACHED;
-    const char *asked = getenv("ZERO_PROBE");
-    if (asked && *asked) {
-        if (strcmp(asked, "0") && strcmp(asked, "1"))
-            return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                             "ZERO_PROBE is '%.32s'. Use 1 to measure the folders of files anew, 0 "
-                             "never to.",
-                             asked);
-        when = *asked == '1' ? PROBE_NOW : PROBE_NEVER;
-    }
-    if (spill_paths_split(&z->paths, z->plan.set.nvme_path, &z->error))
+    enum probe_when when;
+    if (probe_asked(&when, &z->error) ||
+        spill_paths_split(&z->paths, z->plan.set.nvme_path, &z->error))
         return z->error.status;
     struct error why = {0};
     probe_paths(&z->probe, &z->paths, z->plan.file.total, when, &why);
     if (why.status && when == PROBE_NOW)
-        engine_log(z, ZERO_LOG_WARNING, "ZERO_PROBE=1, but the defaults are used: %.400s",
-                   why.text);
+        warn_of_machine(z, "ZERO_PROBE=1, but the defaults are used: %.400s", why.text);
     return ZERO_OK;
 }
 
@@ -445,17 +460,18 @@ static int make_ring(struct zero *z)
         struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
         getrlimit(RLIMIT_MEMLOCK, &limit);
         if (!(*ring)->registered)
-            engine_log(z, ZERO_LOG_WARNING,
-                       "io_uring could not register %lld bytes of buffers: the limit on locked "
-                       "memory, which a user's processes share, is %lld KiB (ulimit -l; -1: "
-                       "none). Transfers take a little more CPU time.",
-                       (long long)slots,
-                       limit.rlim_cur == RLIM_INFINITY ? -1 : (long long)(limit.rlim_cur >> 10));
+            warn_of_machine(
+                z,
+                "io_uring could not register %lld bytes of buffers: the limit on locked "
+                "memory, which a user's processes share, is %lld KiB (ulimit -l; -1: "
+                "none). Transfers take a little more CPU time.",
+                (long long)slots,
+                limit.rlim_cur == RLIM_INFINITY ? -1 : (long long)(limit.rlim_cur >> 10));
         return ZERO_OK;
     }
     if (z->plan.set.ring == ZERO_RING_URING || refused.status != ZERO_ERR_UNSUPPORTED)
         return error_set(&z->error, refused.status, "%s", refused.text);
-    engine_log(z, ZERO_LOG_WARNING, "%s Using pread and pwrite instead.", refused.text);
+    warn_of_machine(z, "%s Using pread and pwrite instead.", refused.text);
     return ring_posix_create(ring, &options, &z->error);
 }
 
@@ -485,7 +501,7 @@ static int make_memory(struct zero *z)
         if (crosses[i][1] > 0)
             z->device->ops->pin(z->device, z->arena.base + crosses[i][0], crosses[i][1], &refused);
     if (refused.status)
-        engine_log(z, ZERO_LOG_WARNING, "%s", refused.text);
+        warn_of_machine(z, "%s", refused.text);
     return ZERO_OK;
 }
 
@@ -508,9 +524,9 @@ static int make_files(struct zero *z)
                p->set.verify ? "; every page that is read is checked" : "");
     for (int i = 0; i < spill->stripes.files; i++)
         if (spill->file[i].bytes > 0 && !spill->file[i].direct)
-            engine_log(z, ZERO_LOG_WARNING,
-                       "%s (%s) refuses O_DIRECT: its page cache takes memory and bandwidth.",
-                       spill->file[i].path, spill->file[i].type);
+            warn_of_machine(z,
+                            "%s (%s) refuses O_DIRECT: its page cache takes memory and bandwidth.",
+                            spill->file[i].path, spill->file[i].type);
     return ZERO_OK;
 }
 

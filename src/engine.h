@@ -171,6 +171,7 @@ struct zero {
     void *log_arg;
     enum zero_log_level log_level;
     bool muted;             /* by default rank 0 speaks for all */
+    bool echoes;            /* another rank warns of this one's node and folders */
     struct zero_adam *adam; /* per group; eps 0: not set */
     double clip;
     struct scaler scaler;

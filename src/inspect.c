@@ -280,12 +280,13 @@ int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
     struct settings set;
     struct spill_paths paths;
     struct probe found = {0};
+    enum probe_when when;
     if (!probe)
         error_set(&error, ZERO_ERR_ARGUMENT,
                   "zero_probe_known into NULL. Pass a struct zero_probe.");
-    else if (!settings_resolve(&set, config, &error) &&
+    else if (!settings_resolve(&set, config, &error) && !probe_asked(&when, &error) &&
              !spill_paths_split(&paths, set.nvme_path, &error))
-        probe_paths(&found, &paths, 0, PROBE_CACHED, &error); /* of no bytes: nothing is measured */
+        probe_paths(&found, &paths, 0, when == PROBE_NEVER ? when : PROBE_CACHED, &error);
     if (!error.status) {
         *probe = (struct zero_probe){.read = found.read, .write = found.write, .both = found.both};
         memcpy(probe->nvme_path, set.nvme_path, sizeof(set.nvme_path));

@@ -300,7 +300,7 @@ static bool adam_fits(const struct zero_adam *a)
                 a->weight_decay >= 0;
     return good && (float)a->eps > 0 && isfinite((float)a->eps) &&
            isfinite((float)a->weight_decay) && isfinite((float)(a->lr / (1 - a->beta1))) &&
-           isfinite((float)(a->lr * a->weight_decay));
+           (a->l2 || isfinite((float)(a->lr * a->weight_decay)));
 }
 
 static int check_adam(struct zero *z, int group, const struct zero_adam *a)
@@ -318,8 +318,8 @@ static int check_adam(struct zero *z, int group, const struct zero_adam *a)
     return error_set(
         &z->error, ZERO_ERR_ARGUMENT,
         "zero_set_adam to lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g. Use lr and "
-        "weight_decay of 0 or more, betas in [0, 1), eps above 0, all of them and lr / "
-        "(1 - beta1) within fp32.",
+        "weight_decay of 0 or more, betas in [0, 1), eps above 0, all of them, lr / (1 - beta1) "
+        "and, without l2, lr * weight_decay within fp32.",
         a->lr, a->beta1, a->beta2, a->eps, a->weight_decay);
 }
 

@@ -210,6 +210,19 @@ folder_in_memory() { # type, pattern of warnings
     attach -t "$1" "$1"
     run 2 3
     went_on "a folder on $1" 2 3 "$2"
+    judge "$(grep '^libzero: warning: rank 1: ' "$scratch/err")" "a folder on $1, said by one rank"
+    detach
+}
+
+# Where rank 1's folder alone is in memory, that rank warns: nobody else can know of it.
+own_folder_in_memory() {
+    local name="rank 1's own folder on tmpfs"
+    can_mount "$name" || return
+    attach -t tmpfs tmpfs
+    with=(sh -c "$unlike" sh "--nvme-path $scratch/files" "--nvme-path $folder")
+    run 2 3
+    with=()
+    went_on "$name" 2 3 "rank 1: .*/disk is memory \(tmpfs\), not a disk"
     detach
 }
 
@@ -617,6 +630,7 @@ run_check() {
     foreign_folder
     read_only_folder
     folder_in_memory tmpfs "is memory \(tmpfs\), not a disk"
+    own_folder_in_memory
     small_image
     hollow_image 180k
     ! "$build/gpt2" --help | grep -q -e --verify-spill || hollow_image 400k --verify-spill

@@ -166,6 +166,24 @@ START_TEST(judge_files_in_memory)
 END_TEST
 
 /* Ranks that have failed send zeros. */
+/* Limits of memory, which have no type, do not count. */
+START_TEST(folders_are_the_same)
+{
+    const struct preflight_facts *a = &ranks[0].facts, *b = &ranks[1].facts;
+    ck_assert(preflight_same_folders(a, b)); /* none */
+    limit_add(0, 7, "ext4", GB, GB);
+    ck_assert(!preflight_same_folders(a, b));
+    ck_assert(!preflight_same_folders(b, a));
+    limit_add(1, 7, "ext4", 2 * GB, GB);
+    ck_assert(preflight_same_folders(a, b));
+    limit_add(0, 3, "", GB, GB);
+    ck_assert(preflight_same_folders(a, b));
+    ck_assert(preflight_same_folders(b, a));
+    ranks[1].facts.limit[0].id = 8;
+    ck_assert(!preflight_same_folders(a, b));
+}
+END_TEST
+
 START_TEST(judge_without_facts)
 {
     struct error error;
@@ -553,6 +571,7 @@ int main(void)
     tcase_add_test(judgment, judge_space);
     tcase_add_test(judgment, judge_files_in_memory);
     tcase_add_test(judgment, judge_without_facts);
+    tcase_add_test(judgment, folders_are_the_same);
     suite_add_tcase(suite, judgment);
 
     TCase *facts = tcase_create("facts");

@@ -417,6 +417,13 @@ START_TEST(programs_are_told)
                       "%d: %g %g %g", i, p.read, p.write, p.both);
         ck_assert_str_eq(p.nvme_path, paths[i] ? paths[i] : home);
     }
+    setenv("ZERO_PROBE", "0", 1); /* an engine would use none */
+    ck_assert_int_eq(zero_probe_known(&config, &p, NULL, 0), ZERO_OK);
+    ck_assert(!(p.read > 0) && !(p.both > 0));
+    setenv("ZERO_PROBE", "2", 1);
+    ck_assert_int_eq(zero_probe_known(&config, &p, error, sizeof(error)), ZERO_ERR_ARGUMENT);
+    ck_assert_msg(strstr(error, "ZERO_PROBE is '2'") != NULL, "%s", error);
+    unsetenv("ZERO_PROBE");
     ck_assert_int_eq(zero_probe_known(&config, NULL, error, sizeof(error)), ZERO_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(error, "into NULL"));
     config.nvme_path = "/var/tmp::/tmp";

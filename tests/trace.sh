@@ -78,6 +78,19 @@ for number in 1 2; do
     [ -L "$scratch/link" ] && [ "$(grep -c '"name":"step"' "$scratch/elsewhere")" = $number ]
     verdict $? "--trace with a link: $(ls -l "$scratch/link" "$scratch/elsewhere" 2>&1)"
 done
+# Where folders of ranks differ, as on drives of their own nodes, nothing is computed in vain.
+# shellcheck disable=SC2016
+own='[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || cd far || exit; exec "$@"'
+program=$(realpath "$gpt2") text=$PWD/LICENSE
+if have_ranks 2 "a trace in folders of their own"; then
+    (cd "$scratch" && timeout -k 5 60 "${launcher[@]}" -n 2 sh -c "$own" sh "$program" --layers 1 \
+        --channels 16 --seq 16 --batch 1 --steps 3 --data "$text" --trace own.json) \
+        >"$scratch/out" 2>"$scratch/err"
+    [ $? = 1 ] && ! grep -q '^step' "$scratch/out" && [ ! -e "$scratch/own.json.part" ] &&
+        grep -q "^rank 1: 'own.json' cannot be written where rank 0 has made it: No such file" \
+            "$scratch/err"
+    verdict $? "a trace in folders of their own: $(cat "$scratch/out" "$scratch/err")"
+fi
 trace=$scratch/link run 1 "--steps 40 --lr 1e30"
 [ -L "$scratch/link" ] && [ "$(grep -c '"name":"step"' "$scratch/elsewhere")" = 2 ] &&
     [ ! -e "$scratch/elsewhere.part" ]

@@ -51,13 +51,15 @@ static const struct option table[] = {
      .shown = "as --offload at stage 3, else none",
      .help = "parameters alone; other than none needs --stage 3"},
     {"offload-grad", CHOICE(offload_grad, grad_places),
-     .shown = "none with --offload none, else cpu", .help = "gradients alone"},
+     .shown = "none with --offload none or --accumulate-in local, else cpu",
+     .help = "gradients alone"},
     {"state", CHOICE(state, state_choices), .initial = "fp32",
      .help =
          "what is kept of a bf16 model's fp32 master: all of it, or (split) the 16 bits that the "
          "weight lacks; the same bits, 10 instead of 12 bytes of optimizer state"},
     {"grad-dtype", CHOICE(grad_dtype, grad_dtype_choices), .initial = "fp32",
-     .help = "of gradient sums at rest; bf16 rounds them once, when a step's sum is complete"},
+     .help = "of gradient sums at rest; bf16 rounds them once, when a step's sum is complete, and "
+             "takes half of the memory with --accumulate 1 and --accumulate-in shard"},
     {"accumulate-in", CHOICE(accumulate_in, accumulate_choices), .initial = "shard",
      .help = "where micro-steps add up: in each rank's shard, or in whole sums on every rank "
              "(stages 0 and 1), which sends less and, with several ranks and micro-steps, gives "
@@ -145,12 +147,13 @@ static const struct option table[] = {
     {"deadline", WHOLE(deadline, 1, 1e9), .value = "SECONDS", .initial = "300",
      .help = "how long a rank waits for another one"},
     {"eval-every", WHOLE(eval_every, 0, 1e9), .value = "K", .initial = "0",
-     .help = "measure the loss of the held-out text every K steps; 0: never"},
+     .help = "measure the loss of 8 micro-batches of the held-out text, the same ones each time, "
+             "every K steps; 0: never"},
     {"log", .kind = OPTION_TEXT, FIELD(log), .value = "FILE.csv", .shown = "none",
      .help = "a row of numbers per step"},
     {"trace", .kind = OPTION_TEXT, FIELD(trace), .value = "FILE.json", .shown = "none",
      .help = "what happened when, on all ranks, but for what GPUs compute, in Chrome's trace "
-             "format; FILE.json.part until it is whole"},
+             "format; in a folder that all nodes share, FILE.json.part until it is whole"},
     {"sample", WHOLE(sample, 0, 1e6), .value = "N", .initial = "160",
      .help = "tokens to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",

@@ -139,10 +139,12 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
         return;
     }
     double stream = stream_rate_apart(all < cpus ? all : cpus, launch_bound(l->local), INT64_MAX);
-    if (zero_probe_known(&config, &probe, NULL, 0) != ZERO_OK)
-        probe = (struct zero_probe){0};
-    struct prediction p = predict_update(plan, l->local, &probe, stream);
     char advice[3 * sizeof(probe.nvme_path) + 120];
+    if (zero_probe_known(&config, &probe, advice, sizeof(advice)) != ZERO_OK) {
+        printf("  an update's seconds are not predicted: %s\n", advice);
+        return;
+    }
+    struct prediction p = predict_update(plan, l->local, &probe, stream);
     if (p.files && p.disk <= 0)
         printf("  an update's seconds are not predicted: %s\n",
                predict_unknown(probe.nvme_path, advice, sizeof(advice)));

@@ -151,7 +151,17 @@ bool tracing_open(struct run *r)
 
 bool tracing_begin(struct run *r)
 {
-    return !r->traced || file_empty(r->traced) == 0 || fail(r, "cannot be written");
+    char whole[TRACING_PATH], part[TRACING_PATH];
+    if (r->traced)
+        return file_empty(r->traced) == 0 || fail(r, "cannot be written");
+    if (!r->trace || !whole_name(r->a->trace, whole))
+        return true;
+    errno = 0;
+    FILE *f = file_open(tracing_part(r->a->trace, part), O_APPEND);
+    if (!f)
+        return fail(r, "cannot be written where rank 0 has made it");
+    fclose(f);
+    return true;
 }
 
 /* Whether the file is there, whole, under its own name. */

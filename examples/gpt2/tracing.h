@@ -18,7 +18,7 @@ const char *tracing_part(const char *trace, char name[TRACING_PATH]);
 int tracing_create(struct run *r, struct zero_config *config);
 void tracing_hook_model(struct run *r, struct gpt_config *config);
 bool tracing_open(struct run *r);  /* rank 0 makes the file; false with r->error set */
-bool tracing_begin(struct run *r); /* what a killed run left goes; likewise */
+bool tracing_begin(struct run *r); /* what a killed run left goes, and others see it; likewise */
 void tracing_step(struct run *r, double begun);
 
 /* Without a file that is not whole yet. */

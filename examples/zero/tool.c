@@ -5,10 +5,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "examples/common/launch.h"
+
 static void complain(const char *format, va_list args)
 {
+    struct launch l = launch_find();
     fflush(stdout);
     fputs("zero: ", stderr);
+    if (l.ranks > 1)
+        fprintf(stderr, "rank %d: ", l.rank);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
 }
