@@ -563,7 +563,8 @@ struct zero_progress {
 /* Local: as the last zero_step left it. */
 ZERO_API int zero_progress(const struct zero *z, struct zero_progress *progress);
 
-/* COLLECTIVE, between steps. zero_step_info and zero_stats count their steps from there on. */
+/* COLLECTIVE, between steps and before zero_grad_data. zero_step_info and zero_stats count from
+ * there on. */
 ZERO_API int zero_set_progress(struct zero *z, const struct zero_progress *progress);
 
 /* COLLECTIVE, between steps. Sums modulo 2^64 of a mix of (element index,

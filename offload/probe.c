@@ -236,8 +236,10 @@ static bool folder_measure(struct probe *probe, const char *folder, const char *
     }
     if (error.status)
         error_set(why, error.status, "%s", error.text);
-    if (lock >= 0)
+    if (lock >= 0) {
+        flock(lock, LOCK_UN); /* a process that was forked meanwhile has it too */
         close(lock);
+    }
     return known;
 }
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "offload/memory.h"
+#include "src/thread.h"
 
 #define ALLOCATE_TRIES 100 /* tmpfs starts over after a signal, of a profiler say */
 
@@ -103,23 +104,11 @@ int64_t spill_space(int fd)
     return bytes;
 }
 
-/* Where a program was started without standard output or error, what it prints would
- * be written into the file that has their number. */
-static int not_standard(int fd)
-{
-    if (fd < 0 || fd > STDERR_FILENO)
-        return fd;
-    int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), reason = errno;
-    close(fd);
-    errno = reason;
-    return other;
-}
-
 int spill_open(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0)
-        return not_standard(fd);
+        return fd_not_standard(fd);
     char name[PATH_MAX];
     if (snprintf(name, sizeof(name), "%s/zero-spill-XXXXXX", folder) >= PATH_MAX) {
         errno = ENAMETOOLONG;
@@ -128,7 +117,7 @@ int spill_open(const char *folder)
     fd = mkostemp(name, O_CLOEXEC);
     if (fd >= 0)
         unlink(name);
-    return not_standard(fd);
+    return fd_not_standard(fd);
 }
 
 /* Some file systems accept the flag and refuse the transfer. */
@@ -232,11 +221,14 @@ int spill_create(struct spill *spill, const struct spill_paths *paths, int64_t s
     return ZERO_OK;
 }
 
+/* A process that was forked meanwhile has the files too: emptied, they take no space there. */
 void spill_destroy(struct spill *spill)
 {
     for (int i = 0; i < spill->stripes.files; i++)
-        if (spill->stripes.fd[i] >= 0)
+        if (spill->stripes.fd[i] >= 0) {
+            (void)!ftruncate(spill->stripes.fd[i], 0);
             close(spill->stripes.fd[i]);
+        }
     memset(spill, 0, sizeof(*spill));
 }
 

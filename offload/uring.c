@@ -300,8 +300,15 @@ int ring_uring_create(struct ring **ring, const struct ring_options *options, st
                          strerror_r(-rc, text, sizeof(text)), why);
     }
     resources_register(uring, options);
-    if (!uring->core.ring.registered && !reads_any_memory(uring)) {
+    /* For what is not registered, or crosses two pieces, Linux 5.1 to 5.5 have no operation. */
+    bool registered = uring->core.ring.registered;
+    if ((!registered || options->bytes > PIECE) && !reads_any_memory(uring)) {
         uring_destroy(&uring->core.ring);
+        if (registered)
+            return error_set(error, ZERO_ERR_UNSUPPORTED,
+                             "This kernel's io_uring moves 1 GiB of memory at most, and slots take "
+                             "%lld bytes. Plan fewer slots, or use the ring posix.",
+                             (long long)options->bytes);
         return error_set(error, ZERO_ERR_UNSUPPORTED,
                          "This kernel's io_uring needs %lld bytes of locked memory. Raise the "
                          "limit (ulimit -l), or use the ring posix.",

@@ -524,9 +524,11 @@ static int make_files(struct zero *z)
                p->set.verify ? "; every page that is read is checked" : "");
     for (int i = 0; i < spill->stripes.files; i++)
         if (spill->file[i].bytes > 0 && !spill->file[i].direct)
-            warn_of_machine(z,
-                            "%s (%s) refuses O_DIRECT: its page cache takes memory and bandwidth.",
-                            spill->file[i].path, spill->file[i].type);
+            warn_of_machine(
+                z,
+                "%s (%s) refuses O_DIRECT: its page cache takes memory and bandwidth, and what "
+                "cannot be written later is only found by --verify-spill, .verify_spill.",
+                spill->file[i].path, spill->file[i].type);
     return ZERO_OK;
 }
 

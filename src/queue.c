@@ -184,6 +184,18 @@ static bool told(const struct queues *s)
     return __atomic_load_n(&s->told, __ATOMIC_RELAXED);
 }
 
+/* Waits for the next change, to a time or without end. A thread that is cancelled meanwhile ends
+ * later: here it would leave the lock to nobody. */
+static int wait_for_change(struct queues *s, const struct timespec *until)
+{
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    int rc = until ? pthread_cond_timedwait(&s->changed, &s->lock, until)
+                   : pthread_cond_wait(&s->changed, &s->lock);
+    pthread_setcancelstate(state, NULL);
+    return rc;
+}
+
 struct ref queues_append(struct queues *s, enum queue_id id, const struct command *command)
 {
     struct queue *q = &s->queue[id];
@@ -192,7 +204,7 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
         assert(s->running);
         double start = seconds_now();
         wait_begin(s, (struct ref){0});
-        pthread_cond_wait(&s->changed, &s->lock);
+        wait_for_change(s, NULL);
         wait_end(s);
         s->waited += seconds_now() - start;
     }
@@ -236,7 +248,7 @@ int queues_wait(struct queues *s, struct ref ref, struct error *error)
         look(s, &s->caller, told);
         pthread_mutex_lock(&s->lock);
         while (!s->failed && !done(s, ref))
-            pthread_cond_wait(&s->changed, &s->lock);
+            wait_for_change(s, NULL);
         wait_end(s);
         s->waited += seconds_now() - start;
     }
@@ -431,7 +443,7 @@ void queues_stop(struct queues *s, bool drain, int seconds)
     if (drain)
         wait_begin(s, (struct ref){0});
     while (drain && !s->failed && !empty(s) && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+        rc = wait_for_change(s, &until);
     s->stop = true;
     pthread_mutex_unlock(&s->lock);
     event_write(s->event);

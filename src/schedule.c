@@ -513,6 +513,14 @@ void schedule_discard(struct schedule *s)
     s->micro = 0;
 }
 
+bool schedule_grads_held(const struct schedule *s)
+{
+    bool held = false;
+    for (int i = 0; i < s->plan->grad_slots; i++)
+        held |= s->grad[i].held;
+    return held;
+}
+
 bool schedule_step_open(const struct schedule *s)
 {
     return s->reduces > 0 || s->micro > 0;

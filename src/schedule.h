@@ -132,6 +132,7 @@ int schedule_grad_slot(struct schedule *s, int unit, struct ref *ready);
 void schedule_reduce(struct schedule *s, int unit);
 /* Forgets the step's micro-steps and gradients. */
 void schedule_discard(struct schedule *s);
+bool schedule_grads_held(const struct schedule *s);    /* of a unit that is not reduced yet */
 bool schedule_step_open(const struct schedule *s);     /* between first reduce and step */
 bool schedule_step_complete(const struct schedule *s); /* all micro-steps are reduced */
 

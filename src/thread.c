@@ -2,6 +2,7 @@
 #include "src/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/prctl.h>
@@ -45,4 +46,14 @@ void event_write(int event_fd)
     /* The counter cannot overflow within a life time; only EINTR is left. */
     while (write(event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         ;
+}
+
+int fd_not_standard(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), reason = errno;
+    close(fd);
+    errno = reason;
+    return other;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How the library starts its threads, and how they say something is done. */
+/* How the library starts its threads, how they say something is done, and descriptors. */
 #ifndef SRC_THREAD_H
 #define SRC_THREAD_H
 
@@ -18,5 +18,9 @@ bool thread_join_by(pthread_t thread, double until);
 
 /* Adds 1 to an eventfd. */
 void event_write(int event_fd);
+
+/* A descriptor just made, or -1 with errno as before. Where a program was started without
+ * standard output or error it gets another number, as what is printed would go there. */
+int fd_not_standard(int fd);
 
 #endif

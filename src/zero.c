@@ -103,10 +103,7 @@ int zero_phase(struct zero *z, enum zero_phase phase)
                          "zero_phase got %d. Use ZERO_TRAIN or ZERO_EVAL.", (int)phase);
     if (check_released(z, "zero_phase"))
         return engine_status(z);
-    bool held = false;
-    for (int i = 0; i < z->plan.grad_slots; i++)
-        held |= z->schedule.grad[i].held;
-    if (z->schedule.reduces > 0 || held)
+    if (z->schedule.reduces > 0 || schedule_grads_held(&z->schedule))
         return error_set(&z->error, ZERO_ERR_STATE,
                          "zero_phase within a micro-step with %d of %d units reduced. Reduce the "
                          "others first, or call zero_discard.",
@@ -378,6 +375,10 @@ int zero_set_progress(struct zero *z, const struct zero_progress *p)
     if (!p)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_set_progress to NULL. Pass a struct zero_progress.");
+    if (schedule_grads_held(&z->schedule))
+        return error_set(&z->error, ZERO_ERR_STATE,
+                         "zero_set_progress behind zero_grad_data, whose gradients have the loss "
+                         "scale of before. Call zero_discard first, or zero_reduce and zero_step.");
     const int64_t most = (int64_t)1 << 53;
     if (p->steps < 0 || p->steps > most ||
         !(p->loss_scale >= SCALER_LEAST && p->loss_scale <= SCALER_MOST) || p->since_skip < 0 ||

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The engine thread's turns: what it starts before it looks at what is under way. */
 #include <check.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include "src/queue.h"
 #include "tests/support/must.h"
@@ -39,7 +41,7 @@ static int test(void *arg, struct command *c, bool *done, struct error *error)
     bed->looked++;
     if (bed->fails)
         return error_set(error, ZERO_ERR_IO, "A command fails.");
-    *done = bed->started >= bed->at_once;
+    *done = bed->started >= __atomic_load_n(&bed->at_once, __ATOMIC_RELAXED);
     bed->ended += *done;
     return error->status;
 }
@@ -115,6 +117,45 @@ START_TEST(a_failure_is_the_last_look)
 }
 END_TEST
 
+struct waiter {
+    struct queues *queues;
+    struct ref ref;
+};
+
+static void *wait_in(void *arg)
+{
+    struct waiter *w = arg;
+    struct error error = {0};
+    queues_wait(w->queues, w->ref, &error);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* A thread that is cancelled in a wait leaves the lock to the others. */
+START_TEST(a_cancelled_wait_ends_well)
+{
+    struct bed bed = {.at_once = 2};
+    struct error error = {0};
+    struct waiter w;
+    pthread_t thread;
+    void *ended = NULL;
+    must(queues_create(&w.queues, COMMANDS_OF, &error), &error);
+    struct command sum = command_make(COMMAND_SUM, -1, 0, -1, 0);
+    must(queues_start(w.queues, &ops, &bed, &error), &error);
+    w.ref = queues_append(w.queues, QUEUE_COMM, &sum);
+    ck_assert_int_eq(pthread_create(&thread, NULL, wait_in, &w), 0);
+    usleep(100000); /* it sleeps by now */
+    ck_assert_int_eq(pthread_cancel(thread), 0);
+    usleep(100000);
+    ck_assert_int_ne(pthread_tryjoin_np(thread, &ended), 0);
+    __atomic_store_n(&bed.at_once, 1, __ATOMIC_RELAXED);
+    ck_assert_int_eq(pthread_join(thread, &ended), 0);
+    ck_assert_ptr_eq(ended, PTHREAD_CANCELED);
+    queues_stop(w.queues, true, 20);
+    queues_destroy(w.queues);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("queue");
@@ -123,6 +164,7 @@ int main(void)
     tcase_add_test(tests, updates_together);
     tcase_add_test(tests, files_together);
     tcase_add_test(tests, a_failure_is_the_last_look);
+    tcase_add_test(tests, a_cancelled_wait_ends_well);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }

@@ -563,6 +563,32 @@ START_TEST(uring_piece_edge)
 }
 END_TEST
 
+/* Linux before 5.6 has registered more than it takes as one piece. */
+START_TEST(uring_pieces_need_reads_of_any_memory)
+{
+    const int64_t bytes = 1024 * MIB + 4 * MIB;
+    char source[64];
+    if (memory_available("", source, sizeof(source)) < 3 * bytes) {
+        printf("skipped: less than 3 GiB of memory are available\n");
+        return;
+    }
+    ck_assert(deny_call(SYS_io_uring_register, 1, ~0u, 8, EINVAL)); /* IORING_REGISTER_PROBE */
+    struct error error = {0};
+    struct ring *ring;
+    struct arena arena;
+    must(arena_create(&arena, bytes, 1, &error), &error);
+    int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const struct ring_options options = {.event_fd = event_fd, .base = arena.base, .bytes = bytes};
+    ck_assert_int_eq(ring_uring_create(&ring, &options, &error), ZERO_ERR_UNSUPPORTED);
+    close(event_fd);
+    arena_destroy(&arena);
+    if (!strstr(error.text, "refuses io_uring") && !strstr(error.text, "of locked memory"))
+        ck_assert_ptr_nonnull(strstr(error.text,
+                                     "io_uring moves 1 GiB of memory at most, and slots "
+                                     "take 1077936128 bytes. "));
+}
+END_TEST
+
 /* The kernel takes some, or none, then nothing any more: all requests come back,
  * the later ones with its reason. */
 START_TEST(uring_breaks)
@@ -637,6 +663,7 @@ int main(void)
     tcase_add_test(uring, uring_registers);
     tcase_add_test(uring, uring_registration_refused);
     tcase_add_test(uring, uring_registration_needed);
+    tcase_add_test(uring, uring_pieces_need_reads_of_any_memory);
     tcase_add_test(uring, uring_piece_edge);
     tcase_add_loop_test(uring, uring_breaks, 0, 2);
     tcase_add_test(uring, uring_busy);

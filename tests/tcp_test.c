@@ -7,6 +7,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -310,6 +311,46 @@ static void give_up_in_the_middle(struct tcp_rank *me)
     if (status || done)
         snprintf(me->comm->error, sizeof(me->comm->error), "the gather ended");
 }
+
+/* Also where another process, a fork of this one, has the socket too. */
+START_TEST(a_closed_link_is_closed_for_good)
+{
+    int ends[2];
+    char byte;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    struct link link = {.fd = ends[0]};
+    int kept = dup(ends[0]);
+    ck_assert_int_ge(kept, 0);
+    link_close(&link);
+    ck_assert_int_eq(recv(ends[1], &byte, 1, MSG_DONTWAIT), 0);
+    close(ends[1]);
+    close(kept);
+}
+END_TEST
+
+static void no_standard_error(struct tcp_rank *me)
+{
+    tcp_sums(me); /* all ranks are there then */
+    errno = 0;
+    if (fcntl(STDERR_FILENO, F_GETFD) >= 0 || errno != EBADF)
+        error_set(&me->error, ZERO_ERR_COMM, "a socket is standard error");
+}
+
+/* What a program prints that was started without standard error goes to no other rank. */
+START_TEST(sockets_are_not_standard)
+{
+    struct tcp_rank ranks[3] = {
+        {.body = no_standard_error}, {.body = no_standard_error}, {.body = no_standard_error}};
+    tcp_job(0, 3); /* keeps a socket of its own, for the ports */
+    int saved = dup(STDERR_FILENO);
+    ck_assert(saved >= 0 && close(STDERR_FILENO) == 0);
+    tcp_start_all(ranks, 3);
+    tcp_join(ranks, 3);
+    ck_assert_int_eq(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    close(saved);
+    tcp_expect_joined(ranks, 3);
+}
+END_TEST
 
 START_TEST(giving_up_takes_little_time)
 {
@@ -616,6 +657,8 @@ int main(int argc, char **argv)
     tcase_add_test(peers, bytes_may_come_one_by_one);
     tcase_add_test(peers, rank_0_says_whom_it_waits_for);
     tcase_add_test(peers, giving_up_takes_little_time);
+    tcase_add_test(peers, a_closed_link_is_closed_for_good);
+    tcase_add_test(peers, sockets_are_not_standard);
     tcase_add_test(peers, giving_up_ends_between_frames);
     tcase_add_test(peers, rank_0_may_leave_after_the_result);
     tcase_add_test(peers, a_root_may_leave_after_its_data);

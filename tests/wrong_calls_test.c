@@ -275,8 +275,12 @@ static void micro_step(struct zero *z, struct verdict *v, int64_t batch, bool wr
     float *g = zero_grad_data(z, 5); /* of the last unit, which is reduced first */
     if (g)
         g[0] += (float)batch;
-    if (wrong)
+    if (wrong) {
         REFUSED(zero_phase(z, ZERO_EVAL), ZERO_ERR_STATE, "within a micro-step with 0 of 3 units");
+        REFUSED(zero_set_progress(z, &begun), ZERO_ERR_STATE,
+                schedule_step_open(&z->schedule) ? "within a step"
+                                                 : "have the loss scale of before");
+    }
     GOOD(zero_reduce(z, 2));
     if (wrong)
         wrong_within_step(z, v);

@@ -248,7 +248,7 @@ static int socket_open(const struct addrinfo *a, int port, double until)
         ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
     else
         ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = fd_not_standard(socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -1;
     if (!connect(fd, (const struct sockaddr *)&at, a->ai_addrlen) ||

@@ -20,6 +20,7 @@
 
 #include "src/clock.h"
 #include "src/comm/bootstrap.h"
+#include "src/thread.h"
 
 #define STRANGERS    32  /* who said nothing yet, at once: then the oldest is shown out */
 #define LOOK_SECONDS 0.1 /* between two looks at the clock */
@@ -88,7 +89,7 @@ static struct guest *place_find(struct door *d)
 
 static void guest_take(struct door *d)
 {
-    int fd = accept4(d->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = fd_not_standard(accept4(d->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd >= 0) {
         struct guest *g = place_find(d);
         *g = (struct guest){.fd = fd, .number = ++d->number};
@@ -245,12 +246,12 @@ static int listen_at(int port)
         .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = in6addr_any};
     const struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     int on = 1, off = 0, type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-    int fd = socket(AF_INET6, type, 0);
+    int fd = fd_not_standard(socket(AF_INET6, type, 0));
     bool both = fd >= 0 && !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     if (!both) {
         if (fd >= 0)
             close(fd);
-        fd = socket(AF_INET, type, 0);
+        fd = fd_not_standard(socket(AF_INET, type, 0));
     }
     if (fd < 0)
         return -1;

@@ -146,8 +146,10 @@ bool link_unsent(const struct link *l)
 
 void link_close(struct link *l)
 {
-    if (l->fd >= 0)
+    if (l->fd >= 0) {
+        shutdown(l->fd, SHUT_RDWR); /* a process that was forked meanwhile may have it too */
         close(l->fd);
+    }
     l->fd = -1;
     l->count = 0;
     l->deaf = true;
