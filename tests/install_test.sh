@@ -284,12 +284,16 @@ int main(int argc, char **argv)
     return status;
 }
 CODE
-try "a plugin" "${CC:-cc}" -shared -fPIC -Dmain=toy "${cflags[@]}" toy.c "${shared[@]}" "$rpath" \
-    -lm -o plugin.so
 try "what opens it" "${CC:-cc}" loader.c -ldl -o loader
 sed p c >plugin
-digest_of plugin "a plugin that is opened twice" ./loader 3
-on_two_ranks plugin "a plugin that is opened twice" ./loader
+for kind in shared static; do
+    libraries=("${shared[@]}" "$rpath")
+    [ $kind = shared ] || libraries=("${static[@]}")
+    try "a plugin, $kind" "${CC:-cc}" -shared -fPIC -Dmain=toy "${cflags[@]}" toy.c \
+        "${libraries[@]}" -lm -o plugin.so
+    digest_of plugin "a plugin that is opened twice, $kind" ./loader 3
+    on_two_ranks plugin "a plugin that is opened twice, $kind" ./loader
+done
 
 # A program that brings its own communicator; MPI's C++ names are not needed.
 if [ "$with_mpi" = 1 ]; then

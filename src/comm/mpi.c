@@ -24,6 +24,7 @@
 #include "src/comm/mpi_set.h"
 
 #include <assert.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -643,8 +644,12 @@ static void leave(int status, void *arg)
     _exit(status);
 }
 
+/* What on_exit calls must be there then, also where a plugin with this library in it was closed. */
 __attribute__((constructor)) static void leave_at_exit(void)
 {
+    Dl_info own;
+    if (dladdr(&given_up, &own) && own.dli_fname)
+        dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     on_exit(leave, NULL);
 }
 #endif
