@@ -260,7 +260,8 @@ int engine_exchange(struct zero *z, enum command_kind kind, const char *what, vo
     return failure.status;
 }
 
-int engine_agree(struct zero *z, const char *what)
+/* Exchanges this rank's error with the others': all ranks learn of the first. */
+static int agree(struct zero *z, const char *what)
 {
     struct introduction *all = parts_alloc(z, sizeof(*all));
     if (!all)
@@ -584,11 +585,11 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, thread.status, "%s", thread.text);
     }
-    if (engine_agree(z, "zero_create"))
+    if (agree(z, "zero_create"))
         return z->error.status;
     if (!reach_connect(z) && !make_tables(z))
         make_places(z);
-    if (engine_agree(z, "allocation"))
+    if (agree(z, "allocation"))
         return z->error.status;
     if (seams && seams->observe)
         queues_observe(z->queues, seams->observe, seams->observe_arg);
@@ -596,7 +597,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     if (engine_wait_all(z)) /* the queues have failed: their abort has told the others */
         return z->error.status;
     z->step_io[0] = (struct zero_io){0}; /* the first step did not ask for them */
-    z->created = !engine_agree(z, "initial values");
+    z->created = !agree(z, "initial values");
     if (z->created)
         engine_tell_order(z);
     return z->error.status;

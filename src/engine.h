@@ -211,9 +211,6 @@ int engine_create(struct zero **z, const struct zero_param *params, int count,
 int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
                     int64_t bytes);
 
-/* Exchanges this rank's error with the others': all ranks learn of the first. */
-int engine_agree(struct zero *z, const char *what);
-
 /* What is where, by now. */
 int engine_plan(struct zero *z);
 

@@ -60,15 +60,6 @@ static const struct torture {
 
 static char doing[200];
 
-static void barked(int signal)
-{
-    (void)signal;
-    ssize_t n = write(STDERR_FILENO, doing, strlen(doing));
-    n = write(STDERR_FILENO, ": hangs\n", 8);
-    (void)n;
-    abort();
-}
-
 /* A life over fake GPUs, with the fault somewhere in all calls of the process. */
 static void play(struct life *run, const struct scenario *s, struct fault *fault)
 {
@@ -77,8 +68,7 @@ static void play(struct life *run, const struct scenario *s, struct fault *fault
     on_gpus = *s;
     on_gpus.config.device = ZERO_CUDA;
     *run = (struct life){.scenario = &on_gpus, .victim = LIFE_EVERYBODY};
-    signal(SIGALRM, barked); /* Check has taken it for itself */
-    alarm(WATCH_SECONDS);
+    suite_watch(doing, WATCH_SECONDS);
     const struct fake_nccl_options nccl = {.fault = fault};
     fake_cuda_start(&options);
     fake_nccl_start(&nccl);
@@ -135,12 +125,6 @@ static int judge(const struct torture *t, const struct life *run, const struct l
     return failed;
 }
 
-static bool all_places(void)
-{
-    const char *value = getenv("ZERO_TEST_FULL");
-    return value && *value && *value != '0';
-}
-
 START_TEST(faults_are_told_or_survived)
 {
     static struct life calm, run;
@@ -156,7 +140,7 @@ START_TEST(faults_are_told_or_survived)
     ck_assert_int_eq(fake_nccl_groups() > 0, s->ranks > 1 && s->ranks <= GPUS);
     if (nccl && fake_nccl_groups() == 0)
         return; /* through host memory */
-    int64_t step = all_places() ? 1 : 1 + places / t->samples;
+    int64_t step = suite_full() ? 1 : 1 + places / t->samples;
     int replays = 0, failed = 0;
     for (int64_t n = 1; n <= places; n += step, replays++) {
         fault = (struct fault){.kind = t->kind, .nth = n, .again = t->again};

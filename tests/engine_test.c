@@ -27,15 +27,7 @@ static const struct zero_adam adam = {.lr = 0.05, .beta1 = .9, .beta2 = .95, .ep
 
 static int create(struct zero **z, struct zero_comm *comm, struct zero_config config)
 {
-    struct zero_param params[TOY_TENSORS];
-    toy_describe(params);
-    config.size = sizeof(config);
-    config.comm = comm;
-    config.threads = 1;
-    int status = zero_create(z, params, TOY_TENSORS, &config);
-    for (int g = 0; !status && g < 2; g++)
-        status = zero_set_adam(*z, g, &adam);
-    return status;
+    return toy_create(z, comm, config, false, &adam);
 }
 
 /* An engine alone, for the tests that need no ranks. */

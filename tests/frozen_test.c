@@ -17,12 +17,7 @@ static const int frozen[] = {BLOCK_FROZEN, TABLE, EMBED_FROZEN}, frozen_size[] =
 static const struct zero_adam adam = {
     .lr = 0.05, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1};
 
-/* Only what fails speaks: ranks are threads. */
-#define EXPECT(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            ck_abort_msg("rank %d: %s: %s", zero_rank(z), #condition, zero_last_error(z));         \
-    } while (0)
+#define EXPECT(condition) TOY_EXPECT(z, condition)
 
 /* What a body runs with. */
 struct setting {
@@ -32,15 +27,7 @@ struct setting {
 
 static int create(struct zero **z, struct zero_comm *comm, struct zero_config config)
 {
-    struct zero_param params[TOY_TENSORS_ALL];
-    toy_describe_all(params);
-    config.size = sizeof(config);
-    config.comm = comm;
-    config.threads = 1;
-    int status = zero_create(z, params, TOY_TENSORS_ALL, &config);
-    for (int g = 0; !status && g < 2; g++)
-        status = zero_set_adam(*z, g, &adam);
-    return status;
+    return toy_create(z, comm, config, true, &adam);
 }
 
 static void step(struct zero *z, int batch)

@@ -4,7 +4,6 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,28 +15,21 @@
 #include "examples/common/text.h"
 #include "examples/gpt2/sample.h"
 #include "tests/support/suite.h"
+#include "tests/support/tree.h"
 
-static char folder[64];
+static char folder[TREE_ROOT];
 static struct text text;
 static char error[512];
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
 static void setup(void)
 {
-    snprintf(folder, sizeof(folder), "%s/zero_text_XXXXXX",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    tree_make(folder);
 }
 
 static void teardown(void)
 {
     text_free(&text);
-    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    tree_remove(folder);
 }
 
 /* A path below the folder, in storage that lives until the fourth call from here. */
@@ -54,17 +46,9 @@ __attribute__((format(printf, 1, 2))) static const char *below(const char *forma
     return path;
 }
 
-static void put(const char *path, const void *bytes, size_t count)
-{
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(bytes, 1, count, f), count);
-    ck_assert_int_eq(fclose(f), 0);
-}
-
 static void put_word(const char *path, const char *word)
 {
-    put(path, word, strlen(word));
+    tree_write(path, word, strlen(word));
 }
 
 static int load_all(const char *const *paths, int count, int length)
@@ -159,7 +143,7 @@ START_TEST(not_allowed)
     put_word(below("closed/x"), "xxxx");
     put_word(below("file"), "words");
     put_word(below("other"), "other words");
-    put(below("data"), "", 1);
+    tree_write(below("data"), "", 1);
     chmod(below("other"), 0);
     chmod(folder, 0755);
     if (geteuid())
@@ -188,12 +172,12 @@ START_TEST(nul)
     static char bytes[3 * TEXT_HEAD];
     memset(bytes, 'a', sizeof(bytes));
     bytes[TEXT_HEAD] = 0;
-    put(below("late"), bytes, sizeof(bytes));
+    tree_write(below("late"), bytes, sizeof(bytes));
     bytes[TEXT_HEAD] = 'a';
     bytes[TEXT_HEAD - 1] = 0;
-    put(below("early"), bytes, sizeof(bytes));
-    put(below("tiny"), "", 1);
-    put(below("empty"), "", 0);
+    tree_write(below("early"), bytes, sizeof(bytes));
+    tree_write(below("tiny"), "", 1);
+    tree_write(below("empty"), "", 0);
     ck_assert_int_eq(load(folder, 1), 0);
     ck_assert_int_eq(text.files, 2);
     ck_assert_int_eq(text.passed_over, 2);
@@ -214,7 +198,7 @@ START_TEST(held_out)
         snprintf(word, sizeof(word), "<%02d>", i);
         put_word(below("f%02d", i), word);
     }
-    put(below("f05nul"), "a\0b", 3);
+    tree_write(below("f05nul"), "a\0b", 3);
     ck_assert_int_eq(load(folder, 1), 0);
     ck_assert_int_eq(text.files, 45);
     ck_assert_int_eq(text.held_files, 2);
@@ -231,7 +215,7 @@ START_TEST(held_tail)
     char bytes[200];
     for (int i = 0; i < 200; i++)
         bytes[i] = (char)(i + 1);
-    put(below("one"), bytes, sizeof(bytes));
+    tree_write(below("one"), bytes, sizeof(bytes));
     ck_assert_int_eq(load(folder, 1), 0);
     ck_assert_int_eq(text.train_bytes, 190);
     ck_assert_int_eq(text.held_bytes, 10);

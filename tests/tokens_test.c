@@ -4,7 +4,6 @@
  * every byte of small files changed and every length cut, which must be refused
  * or read, never more. */
 #include <check.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,30 +14,23 @@
 #include "examples/common/tokenizer.h"
 #include "examples/gpt2/sample.h"
 #include "tests/support/suite.h"
+#include "tests/support/tree.h"
 
-static char folder[64];
+static char folder[TREE_ROOT];
 static struct data data;
 static struct tokenizer tokenizer;
 static char error[512];
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
 static void setup(void)
 {
-    const char *parent = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
-    snprintf(folder, sizeof(folder), "%s/zero_tokens_XXXXXX", parent);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    tree_make(folder);
 }
 
 static void teardown(void)
 {
     data_free(&data);
     tokenizer_free(&tokenizer);
-    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    tree_remove(folder);
 }
 
 /* A path below the folder, in storage that lives until the eighth call from here. */
@@ -51,14 +43,6 @@ static const char *below(const char *name)
     return path;
 }
 
-static void put(const char *path, const void *bytes, size_t count)
-{
-    FILE *f = fopen(path, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(bytes, 1, count, f), count);
-    ck_assert_int_eq(fclose(f), 0);
-}
-
 /* A token file, of which cut bytes are missing at the end. */
 static const char *put_tokens(const char *name, int32_t magic, int32_t version, int32_t says,
                               const uint16_t *tokens, int count, int cut)
@@ -69,7 +53,7 @@ static const char *put_tokens(const char *name, int32_t magic, int32_t version, 
     ck_assert_int_le(count, 5000);
     memcpy(file, header, sizeof(header));
     memcpy(file + sizeof(header), tokens, (size_t)count * sizeof(*tokens));
-    put(path, file, sizeof(header) + (size_t)(count * 2 - cut));
+    tree_write(path, file, sizeof(header) + (size_t)(count * 2 - cut));
     return path;
 }
 
@@ -210,7 +194,7 @@ START_TEST(refusals)
 {
     const uint16_t good[] = {1, 2, 3, 50256}, bad[] = {0, 50257, 3, 4};
     int32_t llama[257] = {20240801, 7, 1};
-    put(below("llama"), llama, sizeof(llama));
+    tree_write(below("llama"), llama, sizeof(llama));
     refused(below("llama"), "'%/llama' holds tokens of Llama 3 (magic 20240801, uint32), and this "
                             "model is GPT-2. Give --data token files with magic 20240520.");
     refused(put_tokens("old", 20240520, 2, 4, good, 4, 0),
@@ -236,10 +220,10 @@ START_TEST(refusals)
     const int32_t header[] = {20240520, 1, 70001};
     memcpy(long_file, header, sizeof(header));
     memcpy(long_file + 1024 + 2 * 70000, &bad[1], 2);
-    put(below("far"), long_file, sizeof(long_file));
+    tree_write(below("far"), long_file, sizeof(long_file));
     refused(below("far"), "'%/far' has 50257 as token 70000, and GPT-2 has tokens 0 to 50256. "
                           "Write the file anew with GPT-2's tokenizer.");
-    put(below("few"), "text", 4);
+    tree_write(below("few"), "text", 4);
     ck_assert_int_eq(load(1, put_counting("many", 0, 9), below("few")), -1);
     ck_assert_ptr_nonnull(strstr(error, "/many' is a token file and '"));
     ck_assert_ptr_nonnull(
@@ -256,7 +240,7 @@ START_TEST(refusals)
     int32_t in[2], out[2];
     for (int i = 0; i < 100; i++)
         text[i] = (char)(i + 1);
-    put(below("hundred"), text, sizeof(text));
+    tree_write(below("hundred"), text, sizeof(text));
     ck_assert_int_eq(load(2, below("hundred"), NULL), 0);
     ck_assert(data.bytes == 100 && data.held == 5);
     ck_assert_int_eq(data_batch(&data, true, 9, 0, 1, 2, in, out, error, sizeof(error)), 0);
@@ -312,7 +296,7 @@ static int load_words(const unsigned char *file, size_t bytes, int vocab)
 {
     tokenizer_free(&tokenizer);
     error[0] = 0;
-    put(below("words"), file, bytes);
+    tree_write(below("words"), file, bytes);
     return tokenizer_load(&tokenizer, below("words"), vocab, error, sizeof(error));
 }
 
@@ -390,7 +374,7 @@ START_TEST(any_tokens)
     int good = 0;
     for (int cut = 0; cut <= 200; cut++) {
         memcpy(file, header, sizeof(header));
-        put(below("a"), file, sizeof(file) - (size_t)cut);
+        tree_write(below("a"), file, sizeof(file) - (size_t)cut);
         good += load(4, below("a"), NULL) == 0;
         use_all(cut ? -1 : 0);
     }
@@ -398,16 +382,16 @@ START_TEST(any_tokens)
     for (int at = 0; at < 12; at++)
         for (int bit = 0; bit < 8; bit++) {
             file[at] ^= (unsigned char)(1 << bit);
-            put(below("a"), file, sizeof(file));
+            tree_write(below("a"), file, sizeof(file));
             ck_assert_int_eq(load(4, below("a"), NULL), -1);
             file[at] ^= (unsigned char)(1 << bit);
         }
     for (int i = 0; i < 40; i++) { /* the high byte alone makes it too large, or not */
         file[1024 + 2 * i + 1] = 0xC5;
-        put(below("a"), file, sizeof(file));
+        tree_write(below("a"), file, sizeof(file));
         ck_assert_int_eq(load(4, below("a"), NULL), -1);
         file[1024 + 2 * i + 1] = 0xC4;
-        put(below("a"), file, sizeof(file));
+        tree_write(below("a"), file, sizeof(file));
         int status = load(4, below("a"), NULL);
         use_all(status);
         ck_assert_int_eq(status, 0);

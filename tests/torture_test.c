@@ -138,24 +138,9 @@ static const struct torture {
 
 static const char *doing = ""; /* what the watchdog says */
 
-static void barked(int signal)
-{
-    (void)signal;
-    ssize_t n = write(STDERR_FILENO, doing, strlen(doing));
-    n = write(STDERR_FILENO, ": hangs\n", 8);
-    (void)n;
-    abort();
-}
-
-static void watch(void)
-{
-    signal(SIGALRM, barked); /* Check has taken it for itself */
-    alarm(WATCH_SECONDS);
-}
-
 static void play(struct life *run)
 {
-    watch();
+    suite_watch(doing, WATCH_SECONDS);
     life_run(run);
     alarm(0);
 }
@@ -227,13 +212,6 @@ static void judge(const struct torture *t, const struct life *run, const struct 
 #define HAS_URING false
 #endif
 
-/* Whether ZERO_TEST_FULL asks for all of what is sampled without it. */
-static bool all_places(void)
-{
-    const char *value = getenv("ZERO_TEST_FULL");
-    return value && *value && *value != '0';
-}
-
 static bool applies(const struct scenario *s, enum fault_kind kind)
 {
     bool files = s->config.offload == ZERO_NVME || s->config.offload_param == ZERO_NVME;
@@ -251,7 +229,7 @@ static bool applies(const struct scenario *s, enum fault_kind kind)
 /* Of the products a sample: each fault in two scenarios. */
 static bool picked(int scenario, int torture)
 {
-    return all_places() || scenario == torture % 2 || scenario == 2 + torture % (SCENARIOS - 2);
+    return suite_full() || scenario == torture % 2 || scenario == 2 + torture % (SCENARIOS - 2);
 }
 
 /* A scenario nothing disturbs, often enough that threads and sentences take no more. */
@@ -321,7 +299,7 @@ START_TEST(faults_are_told_or_survived)
     if (!applies(s, t->kind) || !picked(_i / TORTURES, _i % TORTURES))
         return;
     calm_down(&calm, s, t->kind);
-    replay_all(t, &calm, all_places() ? 1 : 1 + places(&calm) / SAMPLES, &tally);
+    replay_all(t, &calm, suite_full() ? 1 : 1 + places(&calm) / SAMPLES, &tally);
     printf("%s, %s: %lld places, %lld replays, %lld failed\n", s->name, t->name,
            (long long)places(&calm), (long long)tally.replays, (long long)tally.failed);
     ck_assert_msg(tally.replays > 0, "%s, %s: never struck", s->name, t->name);
@@ -349,7 +327,7 @@ static bool creation_scenario(int i, struct scenario *s)
     s->config.stage = i % 4;
     s->config.offload = places_of[i / 4 % 3];
     s->config.ring = i % 2 ? ZERO_RING_POSIX : ZERO_RING_AUTO;
-    return all_places() || i % 5 == 0;
+    return suite_full() || i % 5 == 0;
 }
 #define CREATIONS 36
 
@@ -364,7 +342,7 @@ START_TEST(creation_fails_cleanly)
         if (!applies(&s, t->kind))
             continue;
         calm_down(&calm, &s, t->kind);
-        replay_all(t, &calm, all_places() ? 1 : 1 + places(&calm) / SAMPLES, &tally);
+        replay_all(t, &calm, suite_full() ? 1 : 1 + places(&calm) / SAMPLES, &tally);
         ck_assert_msg(tally.replays > 0 && (t->expected == EITHER || tally.failed > 0),
                       "creation %d, %s: nobody notices", _i, t->name);
     }
@@ -407,7 +385,7 @@ static const struct alone {
 
 static int make_with(const struct alone *a, struct fault *fault, struct error *error)
 {
-    watch();
+    suite_watch(doing, WATCH_SECONDS);
     fault_calls(fault);
     int status = a->make(error);
     fault_calls(NULL); /* Check would meet it */
@@ -445,7 +423,7 @@ START_TEST(what_makes_no_engine)
     struct error error = {0};
     ck_assert_msg(!make_with(a, &fault, &error), "%s: %s", a->name, error.text);
     int64_t seen = fault.seen, failed = 0;
-    int64_t step = all_places() && seen < 100 ? 1 : 1 + seen / SAMPLES;
+    int64_t step = suite_full() && seen < 100 ? 1 : 1 + seen / SAMPLES;
     struct held before = held_now();
     doing = name;
     for (int64_t n = 1; n <= seen; n += step) {

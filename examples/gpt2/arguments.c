@@ -208,11 +208,6 @@ static int resolve_shape(struct arguments *a, struct check *c)
     return 0;
 }
 
-static const char *place_word(int place)
-{
-    return place == ZERO_NVME ? "nvme" : place == ZERO_HOST ? "cpu" : "none";
-}
-
 static int check_loss_scale(const struct arguments *a, struct check *c)
 {
     if (a->loss_scale == 0 || (a->loss_scale >= 0x1p-64 && a->loss_scale <= 0x1p64))
@@ -230,12 +225,12 @@ static int check_engine(const struct arguments *a, struct check *c)
         return refuse(c->sink,
                       "--offload-param %s contradicts --stage %d, where every rank keeps whole "
                       "parameters. Give --stage 3, or leave --offload-param out.",
-                      place_word(a->offload_param), a->stage);
+                      options_choice_name(place_choices, a->offload_param), a->stage);
     if (a->host_bytes > 0 && state != ZERO_NVME)
         return refuse(c->sink,
                       "--host-bytes %lld is for optimizer state on nvme, but its place is %s. "
                       "Give --offload nvme, or leave --host-bytes out.",
-                      (long long)a->host_bytes, place_word(state));
+                      (long long)a->host_bytes, options_choice_name(place_choices, state));
     if (a->state == ZERO_STATE_SPLIT && a->dtype != ZERO_BF16)
         return refuse(c->sink,
                       "--state split keeps half of the master in a bf16 weight, but --dtype is %s. "

@@ -55,7 +55,7 @@ static int create(struct scale *s, const struct model *m, const struct zero_conf
     return status ? status : zero_set_adam(s->z, 0, &adam);
 }
 
-static void destroy(struct scale *s)
+void scale_end(struct scale *s)
 {
     zero_destroy(s->z);
     s->z = NULL;
@@ -192,7 +192,7 @@ static int gpu_used(struct scale *s, int64_t *bytes)
     if (sum(s, status, &ignored) || ignored > 0)
         return -1;
     if (made)
-        destroy(s);
+        scale_end(s);
     return 0;
 }
 
@@ -213,11 +213,11 @@ static int try_smallest(struct scale *s, const struct zero_config *config, bool 
     int status = describe_smallest(s, &m);
     if (!status)
         status = create(s, &m, config) || step(s, &m, &device);
-    destroy(s);
+    scale_end(s);
     free(m.params);
     if (meet(s) || sum(s, status != 0, &failed))
         return -1;
-    destroy(s);
+    scale_end(s);
     *works = failed == 0;
     return 0;
 }
@@ -260,17 +260,12 @@ int scale_start(struct scale *s, bool well)
     double failed;
     if (sum(s, !well, &failed) || failed > 0)
         return -1;
-    destroy(s);
+    scale_end(s);
     if (try_smallest(s, &config, &well))
         return -1;
     s->error[0] = 0; /* where it does not work, the rows say why */
     s->memory = memory_now();
     return gpu_used(s, &s->gpu_memory);
-}
-
-void scale_end(struct scale *s)
-{
-    destroy(s);
 }
 
 /* ----------------------------------------------------------- one configuration */
@@ -387,7 +382,7 @@ static int settle(struct scale *s, const struct zero_config *config, enum outcom
     s->error[0] = 0;
     int status = meet(s) || sum(s, outcome == REFUSED, &refused) ||
                  sum(s, outcome == FAILED, &failed) || sum(s, outcome == LEFT, &left);
-    destroy(s);
+    scale_end(s);
     if (!status && refused == 0)
         failed += left;
     if (!status && refused > 0 && failed == 0)
@@ -416,7 +411,7 @@ static int try_model(struct scale *s, int64_t memory, const struct model *m,
     if (gpu_used(s, &before.gpu))
         return -1;
     enum outcome outcome = attempt(s, m, config, &before, r);
-    destroy(s);
+    scale_end(s);
     int64_t left = memory_now() - before.host + memory - s->memory, used = s->gpu_memory;
     if (settle(s, config, outcome, r) || gpu_used(s, &used))
         return -1;
@@ -520,7 +515,7 @@ static int agree_guess(struct scale *s, int *layers)
     int64_t less = LAYERS_MAX - *layers;
     if (meet(s) || most(s, &less))
         return -1;
-    destroy(s);
+    scale_end(s);
     *layers = LAYERS_MAX - (int)less;
     return 0;
 }

@@ -15,9 +15,6 @@
     X(cudaSuccess, 0)                                                                              \
     X(cudaErrorInvalidValue, 1)                                                                    \
     X(cudaErrorMemoryAllocation, 2)                                                                \
-    X(cudaErrorInitializationError, 3)                                                             \
-    X(cudaErrorCudartUnloading, 4)                                                                 \
-    X(cudaErrorInvalidMemcpyDirection, 21)                                                         \
     X(cudaErrorInsufficientDriver, 35)                                                             \
     X(cudaErrorDevicesUnavailable, 46)                                                             \
     X(cudaErrorNoDevice, 100)                                                                      \
@@ -36,16 +33,12 @@
     X(cudaErrorUnknown, 999)
 
 #define CUDA_COPIES(X)                                                                             \
-    X(cudaMemcpyHostToHost, 0)                                                                     \
     X(cudaMemcpyHostToDevice, 1)                                                                   \
     X(cudaMemcpyDeviceToHost, 2)                                                                   \
     X(cudaMemcpyDeviceToDevice, 3)                                                                 \
     X(cudaMemcpyDefault, 4)
 
-#define CUDA_CAPTURES(X)                                                                           \
-    X(cudaStreamCaptureModeGlobal, 0)                                                              \
-    X(cudaStreamCaptureModeThreadLocal, 1)                                                         \
-    X(cudaStreamCaptureModeRelaxed, 2)
+#define CUDA_CAPTURES(X) X(cudaStreamCaptureModeRelaxed, 2)
 
 #define CUDA_FLAGS(X)                                                                              \
     X(cudaStreamDefault, 0)                                                                        \
@@ -54,9 +47,7 @@
     X(cudaEventBlockingSync, 1)                                                                    \
     X(cudaEventDisableTiming, 2)                                                                   \
     X(cudaHostAllocDefault, 0)                                                                     \
-    X(cudaHostAllocPortable, 1)                                                                    \
-    X(cudaHostRegisterDefault, 0)                                                                  \
-    X(cudaHostRegisterPortable, 1)
+    X(cudaHostRegisterDefault, 0)
 
 #if defined(HAVE_CUDA) || defined(__CUDACC__)
 #include <cuda_runtime_api.h>
@@ -119,7 +110,6 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
-cudaError_t cudaPeekAtLastError(void);
 
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);

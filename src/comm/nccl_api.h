@@ -16,7 +16,6 @@
     X(ncclSuccess, 0)                                                                              \
     X(ncclUnhandledCudaError, 1)                                                                   \
     X(ncclSystemError, 2)                                                                          \
-    X(ncclInternalError, 3)                                                                        \
     X(ncclInvalidArgument, 4)                                                                      \
     X(ncclInvalidUsage, 5)                                                                         \
     X(ncclRemoteError, 6)                                                                          \

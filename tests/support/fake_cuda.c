@@ -237,11 +237,6 @@ const char *cudaGetErrorString(cudaError_t error)
     return error == cudaSuccess ? "no error" : "an error of the fake CUDA runtime";
 }
 
-cudaError_t cudaPeekAtLastError(void)
-{
-    return last_error;
-}
-
 cudaError_t cudaGetLastError(void)
 {
     cudaError_t error = last_error;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/suite.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -35,10 +37,38 @@ bool suite_checksums(void)
     return verify_supported(&error) == ZERO_OK;
 }
 
+static bool asked(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value && *value != '0';
+}
+
 bool suite_short(void)
 {
-    const char *value = getenv("ZERO_TEST_SHORT");
-    return value && *value && *value != '0';
+    return asked("ZERO_TEST_SHORT");
+}
+
+bool suite_full(void)
+{
+    return asked("ZERO_TEST_FULL");
+}
+
+static const char *watched = "";
+
+static void barked(int signal)
+{
+    (void)signal;
+    ssize_t n = write(STDERR_FILENO, watched, strlen(watched));
+    n = write(STDERR_FILENO, ": hangs\n", 8);
+    (void)n;
+    abort();
+}
+
+void suite_watch(const char *doing, unsigned seconds)
+{
+    watched = doing;
+    signal(SIGALRM, barked); /* Check has taken it for itself */
+    alarm(seconds);
 }
 
 void suite_log(void *text, enum zero_log_level level, const char *line)

@@ -15,6 +15,12 @@ int suite_run_all(Suite *suite);
 /* Whether ZERO_TEST_SHORT asks for a sample of the long products. */
 bool suite_short(void);
 
+/* Whether ZERO_TEST_FULL asks for all of what is sampled without it. */
+bool suite_full(void);
+
+/* Until alarm(0), or again: after so many seconds says what hangs, and aborts. */
+void suite_watch(const char *doing, unsigned seconds);
+
 /* Whether this build has checksums, for .verify_spill. */
 bool suite_checksums(void);
 

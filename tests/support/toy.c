@@ -104,6 +104,23 @@ static void backward(const struct toy_task *t)
         store(t->g, t->dtype, t->elements / 2, __builtin_inff());
 }
 
+int toy_create(struct zero **z, struct zero_comm *comm, struct zero_config config, bool rare,
+               const struct zero_adam *adam)
+{
+    struct zero_param params[TOY_TENSORS_ALL];
+    if (rare)
+        toy_describe_all(params);
+    else
+        toy_describe(params);
+    config.size = sizeof(config);
+    config.comm = comm;
+    config.threads = 1;
+    int status = zero_create(z, params, rare ? TOY_TENSORS_ALL : TOY_TENSORS, &config);
+    for (int g = 0; !status && g < 2; g++)
+        status = zero_set_adam(*z, g, adam);
+    return status;
+}
+
 void toy_compute(const struct toy_task *t)
 {
     if (t->g)

@@ -25,6 +25,17 @@ void toy_describe(struct zero_param params[TOY_TENSORS]);
  * micro-batches touch only some tensors or units. */
 void toy_describe_all(struct zero_param params[TOY_TENSORS_ALL]);
 
+/* An engine of either, of one thread, whose groups have adam. The status. */
+int toy_create(struct zero **z, struct zero_comm *comm, struct zero_config config, bool rare,
+               const struct zero_adam *adam);
+
+/* Only what fails speaks: ranks are threads. */
+#define TOY_EXPECT(z, condition)                                                                   \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            ck_abort_msg("rank %d: %s: %s", zero_rank(z), #condition, zero_last_error(z));         \
+    } while (0)
+
 struct toy {
     struct zero_config config; /* .comm and .accumulate are set by toy_run */
     bool rare;                 /* all tensors */

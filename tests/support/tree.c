@@ -15,6 +15,14 @@ void tree_make(char root[TREE_ROOT])
     ck_assert_ptr_nonnull(mkdtemp(root));
 }
 
+void tree_write(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "we");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, count, file), count);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
 void tree_put(const char *root, const char *path, const char *text)
 {
     char full[512];
@@ -24,10 +32,7 @@ void tree_put(const char *root, const char *path, const char *text)
         ck_assert(mkdir(full, 0700) == 0 || errno == EEXIST);
         *slash = '/';
     }
-    FILE *file = fopen(full, "we");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    fclose(file);
+    tree_write(full, text, strlen(text));
 }
 
 static int entry_remove(const char *path, const struct stat *st, int type, struct FTW *ftw)

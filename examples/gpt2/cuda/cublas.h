@@ -19,9 +19,7 @@
     X(CUBLAS_STATUS_NOT_INITIALIZED, 1)                                                            \
     X(CUBLAS_STATUS_ALLOC_FAILED, 3)                                                               \
     X(CUBLAS_STATUS_INVALID_VALUE, 7)                                                              \
-    X(CUBLAS_STATUS_ARCH_MISMATCH, 8)                                                              \
     X(CUBLAS_STATUS_EXECUTION_FAILED, 13)                                                          \
-    X(CUBLAS_STATUS_INTERNAL_ERROR, 14)                                                            \
     X(CUBLAS_STATUS_NOT_SUPPORTED, 15)
 
 #define CUBLAS_TYPES(X)                                                                            \
