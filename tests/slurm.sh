@@ -139,25 +139,50 @@ misused() {
         [ $? = 2 ] && [ "$(cat "$scratch/out")" = "jobs/$name.sbatch is a job for Slurm, and \
 SLURM_JOB_ID is not set. Submit it: sbatch jobs/$name.sbatch" ]
         verdict $? "$name.sbatch by itself: $(cat "$scratch/out")"
-        SLURM_JOB_ID=1 SLURM_SUBMIT_DIR=$scratch bash "jobs/$name.sbatch" >"$scratch/out" 2>&1
+        (cd "$scratch" && SLURM_JOB_ID=1 bash "$tree/jobs/$name.sbatch") >"$scratch/out" 2>&1
         [ $? = 2 ] && [ "$(tail -n 1 "$scratch/out")" = "Submit it from the tree's root." ]
         verdict $? "$name.sbatch from another folder: $(cat "$scratch/out")"
     done
     told mps "" "Name a program: sbatch jobs/mps\.sbatch memscale "
+    told mps SLURM_JOB_NUM_NODES=2 "The job has 2 nodes, and .* Submit it without --nodes\." gpt2
+    told mps SLURM_GPUS_ON_NODE= "ZERO_RANKS_PER_GPU is 2, and the job has no GPUs\." gpt2
+    told mps "" ".*/build/nothing is not there\. Build it" nothing
+    told gpt2 SLURM_CPUS_ON_NODE= "jobs/gpt2\.sbatch is a job for Slurm, .* of salloc\. Submit"
+    told gpt2 SLURM_GPUS=3 "The job has 3 GPUs on 1 nodes, 2 of them on the first one, "
     told gpt2 ZERO_RANKS_PER_GPU=0 "ZERO_RANKS_PER_GPU is '0'\. Set it to 1 or more\."
     told gpt2 ZERO_RANKS_PER_GPU=two "ZERO_RANKS_PER_GPU is 'two'\. Set it to 1 or more\."
     told memscale ZERO_RANKS_PER_GPU=3 "6 ranks need a CPU each, and the job has 4 of a node\."
 }
 
 # What a job with two GPUs and four CPUs of a node says before it starts a rank.
-told() { # job file, NAME=VALUE or nothing, sentence
+told() { # job file, NAME=VALUE or nothing, sentence, options
     local status
     (cd "$tree" && env SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=1 SLURM_GPUS_ON_NODE=2 \
-        SLURM_CPUS_ON_NODE=4 SLURM_TASKS_PER_NODE=2 ${2:+"$2"} bash "jobs/$1.sbatch" \
+        SLURM_CPUS_ON_NODE=4 SLURM_TASKS_PER_NODE=2 ${2:+"$2"} bash "jobs/$1.sbatch" "${@:4}" \
         >"$scratch/out" 2>&1)
     status=$?
     [ $status = 2 ] && grep -q "^$3" "$scratch/out" && [ "$(wc -l <"$scratch/out")" = 1 ]
     verdict $? "$1.sbatch with '$2': status $status, $(cat "$scratch/out")"
+}
+
+# What is wrong in site.env or was asked for in vain ends the job: nothing goes on without it.
+refused() {
+    site 's/^ZERO_MODULES=.*/ZERO_MODULES=gcc openmpi/'
+    ended_in_vain 's/^ZERO_MODULES=.*/ZERO_MODULES=""/' "jobs/site\.env is not right: " 2
+    site 's/^ZERO_MPI=.*/ZERO_MPI= pmix/'
+    ended_in_vain 's/^ZERO_MPI=.*/ZERO_MPI=pmix/' "jobs/site\.env is not right: " 2
+    site 's/^ZERO_MODULES=.*/ZERO_MODULES=gcc/'
+    ended_in_vain 's/^ZERO_MODULES=.*/ZERO_MODULES=""/' \
+        "ZERO_MODULES is 'gcc', and this node's shell has no command module\." 1
+    ended_in_vain "" "1 ranks were asked for, and 1 nodes with 2 each have 2\." 1 --gres=none \
+        --ntasks=1
+}
+
+ended_in_vain() { # sed's commands that mend site.env, sentence, lines, words of sbatch
+    ZERO_BUILD=$scratch/show run "${@:4}" jobs/gpt2.sbatch
+    [ "$status" = 2:0 ] && grep -q "^$2" "$log" && [ "$(wc -l <"$log")" = "$3" ]
+    verdict $? "expected '$2': status $status, $(cat "$scratch/err" "$log")"
+    [ -z "$1" ] || site "$1"
 }
 
 # Ranks that srun starts without PMIx find each other, and are told how to start with MPI; what
@@ -236,6 +261,7 @@ else
     given
     service
     settings
+    refused
     without_pmix
     cancelled CANCELLED 0:15
     cancelled FAILED 143:0 --signal=TERM

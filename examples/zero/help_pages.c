@@ -137,8 +137,8 @@ static const char slurm[] =
     "\n"
     "scancel --signal=TERM JOBID ends gpt2 under srun after the step under way;\n"
     "plain scancel too, but SIGKILL follows after the site's KillWait, 30 s unless\n"
-    "set. --signal=TERM@120 does it two minutes before the time limit. A signal to\n"
-    "srun itself kills the ranks at once.\n";
+    "set. --signal=TERM@120 does it two minutes before the time limit. SIGTERM\n"
+    "to srun itself, or Ctrl-C twice within a second, kills the ranks at once.\n";
 
 static const char mpi[] =
     "MPI: several ranks\n"
