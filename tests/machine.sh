@@ -430,6 +430,29 @@ without_amx() {
     with=()
 }
 
+# A rank whose CPU has AMX beside one without: the digest is another, and that is said.
+amx_on_one_rank() {
+    local name="AMX on one of two ranks"
+    if ! "$build/gpt2" --layers 1 --channels 16 --seq 8 --steps 1 --sample 0 --dtype bf16 \
+        --data LICENSE | grep -q '^products by .*AMX'; then
+        skip "$name: this CPU has none"
+        return
+    fi
+    # shellcheck disable=SC2016
+    with=(sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || set -- "$0" amx "$@"; exec "$@"'
+        "$build/tests/without")
+    run 2 3 --dtype bf16
+    judge "$(
+        [ "$status" = 0 ] || echo "exit status $status, expected 0"
+        [ "$(cat "$scratch/err")" = "rank 0: 1 of 2 ranks multiply by AMX, which adds up in an \
+order of its own: another run has the same digest only where these are the same ranks." ] ||
+            cat "$scratch/err"
+    )" "$name"
+    with=()
+    run 2 3 --dtype bf16
+    judge "$(cat "$scratch/err")" "AMX on both ranks"
+}
+
 uring_sysctl() {
     local file=/proc/sys/kernel/io_uring_disabled name="sysctl kernel.io_uring_disabled=2"
     if ! [ -w $file ] || ! [ -d /run/lock ] || [ "$(<$file)" != 0 ]; then
@@ -626,6 +649,7 @@ full_log() { # option, file's name, steps
 run_check() {
     without_uring
     without_amx
+    amx_on_one_rank
     little_locked_memory
     foreign_folder
     read_only_folder

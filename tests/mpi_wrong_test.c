@@ -184,6 +184,43 @@ START_TEST(given_up)
 }
 END_TEST
 
+/* Listens until somebody is known to have given up before message sequence. */
+static int hear(struct zero_comm *comm, uint64_t sequence)
+{
+    int status = ZERO_OK;
+    for (int i = 0; i < 20000 && !status; i++) {
+        status = comm->ops->listen(comm, sequence);
+        usleep(1000);
+    }
+    return status;
+}
+
+/* Who gives up because another rank has, passes on who that was: the others look there first. */
+START_TEST(the_first_to_give_up_is_named)
+{
+    int last = world_size() - 1, status = ZERO_ERR_COMM;
+    char first[64];
+    if (world_size() < 3)
+        return;
+    struct zero_comm *comm = communicator();
+    snprintf(first, sizeof(first), "Rank %d gave up before message 5. ", last);
+    if (world_rank() == last)
+        comm->ops->abort(comm, 5);
+    if (world_rank() == 0) {
+        status = hear(comm, 5);
+        comm->ops->abort(comm, 1);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (world_rank() % last)
+        status = hear(comm, 1);
+    bool named = !(world_rank() % last) || strstr(comm->error, first);
+    ck_assert(all_agree(status == ZERO_ERR_COMM && named, comm->error));
+    comm->ops->abort(comm, 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    comm->ops->destroy(comm);
+}
+END_TEST
+
 /* Pieces that a rank does not take cannot be taken back: their memory is held by those who sent
  * them, and by them alone; by nobody where that rank gives up too. */
 START_TEST(pieces_are_held)
@@ -292,6 +329,7 @@ int main(void)
     tcase_add_test(calls, parents_that_are_none);
     tcase_add_test(calls, mpi_fails);
     tcase_add_test(calls, given_up);
+    tcase_add_test(calls, the_first_to_give_up_is_named);
     tcase_add_loop_test(calls, pieces_are_held, 0, 2);
     tcase_add_test(calls, ended_within_a_step);
     tcase_add_test(calls, forked);

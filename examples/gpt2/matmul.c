@@ -33,6 +33,11 @@ const char *matmul_backend(enum zero_dtype dtype)
     return pieces_of(dtype)->name;
 }
 
+bool matmul_in_tiles(enum zero_dtype dtype)
+{
+    return pieces_of(dtype)->begin != NULL; /* all others need nothing before */
+}
+
 static int parts(int whole, int part)
 {
     return (whole + part - 1) / part;

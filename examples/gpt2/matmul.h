@@ -36,6 +36,8 @@ bool matmul_by_terms(bool terms);
 
 /* "packed panels, AVX2" and so on. */
 const char *matmul_backend(enum zero_dtype dtype);
+/* Whether it adds up in tiles, and so in bits of its own. */
+bool matmul_in_tiles(enum zero_dtype dtype);
 
 /* c (m, n), rows ldc apart, = product, or += with add. */
 void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch);

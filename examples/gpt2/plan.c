@@ -100,9 +100,12 @@ void plan_print(const struct arguments *a, const struct zero_plan *p, const stru
     printf("  each step: %s read and %s written by updates, %s read for each gather of all units\n",
            in_bytes(p->read_bytes).text, in_bytes(p->written_bytes).text,
            in_bytes(p->param_read_bytes).text);
-    if (p->param_read_bytes > 0 && a->sample > 0 && !a->quiet)
-        printf(
-            "  the sample: each of its tokens gathers all units once; --sample 0 leaves it out\n");
+    struct launch l = launch_find();
+    bool far = a->stage == 3 && l.ranks > l.local; /* over the network */
+    if ((far || p->param_read_bytes > 0) && a->sample > 0 && !a->quiet)
+        printf("  the sample: each of its %d tokens gathers all units once; --sample 0 leaves it "
+               "out\n",
+               a->sample);
 }
 
 /* ------------------------------------------------------------------- --plan */

@@ -112,18 +112,22 @@ static void notice_take(struct mpi *m)
     if (status.MPI_SOURCE < 0) /* there was no receive to complete */
         return;
     if (m->failed_rank < 0 || m->notice_in.sequence < m->failed.sequence) {
-        m->failed_rank = status.MPI_SOURCE;
+        m->failed_rank = m->notice_in.unit;
         m->failed = m->notice_in;
     }
     m->gave_up[status.MPI_SOURCE] = true;
     notice_listen(m);
 }
 
-/* Fails when c needs a rank that gave up. */
-static void notice_apply(struct mpi *m, const struct zero_collective *c)
+/* The error of message sequence where it needs a rank that gave up: it names the first one. */
+static int notice_apply(struct mpi *m, uint64_t sequence)
 {
-    if (m->failed_rank >= 0 && c->header.sequence >= m->failed.sequence)
-        mpi_fail(m, comm_header_compare(&m->comm, c, m->failed_rank, &m->failed));
+    const struct zero_collective none = {0};
+    struct zero_collective_header first = m->failed;
+    first.sequence = (uint64_t)m->failed.bytes;
+    if (m->failed_rank < 0 || sequence < m->failed.sequence)
+        return ZERO_OK;
+    return comm_header_compare(&m->comm, &none, m->failed_rank, &first);
 }
 
 static void progress(struct mpi *m)
@@ -134,8 +138,8 @@ static void progress(struct mpi *m)
     for (int i = 0; i < m->busy_count && !m->status; i++)
         set_progress(m, m->busy[i]);
     for (int i = 0; i < m->busy_count && !m->status; i++)
-        if (m->busy[i]->state != SET_DONE)
-            notice_apply(m, m->busy[i]->c);
+        if (m->busy[i]->state != SET_DONE && notice_apply(m, m->busy[i]->mine.sequence))
+            mpi_fail(m, ZERO_ERR_COMM);
 }
 
 /* ------------------------------------------------------------ start, test */
@@ -222,11 +226,9 @@ static int mpi_missing(struct zero_comm *comm, const struct zero_collective *c, 
 static int mpi_listen(struct zero_comm *comm, uint64_t sequence)
 {
     struct mpi *m = (struct mpi *)comm;
-    const struct zero_collective none = {0};
     pthread_mutex_lock(&m->lock);
     int status = look(m);
-    if (!status && m->failed_rank >= 0 && sequence >= m->failed.sequence)
-        status = comm_header_compare(comm, &none, m->failed_rank, &m->failed);
+    status = status ? status : notice_apply(m, sequence);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
@@ -263,12 +265,19 @@ static uint64_t first_unfinished(const struct mpi *m, uint64_t sequence)
     return sequence;
 }
 
+/* A notice says from which message on this rank completes none, and who gave up first (unit),
+ * before which message (bytes): whoever follows passes that on. */
 static void give_up(struct mpi *m, uint64_t sequence)
 {
+    bool follows = m->failed_rank >= 0;
     if (m->finalized || forked() || m->notice_out.kind == ZERO_COLLECTIVE_FAILED)
         return;
-    m->notice_out = (struct zero_collective_header){
-        .sequence = first_unfinished(m, sequence), .kind = ZERO_COLLECTIVE_FAILED, .unit = -1};
+    sequence = first_unfinished(m, sequence);
+    m->notice_out =
+        (struct zero_collective_header){.sequence = sequence,
+                                        .kind = ZERO_COLLECTIVE_FAILED,
+                                        .unit = follows ? m->failed_rank : m->comm.rank,
+                                        .bytes = follows ? m->failed.bytes : (int64_t)sequence};
     if (!m->status)
         comm_given_up(&m->comm, m->notice_out.sequence);
     mpi_fail(m, ZERO_ERR_COMM);
