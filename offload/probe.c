@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,17 +209,35 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
 /* ------------------------------------------------------- for a ring over paths */
 
 /* Waits for the rank that measures, within bounds: a lock that is never had
- * costs a second measurement, no more. False: nobody had it. */
-static bool lock_wait(int fd)
+ * costs a second measurement, no more. False: there can be none. */
+static bool lock_take(int fd, bool *waited)
 {
     double begin = seconds_now();
-    bool waited = false;
-    while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
-           seconds_now() - begin < WAIT_SECONDS) {
-        waited = true;
+    for (*waited = false; flock(fd, LOCK_EX | LOCK_NB) != 0; *waited = true) {
+        if (errno != EWOULDBLOCK)
+            return false;
+        if (seconds_now() - begin >= WAIT_SECONDS)
+            break;
         poll(NULL, 0, 50);
     }
-    return waited;
+    return true;
+}
+
+/* The cache's lock, or where its file system has none the folder's own: ranks that measure a drive
+ * together find a part of what it can do. -1: none of them. */
+static int drive_lock(const char *folder, const char *key, bool *waited)
+{
+    int lock = probe_lock(key);
+    if (lock >= 0 && lock_take(lock, waited))
+        return lock;
+    if (lock >= 0)
+        close(lock);
+    lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0 || lock_take(lock, waited))
+        return lock;
+    close(lock);
+    *waited = false;
+    return -1;
 }
 
 /* Measures a folder and caches the result, or takes what another rank has
@@ -227,8 +246,8 @@ static bool folder_measure(struct probe *probe, const char *folder, const char *
                            enum probe_when when, struct error *why)
 {
     struct error error = {0};
-    int lock = probe_lock(key);
-    bool waited = lock >= 0 && lock_wait(lock);
+    bool waited = false;
+    int lock = drive_lock(folder, key, &waited);
     bool known = (waited || when == PROBE_CACHED) && probe_load(probe, key);
     if (!known && probe_run(probe, folder, 0, &error) == ZERO_OK) {
         known = true;
