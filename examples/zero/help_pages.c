@@ -176,6 +176,9 @@ static const char mpi[] =
     "MPI while others exit with an error, and heeds no signal but SIGKILL then:\n"
     "in scripts start it by timeout -k 10 SECONDS mpirun ...\n"
     "\n"
+    "Between nodes every rank sends its part to each rank of the others: a network\n"
+    "carries less where a node has few ranks of many --threads.\n"
+    "\n"
     "mpirun -n 2 build/zero bench comm measures the two large collectives.\n";
 
 static const char law[] =
