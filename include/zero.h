@@ -151,9 +151,9 @@ struct zero_comm; /* how ranks reach each other: end of this file */
  * Elements are numbered row-major from 0. Called once per element and rank
  * that needs it, within zero_create, from one library thread at a time, in
  * pieces: so a model is initialised that no rank could hold. Values must be
- * finite in the tensor's dtype, the same on all ranks: zero_create compares the arguments of
- * ready-made fills, zero_digest at stage 0 what all gave. Returns 0, or anything
- * else to end zero_create with ZERO_ERR_ARGUMENT.
+ * finite in the tensor's dtype, and the same on all ranks: zero_create compares
+ * the arguments of ready-made fills, zero_digest at stage 0 what all gave.
+ * Returns 0, or anything else to end zero_create with ZERO_ERR_ARGUMENT.
  */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
 

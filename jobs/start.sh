@@ -9,7 +9,7 @@ refuse() { # sentences
 }
 
 # Bash would say what is wrong there, and go on without it.
-{ cat jobs/site.env && printf '\n:\n'; } | bash -e >/dev/null ||
+{ cat jobs/site.env && printf '\n:\n' || echo exit 1; } | bash -e >/dev/null ||
     refuse "jobs/site.env is not right: see the line above. Put values with spaces in quotes."
 # shellcheck source=jobs/site.env
 . jobs/site.env
@@ -33,13 +33,16 @@ fewest_cpus() {
 # One rank for each GPU, or ZERO_RANKS_PER_GPU; without GPUs as many as sbatch was told. Sets
 # "ranks", of a node.
 count_ranks() {
-    local gpus=${SLURM_GPUS_ON_NODE:-0} each=${ZERO_RANKS_PER_GPU:-1}
+    local gpus=${SLURM_GPUS_ON_NODE:-0} each=${ZERO_RANKS_PER_GPU:-1} part total=0
     [[ $each =~ ^[1-9][0-9]{0,3}$ ]] ||
         refuse "ZERO_RANKS_PER_GPU is '$each'. Set it to 1 or more."
     ranks=$((gpus * each))
     if [ "$gpus" -gt 0 ]; then
-        [ "${SLURM_GPUS:-$((gpus * SLURM_JOB_NUM_NODES))}" = $((gpus * SLURM_JOB_NUM_NODES)) ] ||
-            refuse "The job has $SLURM_GPUS GPUs on $SLURM_JOB_NUM_NODES nodes, $gpus of them on" \
+        for part in ${SLURM_GPUS//,/ }; do # what --gpus said: 4, h100:4, a100:2,v100:2
+            total=$((total + ${part##*:}))
+        done
+        [ "$total" = 0 ] || [ "$total" = $((gpus * SLURM_JOB_NUM_NODES)) ] ||
+            refuse "The job has $total GPUs on $SLURM_JOB_NUM_NODES nodes, $gpus of them on" \
                 "the first one, and nodes must have equally many. Give sbatch --gpus-per-node" \
                 "instead of --gpus."
         return
@@ -75,8 +78,8 @@ load_modules() {
 # All ranks of a node see all of the job's GPUs there, as those that exchange data must: none is
 # bound to one, whatever sbatch was told (srun --gpu-bind=none would not do: it hides which GPUs are
 # the job's). The CPUs are shared among the ranks, whole cores where there are enough: srun is told,
-# as some take what sbatch was told and some do not (22.05 to 24.05). It waits without end for what
-# the job can never have, unless it is told not to.
+# as some take what sbatch was told and some do not (22.05 to 24.05). It waits ten minutes at most,
+# for nodes that are still starting: untold it would wait without end for what a job cannot have.
 start() { # program, options
     local program ranks cpus each threads
     find_program "$1"
@@ -86,12 +89,13 @@ start() { # program, options
         refuse "$ranks ranks need a CPU each, and the job has $cpus of a node. Give" \
             "sbatch a larger --cpus-per-task, or start fewer ranks."
     load_modules
-    each=$((cpus / ranks)) threads=$(lscpu 2>/dev/null | sed -n 's/^Thread(s) per core: *//p')
+    each=$((cpus / ranks))
+    threads=$(LC_ALL=C lscpu 2>/dev/null | sed -n 's/^ *Thread(s) per core: *//p')
     [ "$each" -lt "${threads:-1}" ] || each=$((each - each % ${threads:-1}))
     unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GPU_BIND SLURM_TRES_BIND
     export SRUN_CPUS_PER_TASK=$each
     export SLURM_EXPORT_ENV=ALL # the modules', also after sbatch --export=NONE
-    srun --immediate=60 --mpi="$ZERO_MPI" --cpus-per-task="$each" --ntasks-per-node="$ranks" \
+    srun --immediate=600 --mpi="$ZERO_MPI" --cpus-per-task="$each" --ntasks-per-node="$ranks" \
         --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "$program" \
         ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"
 }

@@ -223,7 +223,7 @@ static bool lock_take(int fd, bool *waited)
     return true;
 }
 
-/* The cache's lock, or where its file system has none the folder's own: ranks that measure a drive
+/* The cache's lock, or where its file system has none the folder's own: ranks that measure a folder
  * together find a part of what it can do. -1: none of them. */
 static int drive_lock(const char *folder, const char *key, bool *waited)
 {

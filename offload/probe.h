@@ -65,7 +65,8 @@ int probe_asked(enum probe_when *when, struct error *error);
 /*
  * For a ring over all of paths, which hold bytes: sets their weights and what
  * the ring should use. What cannot be measured has the defaults, and then
- * shares are equal; why has the sentence. One rank of a machine measures, the others wait for it.
+ * shares are equal; why has the sentence. One rank of a machine measures, the others wait for it;
+ * where nothing can be cached they measure a folder one after the other, for 30 s at most.
  */
 void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
                  enum probe_when when, struct error *why);

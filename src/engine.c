@@ -234,6 +234,9 @@ static void judge(struct zero *z, struct introduction *all)
         preflight_judge(&ranks, &z->error);
     if (!z->error.status && preflight_warning(&me->facts, warning))
         warn_of_machine(z, "%s", warning);
+    if (z->unprobed.status)
+        warn_of_machine(z, "ZERO_PROBE=1, but the defaults are used: %.400s", z->unprobed.text);
+    z->unprobed.status = ZERO_OK;
     if (!z->threads)
         z->threads =
             z->plan.set.threads ? z->plan.set.threads : share_of_cpus(all, z->size, z->rank);
@@ -367,10 +370,8 @@ static int find_paths(struct zero *z)
     if (probe_asked(&when, &z->error) ||
         spill_paths_split(&z->paths, z->plan.set.nvme_path, &z->error))
         return z->error.status;
-    struct error why = {0};
-    probe_paths(&z->probe, &z->paths, z->plan.file.total, when, &why);
-    if (why.status && when == PROBE_NOW)
-        warn_of_machine(z, "ZERO_PROBE=1, but the defaults are used: %.400s", why.text);
+    struct error ignored = {0}, *why = when == PROBE_NOW ? &z->unprobed : &ignored;
+    probe_paths(&z->probe, &z->paths, z->plan.file.total, when, why);
     return ZERO_OK;
 }
 

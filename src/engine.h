@@ -172,6 +172,7 @@ struct zero {
     enum zero_log_level log_level;
     bool muted;             /* by default rank 0 speaks for all */
     bool echoes;            /* another rank warns of this one's node and folders */
+    struct error unprobed;  /* why ZERO_PROBE=1 was in vain, until it is told */
     struct zero_adam *adam; /* per group; eps 0: not set */
     double clip;
     struct scaler scaler;

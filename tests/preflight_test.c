@@ -165,7 +165,6 @@ START_TEST(judge_files_in_memory)
 }
 END_TEST
 
-/* Ranks that have failed send zeros. */
 /* Limits of memory, which have no type, do not count. */
 START_TEST(folders_are_the_same)
 {
@@ -184,6 +183,7 @@ START_TEST(folders_are_the_same)
 }
 END_TEST
 
+/* Ranks that have failed send zeros. */
 START_TEST(judge_without_facts)
 {
     struct error error;

@@ -148,7 +148,8 @@ SLURM_JOB_ID is not set. Submit it: sbatch jobs/$name.sbatch" ]
     told mps SLURM_GPUS_ON_NODE= "ZERO_RANKS_PER_GPU is 2, and the job has no GPUs\." gpt2
     told mps "" ".*/build/nothing is not there\. Build it" nothing
     told gpt2 SLURM_CPUS_ON_NODE= "jobs/gpt2\.sbatch is a job for Slurm, .* of salloc\. Submit"
-    told gpt2 SLURM_GPUS=3 "The job has 3 GPUs on 1 nodes, 2 of them on the first one, "
+    told gpt2 SLURM_GPUS=h100:3 "The job has 3 GPUs on 1 nodes, 2 of them on the first one, "
+    told mps SLURM_GPUS=h100:1,a100:1 "nvidia-cuda-mps-control does not start\. " gpt2
     told gpt2 ZERO_RANKS_PER_GPU=0 "ZERO_RANKS_PER_GPU is '0'\. Set it to 1 or more\."
     told gpt2 ZERO_RANKS_PER_GPU=two "ZERO_RANKS_PER_GPU is 'two'\. Set it to 1 or more\."
     told memscale ZERO_RANKS_PER_GPU=3 "6 ranks need a CPU each, and the job has 4 of a node\."
@@ -167,6 +168,7 @@ told() { # job file, NAME=VALUE or nothing, sentence, options
 
 # What is wrong in site.env or was asked for in vain ends the job: nothing goes on without it.
 refused() {
+    unset -f module # of a machine that has one
     site 's/^ZERO_MODULES=.*/ZERO_MODULES=gcc openmpi/'
     ended_in_vain 's/^ZERO_MODULES=.*/ZERO_MODULES=""/' "jobs/site\.env is not right: " 2
     site 's/^ZERO_MPI=.*/ZERO_MPI= pmix/'

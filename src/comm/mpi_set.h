@@ -59,8 +59,9 @@ struct mpi {
     MPI_Status *statuses; /* likewise */
 
     /* Notices of failure: one receive from any rank, open until destroy. */
-    struct zero_collective_header notice_in, notice_out, failed;
-    int failed_rank; /* the earliest message that a peer gave up, and who; -1: none */
+    struct zero_collective_header notice_in, notice_out;
+    struct zero_collective_header failed; /* of those that came the one of the earliest message */
+    int failed_rank;                      /* who gave up first, as that says; -1: none has come */
     MPI_Request notice_receive, *notice_sends; /* (peers) */
     bool *gave_up;                             /* (size) */
     bool left;                                 /* MPI still holds memory of ours */

@@ -11,6 +11,7 @@
 /* Makes an empty one; root takes its name. */
 void tree_make(char root[TREE_ROOT]);
 
+/* Writes a file, whose folder is there. */
 void tree_write(const char *path, const void *bytes, size_t count);
 
 /* Writes root/path, with the folders above it. */
