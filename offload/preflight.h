@@ -12,6 +12,7 @@
 #include "offload/memory.h"
 #include "offload/spill.h"
 
+#define PREFLIGHT_NODE   64
 #define PREFLIGHT_NAME   96
 #define PREFLIGHT_LIMITS (MEMORY_BOUNDS + STRIPES_FILES)
 #define PREFLIGHT_TEXT   400
@@ -35,8 +36,8 @@ struct preflight_need {
 
 /* One rank's; without pointers, so that it can be sent. */
 struct preflight_facts {
-    uint64_t node; /* equal for ranks of one machine */
-    char name[64]; /* of the node */
+    uint64_t node;             /* equal for ranks of one machine */
+    char name[PREFLIGHT_NODE]; /* of the node */
     struct preflight_need need;
     int64_t memory_files; /* the part of need.files that is on tmpfs or ramfs */
     int64_t limits;

@@ -193,21 +193,25 @@ static int grace(const struct zero *z, const struct operation *o)
 static int overdue(const struct zero *z, const struct command *c, const struct operation *o,
                    struct error *error)
 {
-    char unit[32] = "", who[128] = "";
+    char unit[32] = "", who[128] = "", where[PREFLIGHT_NODE + 24] = "";
     int ranks[ERROR_RANKS], count = 0;
     for (int r = -1; (r = missing(z, o, r + 1)) >= 0;)
         if (count++ < ERROR_RANKS)
             ranks[count - 1] = r;
     error_ranks(who, sizeof(who), ranks, count);
+    if (z->node && count > 0)
+        snprintf(where, sizeof(where), count == 1 ? " on %s" : " (the first on %s)",
+                 z->node[ranks[0]]);
     if (c->unit >= 0)
         snprintf(unit, sizeof(unit), " of unit %d", c->unit);
-    return error_set(error, ZERO_ERR_DEADLINE,
-                     "%s%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
-                     "stopped it, or %s.",
-                     count == 0   ? "The other ranks"
-                     : count == 1 ? "Rank "
-                                  : "Ranks ",
-                     who, c->name, unit, engine_deadline(z), z->rank, engine_deadline_advice(z));
+    return error_set(
+        error, ZERO_ERR_DEADLINE,
+        "%s%s%s did not arrive at the %s%s within %d s (rank %d waited). Look for what "
+        "stopped it, or %s.",
+        count == 0   ? "The other ranks"
+        : count == 1 ? "Rank "
+                     : "Ranks ",
+        who, where, c->name, unit, engine_deadline(z), z->rank, engine_deadline_advice(z));
 }
 
 void patience_look(struct patience *p, double now, double most, bool counts)

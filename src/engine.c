@@ -212,6 +212,30 @@ static void model_differs(struct zero *z, const struct introduction *all, int ot
     free(words);
 }
 
+/* Zeroed memory that lives as long as the engine. */
+static void *table(struct zero *z, size_t n, size_t size)
+{
+    void *memory = calloc(n ? n : 1, size);
+    assert(z->table_count < ENGINE_TABLES);
+    z->tables[z->table_count++] = memory;
+    if (!memory)
+        error_set(&z->error, ZERO_ERR_MEMORY,
+                  "No memory for a table of %zu entries of %zu bytes." ERROR_FREE_MEMORY, n, size);
+    return memory;
+}
+
+/* Keeps what messages call the ranks' nodes, once, where there are several. */
+static void nodes_keep(struct zero *z, const struct introduction *all)
+{
+    bool several = false;
+    for (int r = 0; r < z->size; r++)
+        several |= strcmp(all[r].facts.name, all->facts.name) != 0;
+    if (!several || z->node || !(z->node = table(z, (size_t)z->size, sizeof(*z->node))))
+        return;
+    for (int r = 0; r < z->size; r++)
+        memcpy(z->node[r], all[r].facts.name, sizeof(*z->node));
+}
+
 static void judge(struct zero *z, struct introduction *all)
 {
     const struct introduction *me = &all[z->rank];
@@ -230,6 +254,7 @@ static void judge(struct zero *z, struct introduction *all)
     const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
     char warning[PREFLIGHT_TEXT];
     z->echoes = z->echoes && another_warns(all, z->rank);
+    nodes_keep(z, all);
     if (!z->error.status)
         preflight_judge(&ranks, &z->error);
     if (!z->error.status && preflight_warning(&me->facts, warning))
@@ -395,18 +420,6 @@ static void describe(struct zero *z, const struct zero_param *params, int count,
 }
 
 /* ------------------------------------------------------------- the second door */
-
-/* Zeroed memory that lives as long as the engine. */
-static void *table(struct zero *z, size_t n, size_t size)
-{
-    void *memory = calloc(n ? n : 1, size);
-    assert(z->table_count < ENGINE_TABLES);
-    z->tables[z->table_count++] = memory;
-    if (!memory)
-        error_set(&z->error, ZERO_ERR_MEMORY,
-                  "No memory for a table of %zu entries of %zu bytes." ERROR_FREE_MEMORY, n, size);
-    return memory;
-}
 
 static int make_tables(struct zero *z)
 {

@@ -113,7 +113,7 @@ struct patience {
  * most, for a process that was stopped did not wait in it. */
 void patience_look(struct patience *p, double now, double most, bool counts);
 
-#define ENGINE_TABLES  13
+#define ENGINE_TABLES  14
 #define ENGINE_PASSING (1 << 18) /* elements that ranks read at once of what one of them has */
 
 struct zero {
@@ -170,10 +170,11 @@ struct zero {
     zero_log_fn *log;
     void *log_arg;
     enum zero_log_level log_level;
-    bool muted;             /* by default rank 0 speaks for all */
-    bool echoes;            /* another rank warns of this one's node and folders */
-    struct error unprobed;  /* why ZERO_PROBE=1 was in vain, until it is told */
-    struct zero_adam *adam; /* per group; eps 0: not set */
+    bool muted;                   /* by default rank 0 speaks for all */
+    char (*node)[PREFLIGHT_NODE]; /* name of each rank's; NULL where all have one name */
+    bool echoes;                  /* another rank warns of this one's node and folders */
+    struct error unprobed;        /* why ZERO_PROBE=1 was in vain, until it is told */
+    struct zero_adam *adam;       /* per group; eps 0: not set */
     double clip;
     struct scaler scaler;
     uint32_t votes;

@@ -228,6 +228,36 @@ own_folder_in_memory() {
     detach
 }
 
+# The id of rank 1's process.
+second_rank() {
+    local pid
+    for pid in $(naming "$scratch/gpt2"); do
+        [ "$(readlink "/proc/$pid/exe")" = "$scratch/gpt2" ] &&
+            grep -qszE '^(OMPI_COMM_WORLD_RANK|PMI_RANK)=1$' "/proc/$pid/environ" && echo "$pid"
+    done
+}
+
+# A rank that does not come is told with its node's name, where there are several.
+stopped_on_a_node() {
+    local name="a rank stops on another node"
+    if [ -z "${MACHINE_INSIDE-}" ] || ! unshare -u hostname zero-elsewhere 2>/dev/null; then
+        skip "$name: needs root and hostname"
+        return
+    fi
+    # shellcheck disable=SC2016
+    with=(sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || set -- unshare -u sh -c \
+        "hostname zero-elsewhere && exec \"\$@\"" sh "$@"; exec "$@"' sh)
+    hit() { kill -STOP "$(second_rank)"; }
+    hit_while_running 2 1000000 --deadline 3
+    with=()
+    judge "$(
+        [ "$status" = 1 ] || echo "exit status $status, expected 1"
+        grep -q '^rank 0: Rank 1 on zero-elsewhere did not arrive at the ' "$scratch/err" ||
+            cat "$scratch/err"
+        left_behind
+    )" "$name"
+}
+
 # The tree may be where others have no entry: what they run and read is copied.
 as_user() { # what is skipped without
     [ "$(id -u)" = 0 ] || { skip "$1: needs root, to become another user" && return 1; }
@@ -657,6 +687,7 @@ run_check() {
     read_only_folder
     folder_in_memory tmpfs "is memory \(tmpfs\), not a disk"
     own_folder_in_memory
+    stopped_on_a_node
     small_image
     hollow_image 180k
     ! "$build/gpt2" --help | grep -q -e --verify-spill || hollow_image 400k --verify-spill
