@@ -246,7 +246,7 @@ struct zero_config {
                                       ZERO_ERR_UNSUPPORTED */
     int accumulate;    /* micro-steps per step until zero_set_accumulate. With .grad_dtype =
                           ZERO_BF16, 1 plans 2 bytes an element for gradients; more, or
-                          ZERO_LOCAL, plans 4: sums are fp32 while they grow. Default 1 */
+                          ZERO_LOCAL, 4: sums are fp32 while they grow. 1 or more. Default 1 */
     double loss_scale; /* a fixed loss scale, 2^-64 to 2^64. Default: dynamic with ZERO_FP16,
                           else 1 */
 

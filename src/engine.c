@@ -128,6 +128,11 @@ static void introduce(struct zero *z, struct introduction *me)
     sched_getaffinity(0, sizeof(me->cpus), me->cpus);
 }
 
+static bool share_node(const struct preflight_facts *a, const struct preflight_facts *b)
+{
+    return a->node == b->node && !strcmp(a->name, b->name);
+}
+
 /* The CPUs this rank may use, divided by the node's ranks that may use some of
  * them too. */
 static int share_of_cpus(const struct introduction *all, int size, int rank)
@@ -137,8 +142,7 @@ static int share_of_cpus(const struct introduction *all, int size, int rank)
     for (int r = 0; r < size; r++) {
         cpu_set_t both[sizeof(me->cpus) / sizeof(*me->cpus)];
         CPU_AND_S(sizeof(both), both, all[r].cpus, me->cpus);
-        ranks += all[r].facts.node == me->facts.node &&
-                 !strcmp(all[r].facts.name, me->facts.name) && CPU_COUNT_S(sizeof(both), both) > 0;
+        ranks += share_node(&all[r].facts, &me->facts) && CPU_COUNT_S(sizeof(both), both) > 0;
     }
     int threads = ranks ? CPU_COUNT_S(sizeof(me->cpus), me->cpus) / ranks : 1;
     return threads > 1 ? threads : 1;
@@ -149,8 +153,7 @@ static bool another_warns(const struct introduction *all, int rank)
 {
     const struct preflight_facts *me = &all[rank].facts;
     for (int r = 0; r < rank; r++)
-        if (all[r].facts.node == me->node && !strcmp(all[r].facts.name, me->name) &&
-            preflight_same_folders(&all[r].facts, me))
+        if (share_node(&all[r].facts, me) && preflight_same_folders(&all[r].facts, me))
             return true;
     return false;
 }
@@ -212,25 +215,13 @@ static void model_differs(struct zero *z, const struct introduction *all, int ot
     free(words);
 }
 
-/* Zeroed memory that lives as long as the engine. */
-static void *table(struct zero *z, size_t n, size_t size)
-{
-    void *memory = calloc(n ? n : 1, size);
-    assert(z->table_count < ENGINE_TABLES);
-    z->tables[z->table_count++] = memory;
-    if (!memory)
-        error_set(&z->error, ZERO_ERR_MEMORY,
-                  "No memory for a table of %zu entries of %zu bytes." ERROR_FREE_MEMORY, n, size);
-    return memory;
-}
-
 /* Keeps what messages call the ranks' nodes, once, where there are several. */
 static void nodes_keep(struct zero *z, const struct introduction *all)
 {
     bool several = false;
     for (int r = 0; r < z->size; r++)
         several |= strcmp(all[r].facts.name, all->facts.name) != 0;
-    if (!several || z->node || !(z->node = table(z, (size_t)z->size, sizeof(*z->node))))
+    if (!several || z->node || !(z->node = parts_alloc(z, sizeof(*z->node))))
         return;
     for (int r = 0; r < z->size; r++)
         memcpy(z->node[r], all[r].facts.name, sizeof(*z->node));
@@ -395,8 +386,9 @@ static int find_paths(struct zero *z)
     if (probe_asked(&when, &z->error) ||
         spill_paths_split(&z->paths, z->plan.set.nvme_path, &z->error))
         return z->error.status;
-    struct error ignored = {0}, *why = when == PROBE_NOW ? &z->unprobed : &ignored;
-    probe_paths(&z->probe, &z->paths, z->plan.file.total, when, why);
+    probe_paths(&z->probe, &z->paths, z->plan.file.total, when, &z->unprobed);
+    if (when != PROBE_NOW)
+        z->unprobed.status = ZERO_OK;
     return ZERO_OK;
 }
 
@@ -420,6 +412,18 @@ static void describe(struct zero *z, const struct zero_param *params, int count,
 }
 
 /* ------------------------------------------------------------- the second door */
+
+/* Zeroed memory that lives as long as the engine. */
+static void *table(struct zero *z, size_t n, size_t size)
+{
+    void *memory = calloc(n ? n : 1, size);
+    assert(z->table_count < ENGINE_TABLES);
+    z->tables[z->table_count++] = memory;
+    if (!memory)
+        error_set(&z->error, ZERO_ERR_MEMORY,
+                  "No memory for a table of %zu entries of %zu bytes." ERROR_FREE_MEMORY, n, size);
+    return memory;
+}
 
 static int make_tables(struct zero *z)
 {
@@ -672,5 +676,6 @@ void zero_destroy(struct zero *z)
         arena_destroy(&z->arena);
     for (int i = 0; i < z->table_count && !held; i++)
         free(z->tables[i]);
+    free(z->node);
     free(z);
 }

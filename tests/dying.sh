@@ -56,14 +56,10 @@ until_true() { # a command, asked while the job lives; or else ends it
 
 rows() { [ -s "$scratch/log.csv" ] && [ "$(wc -l <"$scratch/log.csv")" -gt "$1" ]; }
 
-# The process of a rank; mpirun and timeout name the files, too. 0 would be ours.
+# The process of a rank. 0 would be ours.
 rank_pid() { # rank, of ranks
-    local pid
-    for pid in $(left_running); do
-        [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$gpt2")" ] || continue
-        [ "$2" = 1 ] || grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" || continue
-        echo "$pid" && return
-    done
+    # shellcheck disable=SC2046 # these are numbers
+    rank_among "$([ "$2" = 1 ] || echo "$1")" "$gpt2" $(left_running)
 }
 
 stopped() { grep -qs '^State:.T' "/proc/$(rank_pid "$1" "$2")/status"; }

@@ -228,15 +228,6 @@ own_folder_in_memory() {
     detach
 }
 
-# The id of rank 1's process.
-second_rank() {
-    local pid
-    for pid in $(naming "$scratch/gpt2"); do
-        [ "$(readlink "/proc/$pid/exe")" = "$scratch/gpt2" ] &&
-            grep -qszE '^(OMPI_COMM_WORLD_RANK|PMI_RANK)=1$' "/proc/$pid/environ" && echo "$pid"
-    done
-}
-
 # A rank that does not come is told with its node's name, where there are several.
 stopped_on_a_node() {
     local name="a rank stops on another node"
@@ -247,7 +238,8 @@ stopped_on_a_node() {
     # shellcheck disable=SC2016
     with=(sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || set -- unshare -u sh -c \
         "hostname zero-elsewhere && exec \"\$@\"" sh "$@"; exec "$@"' sh)
-    hit() { kill -STOP "$(second_rank)"; }
+    # shellcheck disable=SC2046 # these are numbers
+    hit() { kill -STOP "$(rank_among 1 "$scratch/gpt2" $(left_running))"; }
     hit_while_running 2 1000000 --deadline 3
     with=()
     judge "$(

@@ -53,6 +53,17 @@ naming() { # file
     grep -lsF --file=- /proc/[0-9]*/cmdline <<<"$1" | sed 's/[^0-9]//g'
 }
 
+# Of processes the one of a rank that runs a program: mpirun and timeout name its files, too.
+rank_among() { # rank, or nothing where it is alone, program, processes
+    local pid
+    for pid in "${@:3}"; do
+        [ "/proc/$pid/exe" -ef "$2" ] || continue
+        [ -z "$1" ] ||
+            grep -qszE "^(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1\$" "/proc/$pid/environ" || continue
+        echo "$pid" && return
+    done
+}
+
 # What was trained is told although one of the run's files is not whole: $scratch/out loses the
 # digest, which no other failing run has.
 told_to_its_end() { # name
