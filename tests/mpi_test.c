@@ -20,13 +20,16 @@ int dlclose(void *handle)
     return 0;
 }
 
+#define RANKS_MAX 4
+
 static void barrier(void *arg)
 {
     (void)arg;
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void run(const struct comm_scenario *scenario, int64_t transfer_max)
+/* first: the lowest rank of each rank's node, or NULL: as they are. */
+static void run(const struct comm_scenario *scenario, int64_t transfer_max, const int *first)
 {
     struct comm_world w = {.barrier = barrier, .seed = 11, .operations = 200};
     char error[512] = "";
@@ -34,6 +37,8 @@ static void run(const struct comm_scenario *scenario, int64_t transfer_max)
     ck_assert(all_agree(status == ZERO_OK, error));
     if (transfer_max)
         comm_mpi_transfer_max(w.comm, transfer_max);
+    if (first)
+        comm_mpi_nodes(w.comm, first);
     scenario->run(&w);
     MPI_Barrier(MPI_COMM_WORLD);
     if (w.comm)
@@ -43,14 +48,23 @@ static void run(const struct comm_scenario *scenario, int64_t transfer_max)
 
 START_TEST(mpi_keeps_the_contract)
 {
-    run(&comm_scenarios[_i], 0);
+    run(&comm_scenarios[_i], 0, NULL);
 }
 END_TEST
 
 /* Transfers in many pieces, smaller than those that are summed. */
 START_TEST(mpi_cuts_large_transfers)
 {
-    run(&comm_scenarios[_i], 300);
+    run(&comm_scenarios[_i], 300, NULL);
+}
+END_TEST
+
+/* Parts that cross to other nodes are passed on there, piece by piece; with uneven nodes none. */
+START_TEST(mpi_passes_parts_on)
+{
+    static const int nodes[][RANKS_MAX] = {{0, 0, 2, 2}, {0, 1, 0, 1}, {0, 1, 1, 0}, {0, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
+        run(&comm_scenarios[_i], 300, nodes[i]);
 }
 END_TEST
 
@@ -100,10 +114,11 @@ START_TEST(communicators_are_apart)
     for (int i = 0; i < 2; i++) {
         int status = zero_comm_mpi(MPI_COMM_WORLD, &comm[i], NULL, 0);
         ck_assert(all_agree(status == ZERO_OK, "zero_comm_mpi failed"));
-        c[i] = (struct zero_collective){
-            .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_SUM, .bytes = 8,
-                       .arguments = (uint64_t)i},
-            .data = &words[i]};
+        c[i] = (struct zero_collective){.header = {.sequence = 1,
+                                                   .kind = ZERO_COLLECTIVE_SUM,
+                                                   .bytes = 8,
+                                                   .arguments = (uint64_t)i},
+                                        .data = &words[i]};
     }
     for (int i = 0; i < 2; i++) /* each rank in another order */
         comm[(i + world_rank()) % 2]->ops->start(comm[(i + world_rank()) % 2],
@@ -127,6 +142,8 @@ static Suite *suite_make(void)
             continue;
         tcase_add_loop_test(tests, mpi_keeps_the_contract, i, i + 1);
         tcase_add_loop_test(tests, mpi_cuts_large_transfers, i, i + 1);
+        if (world_size() > 1 && world_size() <= RANKS_MAX)
+            tcase_add_loop_test(tests, mpi_passes_parts_on, i, i + 1);
     }
     tcase_add_test(tests, ranks_are_those_of_the_parent);
     tcase_add_test(tests, default_is_the_whole_job);

@@ -358,6 +358,8 @@ static void mpi_free(struct mpi *m)
     free(m->statuses);
     free(m->notice_sends);
     free(m->gave_up);
+    free(m->seat);
+    free(m->who);
     pthread_mutex_destroy(&m->lock);
     free(m);
 }
@@ -400,6 +402,7 @@ static struct mpi *mpi_alloc(int size)
         return NULL;
     m->comm.size = size;
     m->peers = size - 1;
+    m->places = 1;
     m->transfer_max = TRANSFER_BYTES_MAX;
     m->failed_rank = -1;
     m->world = MPI_COMM_NULL;
@@ -412,7 +415,10 @@ static struct mpi *mpi_alloc(int size)
     m->statuses = calloc(requests, sizeof(*m->statuses));
     m->notice_sends = calloc((size_t)size, sizeof(*m->notice_sends));
     m->gave_up = calloc((size_t)size, sizeof(*m->gave_up));
-    bool ok = m->parts && m->completed && m->statuses && m->notice_sends && m->gave_up;
+    m->seat = calloc((size_t)size, sizeof(*m->seat));
+    m->who = calloc((size_t)size, sizeof(*m->who));
+    bool ok = m->parts && m->completed && m->statuses && m->notice_sends && m->gave_up && m->seat &&
+              m->who;
     for (int i = 0; i < ZERO_COLLECTIVES && ok; i++)
         ok = set_alloc(m, &m->sets[i]);
     if (ok) {
@@ -423,10 +429,37 @@ static struct mpi *mpi_alloc(int size)
     return NULL;
 }
 
+/* Seats by node and place, of the lowest rank of each rank's node, which m->who is until then. */
+static void seats_take(struct mpi *m)
+{
+    const int *first = m->who;
+    int size = m->comm.size, nodes = 0, places = 0;
+    for (int r = 0; r < size; r++) {
+        nodes += first[r] == r;
+        places += first[r] == 0;
+    }
+    bool even = nodes * places == size;
+    for (int r = 0; r < size && even; r++) {
+        int node = 0, place = 0;
+        for (int q = 0; q < r; q++) {
+            node += q < first[r] && first[q] == q;
+            place += first[q] == first[r];
+        }
+        m->seat[r] = node * places + place;
+        even = place < places;
+    }
+    m->places = even ? places : 1;
+    for (int r = 0; r < size && !even; r++)
+        m->seat[r] = r;
+    for (int r = 0; r < size; r++)
+        m->who[m->seat[r]] = r;
+}
+
 /* Everything that all ranks do together; the caller looks at the first error. */
 static int join(struct mpi *m, MPI_Comm world)
 {
     MPI_Comm node = MPI_COMM_NULL;
+    int first = 0; /* of its node */
     int rc = MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
     m->world = world;
     m->comm.ops = &mpi_ops;
@@ -434,7 +467,12 @@ static int join(struct mpi *m, MPI_Comm world)
     rc = rc ? rc : MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
     rc = rc ? rc : MPI_Comm_rank(node, &m->comm.local_rank);
     rc = rc ? rc : MPI_Comm_size(node, &m->comm.local_size);
+    first = m->comm.rank;
+    rc = rc ? rc : MPI_Bcast(&first, 1, MPI_INT, 0, node);
+    rc = rc ? rc : MPI_Allgather(&first, 1, MPI_INT, m->who, 1, MPI_INT, world);
     rc = rc ? rc : MPI_Comm_free(&node);
+    if (!rc)
+        seats_take(m);
     rc = rc ? rc : finalize_watch(m);
     return rc ? rc : notice_listen(m);
 }
@@ -541,6 +579,15 @@ void comm_mpi_transfer_max(struct zero_comm *comm, int64_t bytes)
     assert(bytes >= 256 && bytes <= TRANSFER_BYTES_MAX);
     if (comm->ops == &mpi_ops)
         ((struct mpi *)comm)->transfer_max = bytes / 256 * 256;
+}
+
+void comm_mpi_nodes(struct zero_comm *comm, const int *first)
+{
+    struct mpi *m = (struct mpi *)comm;
+    if (comm->ops != &mpi_ops)
+        return;
+    memcpy(m->who, first, (size_t)comm->size * sizeof(*first));
+    seats_take(m);
 }
 
 /* ------------------------------------------------ MPI of the library's own */

@@ -11,6 +11,8 @@
 
 #include "src/comm/comm.h"
 
+#define PASSED_ON ((int64_t)1 << 20) /* bytes of a piece that goes on to others as it comes */
+
 static int check(struct mpi *m, int rc, const char *what, int peer, const struct set *s)
 {
     if (rc == MPI_SUCCESS)
@@ -66,20 +68,18 @@ static int posted(struct mpi *m, struct set *s, int rc, MPI_Request *r, const ch
     return check(m, rc, what, peer, s);
 }
 
-static int send(struct mpi *m, struct set *s, enum track track, int i, const void *data,
+static int send(struct mpi *m, struct set *s, enum track track, int i, int peer, const void *data,
                 int64_t bytes, int tag)
 {
-    int peer = mpi_other_end(m, track, i);
     MPI_Request *r = request(m, s, track, i);
     assert(outward(track) && *r == MPI_REQUEST_NULL);
     int rc = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, m->world, r);
     return posted(m, s, rc, r, "send to", peer);
 }
 
-static int receive(struct mpi *m, struct set *s, enum track track, int i, void *data, int64_t bytes,
-                   int tag)
+static int receive(struct mpi *m, struct set *s, enum track track, int i, int peer, void *data,
+                   int64_t bytes, int tag)
 {
-    int peer = mpi_other_end(m, track, i);
     MPI_Request *r = request(m, s, track, i);
     assert(!outward(track) && *r == MPI_REQUEST_NULL);
     int rc = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, m->world, r);
@@ -94,6 +94,36 @@ static enum track turn(enum track first, int64_t k)
     return first + (enum track)(k % (first == TRACK_OUT ? OUTWARD : INWARD));
 }
 
+/* With whom request i exchanges pieces, and of which rank's part. */
+struct route {
+    int peer, part;
+};
+
+/* A gather's part crosses to each other node once, to the rank that has its owner's place
+ * there, and that one passes it on: what this rank would send to another place of another
+ * node goes to that place here, of the part that came from this rank's place there. */
+static struct route route(const struct mpi *m, const struct set *s, enum track track, int i)
+{
+    int other = mpi_other_end(m, track, i), places = m->places;
+    struct route way = {other, outward(track) ? m->comm.rank : other};
+    int node = m->seat[m->comm.rank] / places, place = m->seat[m->comm.rank] % places;
+    int there = m->seat[other] / places, its = m->seat[other] % places;
+    if (s->mine.kind != ZERO_COLLECTIVE_GATHER || track < TRACK_OUT || there == node ||
+        its == place)
+        return way;
+    way.peer = m->who[node * places + its];
+    if (outward(track))
+        way.part = m->who[there * places + place];
+    return way;
+}
+
+static int piece_tag(const struct mpi *m, const struct set *s, int part)
+{
+    int nodes = m->comm.size / m->places, tags = (TAG_MAX - TAG_PIECES) / nodes;
+    tags = tags > TAGS_OF_PIECES ? TAGS_OF_PIECES : tags;
+    return TAG_PIECES + m->seat[part] / m->places * tags + (int)(s->mine.sequence % (uint64_t)tags);
+}
+
 /* Where piece k to or from peer i lies. */
 static char *piece_data(const struct mpi *m, const struct set *s, enum track track, int i,
                         int64_t k)
@@ -102,7 +132,7 @@ static char *piece_data(const struct mpi *m, const struct set *s, enum track tra
     int64_t peer = mpi_other_end(m, track, i), bytes = c->header.bytes;
     char *data = c->data;
     switch (c->header.kind) {
-    case ZERO_COLLECTIVE_GATHER: data += (outward(track) ? m->comm.rank : peer) * bytes; break;
+    case ZERO_COLLECTIVE_GATHER: data += route(m, s, track, i).part * bytes; break;
     case ZERO_COLLECTIVE_REDUCE:
         if (!outward(track))
             return (char *)c->scratch + ((k % INWARD) * m->peers + i) * s->piece_bytes;
@@ -120,8 +150,20 @@ static int64_t piece_length(const struct set *s, int64_t k)
     return left < s->piece_bytes ? left : s->piece_bytes;
 }
 
+/* Whether this rank has piece k of a part: its own, or one that has arrived. */
+static bool has_piece(const struct mpi *m, const struct set *s, int part, int64_t k)
+{
+    if (part == m->comm.rank)
+        return true;
+    int i = (m->comm.rank + m->peers - part + m->comm.size) % m->comm.size; /* as received */
+    assert(mpi_other_end(m, TRACK_IN, i) == part);
+    return s->posted[i] > k + INWARD ||
+           (s->posted[i] > k && *request(m, s, turn(TRACK_IN, k), i) == MPI_REQUEST_NULL);
+}
+
 /* Whether piece k may be posted to or from peer i: its track is free, and what was
- * received there has been summed. A broadcast flows from its root alone. */
+ * received there has been summed, or what is passed on is there. A broadcast flows from its
+ * root alone. */
 static bool may_post(const struct mpi *m, const struct set *s, enum track first, int i, int64_t k)
 {
     bool out = outward(first);
@@ -132,21 +174,25 @@ static bool may_post(const struct mpi *m, const struct set *s, enum track first,
         return false;
     if (s->mine.kind == ZERO_COLLECTIVE_REDUCE && !out && k >= s->summed + INWARD)
         return false;
+    if (out && !has_piece(m, s, route(m, s, first, i).part, k))
+        return false;
     return *request(m, s, turn(first, k), i) == MPI_REQUEST_NULL;
 }
 
 static int post_pieces(struct mpi *m, struct set *s)
 {
-    int tag = TAG_PIECES + (int)(s->mine.sequence % TAGS_OF_PIECES);
     int64_t *in = s->posted, *out = s->posted + m->peers;
     for (int i = 0; i < m->peers; i++) {
+        struct route from = route(m, s, TRACK_IN, i), to = route(m, s, TRACK_OUT, i);
         for (; may_post(m, s, TRACK_IN, i, in[i]); in[i]++)
-            if (receive(m, s, turn(TRACK_IN, in[i]), i, piece_data(m, s, TRACK_IN, i, in[i]),
-                        piece_length(s, in[i]), tag))
+            if (receive(m, s, turn(TRACK_IN, in[i]), i, from.peer,
+                        piece_data(m, s, TRACK_IN, i, in[i]), piece_length(s, in[i]),
+                        piece_tag(m, s, from.part)))
                 return m->status;
         for (; may_post(m, s, TRACK_OUT, i, out[i]); out[i]++)
-            if (send(m, s, turn(TRACK_OUT, out[i]), i, piece_data(m, s, TRACK_OUT, i, out[i]),
-                     piece_length(s, out[i]), tag))
+            if (send(m, s, turn(TRACK_OUT, out[i]), i, to.peer,
+                     piece_data(m, s, TRACK_OUT, i, out[i]), piece_length(s, out[i]),
+                     piece_tag(m, s, to.part)))
                 return m->status;
     }
     return ZERO_OK;
@@ -204,6 +250,8 @@ static int set_begin(struct mpi *m, struct set *s)
     case ZERO_COLLECTIVE_GATHER:
         if (c->own)
             memcpy((char *)c->data + m->comm.rank * bytes, c->own, (size_t)bytes);
+        if (m->places > 1 && m->places < m->comm.size && PASSED_ON < m->transfer_max)
+            s->piece_bytes = PASSED_ON;
         break;
     case ZERO_COLLECTIVE_REDUCE:
         if (c->piece_bytes <= m->transfer_max)
@@ -243,7 +291,7 @@ static int set_reap(struct mpi *m, struct set *s)
         int track = m->completed[j] / m->peers, i = m->completed[j] % m->peers;
         if (m->statuses[j].MPI_ERROR != MPI_SUCCESS && m->statuses[j].MPI_ERROR != MPI_ERR_PENDING)
             return check(m, m->statuses[j].MPI_ERROR, "exchange data with",
-                         track < TRACKS ? mpi_other_end(m, (enum track)track, i) : m->comm.rank, s);
+                         track < TRACKS ? route(m, s, (enum track)track, i).peer : m->comm.rank, s);
     }
     if (check(m, rc, "look after the messages of", m->comm.rank, s))
         return m->status;
@@ -287,22 +335,26 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     memset(s->posted, 0, 2 * (size_t)m->peers * sizeof(*s->posted));
     int64_t bytes = (int64_t)sizeof(s->mine);
     for (int i = 0; i < m->peers; i++)
-        if (receive(m, s, TRACK_HEADER_IN, i, &s->theirs[i], bytes, TAG_HEADER) ||
-            send(m, s, TRACK_HEADER_OUT, i, &s->mine, bytes, TAG_HEADER))
+        if (receive(m, s, TRACK_HEADER_IN, i, mpi_other_end(m, TRACK_HEADER_IN, i), &s->theirs[i],
+                    bytes, TAG_HEADER) ||
+            send(m, s, TRACK_HEADER_OUT, i, mpi_other_end(m, TRACK_HEADER_OUT, i), &s->mine, bytes,
+                 TAG_HEADER))
             return m->status;
     return ZERO_OK;
 }
 
-/* The lowest rank, not below from, at the other end of a request under way; -1: none. */
+/* The lowest rank, not below from, that a request under way waits for: whose part is to come,
+ * or who is to take one; -1: none. */
 static int awaited(const struct mpi *m, const struct set *s, bool out, int from)
 {
     int rank = -1;
     for (enum track track = 0; track < TRACKS; track++)
         for (int i = 0; outward(track) == out && i < m->peers; i++) {
-            int peer = mpi_other_end(m, track, i);
-            if (*request(m, s, track, i) != MPI_REQUEST_NULL && peer >= from &&
-                (rank < 0 || peer < rank))
-                rank = peer;
+            struct route way = route(m, s, track, i);
+            int who = out ? way.peer : way.part;
+            if (*request(m, s, track, i) != MPI_REQUEST_NULL && who >= from &&
+                (rank < 0 || who < rank))
+                rank = who;
         }
     return rank;
 }
@@ -350,7 +402,7 @@ void set_end(struct mpi *m, struct set *s)
             continue;
         MPI_Request_free(&s->requests[r]);
         enum track track = (enum track)(r / m->peers);
-        m->comm.holds |= !outward(track) || !m->gave_up[mpi_other_end(m, track, r % m->peers)];
+        m->comm.holds |= !outward(track) || !m->gave_up[route(m, s, track, r % m->peers).peer];
         if (!outward(track))
             mpi_never_finalize();
     }

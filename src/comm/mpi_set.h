@@ -48,6 +48,8 @@ struct mpi {
     struct zero_comm comm; /* first: what callers hold */
     MPI_Comm world;
     int peers;
+    int places;      /* ranks of a node, where all nodes have as many; else 1 */
+    int *seat, *who; /* (size) of a rank: node * places + place; and whose a seat is */
     int64_t transfer_max;
     int status;        /* of the first failure */
     uint64_t sequence; /* of the last start */
@@ -73,8 +75,8 @@ struct mpi {
 
 /* Tags of one pair of ranks. Headers arrive in the order of the starts. At most
  * ZERO_COLLECTIVES collectives are under way between two ranks, so tags of
- * pieces need not differ further back. */
-enum { TAG_HEADER, TAG_FAILED, TAG_PIECES, TAGS_OF_PIECES = 1024 };
+ * pieces need not differ further back; they differ by the node whose part it is. */
+enum { TAG_HEADER, TAG_FAILED, TAG_PIECES, TAGS_OF_PIECES = 1024, TAG_MAX = 32767 };
 
 /* Keeps the first failure's status. */
 void mpi_fail(struct mpi *m, int status);
@@ -91,7 +93,8 @@ void set_free(struct set *s);
 int set_requests(const struct mpi *m);
 
 /* The rank at the other end of track's request i, 0 <= i < peers: rotated, so
- * that not all ranks send to the same one. */
+ * that not all ranks send to the same one. A gather's part may come by way of another
+ * (mpi_set.c: route). */
 int mpi_other_end(const struct mpi *m, enum track track, int i);
 
 /* Sends the header of c and listens for those of all peers. */
