@@ -9,9 +9,11 @@
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
 
-#define VECTOR       __m256
-#define LANES        8
-#define VECTOR_PAIRS /* packing works on two registers */
+#define VECTOR        __m256
+#define LANES         8
+#define VECTOR_PAIRS    /* packing works on two registers */
+#define LATER         1 /* sixteen registers keep no more */
+#define MOMENTS_AHEAD 0
 
 static inline VECTOR vector_load(const float *in)
 {
@@ -38,17 +40,6 @@ static inline __m256i vector_nans(VECTOR x)
     return _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-/* Two vectors of words, packed lane by lane, in the order of elements. */
-static inline void store_packed(void *out, __m256i x)
-{
-    _mm256_storeu_si256(out, _mm256_permute4x64_epi64(x, _MM_SHUFFLE(3, 1, 2, 0)));
-}
-
-static inline __m256i load_packed(const void *in)
-{
-    return _mm256_permute4x64_epi64(_mm256_loadu_si256(in), _MM_SHUFFLE(3, 1, 2, 0));
-}
-
 /* The bits of two vectors, with one NaN for all. That there is one is rare, and
  * one comparison sees it in both. */
 static inline void bits_of(VECTOR a, VECTOR b, __m256i *x, __m256i *y)
@@ -70,7 +61,9 @@ static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
 {
     __m256i x, y;
     bits_of(a, b, &x, &y);
-    store_packed(out, _mm256_packus_epi32(round_up(x), round_up(y)));
+    __m256i lane_by_lane = _mm256_packus_epi32(round_up(x), round_up(y));
+    _mm256_storeu_si256((void *)out,
+                        _mm256_permute4x64_epi64(lane_by_lane, _MM_SHUFFLE(3, 1, 2, 0)));
 }
 
 /* Eight words, each above a zero one: a broadcast load and one shuffle. */
@@ -89,25 +82,39 @@ static inline void bf16_widen2(const uint16_t *in, VECTOR out[2])
     out[1] = bf16_widen(in + LANES);
 }
 
+/* Of two registers both lower lanes, and both upper ones: one operation each, where a
+ * permutation of four parts takes two on AMD's CPUs. */
+static inline void lanes_pair(__m256i x, __m256i y, __m256i out[2])
+{
+    out[0] = _mm256_permute2x128_si256(x, y, 0x20);
+    out[1] = _mm256_permute2x128_si256(x, y, 0x31);
+}
+
 /* The remainder is the lower half; the weight the upper, and one where that is
  * negative as a signed number. */
 static inline void split_store2(uint16_t *weight, int16_t *remainder, VECTOR a, VECTOR b)
 {
-    __m256i x, y, zero = _mm256_setzero_si256();
+    const __m256i halves = /* of a lane: four upper, four lower */
+        _mm256_setr_epi8(2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13, /* low lane */
+                         2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13);
+    __m256i x, y, part[2];
     bits_of(a, b, &x, &y);
-    __m256i lower =
-        _mm256_packus_epi32(_mm256_blend_epi16(x, zero, 0xAA), _mm256_blend_epi16(y, zero, 0xAA));
-    __m256i upper = _mm256_packus_epi32(_mm256_srli_epi32(x, 16), _mm256_srli_epi32(y, 16));
-    store_packed(weight, _mm256_sub_epi16(upper, _mm256_srai_epi16(lower, 15)));
-    store_packed(remainder, lower);
+    lanes_pair(_mm256_shuffle_epi8(x, halves), _mm256_shuffle_epi8(y, halves), part);
+    __m256i upper = _mm256_unpacklo_epi64(part[0], part[1]);
+    __m256i lower = _mm256_unpackhi_epi64(part[0], part[1]);
+    upper = _mm256_sub_epi16(upper, _mm256_srai_epi16(lower, 15));
+    _mm256_storeu_si256((void *)weight, upper);
+    _mm256_storeu_si256((void *)remainder, lower);
 }
 
 static inline void split_load2(const uint16_t *weight, const int16_t *remainder, VECTOR out[2])
 {
-    __m256i lower = load_packed(remainder);
-    __m256i upper = _mm256_add_epi16(load_packed(weight), _mm256_srai_epi16(lower, 15));
-    out[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(lower, upper));
-    out[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(lower, upper));
+    __m256i lower = _mm256_loadu_si256((const void *)remainder), part[2];
+    __m256i upper = _mm256_loadu_si256((const void *)weight);
+    upper = _mm256_add_epi16(upper, _mm256_srai_epi16(lower, 15));
+    lanes_pair(_mm256_unpacklo_epi16(lower, upper), _mm256_unpackhi_epi16(lower, upper), part);
+    out[0] = _mm256_castsi256_ps(part[0]);
+    out[1] = _mm256_castsi256_ps(part[1]);
 }
 
 /* The conversions keep denormals whatever the thread's mode is. */

@@ -11,9 +11,11 @@
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
 
-#define VECTOR       __m512
-#define LANES        16
-#define VECTOR_PAIRS /* of two registers' 16-bit halves one shuffle makes one */
+#define VECTOR        __m512
+#define LANES         16
+#define LATER         3
+#define MOMENTS_AHEAD 96
+#define VECTOR_PAIRS  /* of two registers' 16-bit halves one shuffle makes one */
 
 static inline VECTOR vector_load(const float *in)
 {

@@ -10,8 +10,10 @@
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
 
-#define VECTOR float32x4_t
-#define LANES  4
+#define VECTOR        float32x4_t
+#define LANES         4
+#define LATER         3
+#define MOMENTS_AHEAD 96
 
 static inline VECTOR vector_load(const float *in)
 {

@@ -9,6 +9,8 @@
  *   fp16_store, fp16_widen          LANES fp16, rounded from or widened to fp32
  *   split_store, split_load         LANES masters as weight and remainder
  *   block_square                    the squares of a block's registers, as kernels.h adds them
+ *   LATER                           Adam narrows masters so many iterations later: registers
+ *   MOMENTS_AHEAD                   and asks for moments so many elements ahead (not on Intel)
  *
  * With VECTOR_PAIRS defined bf16_store2, bf16_widen2, split_store2 and split_load2, of two
  * registers, are its own, and of those of one register bf16_widen alone.
@@ -219,54 +221,44 @@ INLINE void masters_element(const struct masters *at, int64_t i, const struct ad
 }
 
 /* So many elements ahead memory is asked for moments and for all else that is read; 0: not.
- * Intel's cores see no further than a root and a division. AMD's fetch by themselves, but moments
- * from the third cache would come late. */
+ * Intel's cores see no further than a root and a division. */
 struct ahead {
     int64_t moments, rest;
 };
 
-static inline struct ahead ahead_of(unsigned cpu)
-{
-    return cpu & CPU_INTEL ? (struct ahead){256, 256} : (struct ahead){96, 0};
-}
-
 #define LINE_BYTES 64
 
-/* What a loop reads of two registers so much later. */
-INLINE void lines_ahead(const void *from, int64_t bytes)
+/* What a loop reads of two registers so much later; 0: not. */
+INLINE void lines_ahead(const void *from, int64_t elements, int64_t size)
 {
-    for (int64_t at = 0; at < bytes; at += LINE_BYTES)
-        __builtin_prefetch((const char *)from + at);
+    for (int64_t at = 0; at < 2 * LANES * size && elements; at += LINE_BYTES)
+        __builtin_prefetch((const char *)from + elements * size + at);
 }
 
 INLINE void ask_ahead2(struct ahead ahead, const struct grads *grads, const struct masters *masters,
                        const float *m, const float *v, int64_t i)
 {
-    const int64_t wide = 2 * LANES * sizeof(float), half = wide / 2, rest = i + ahead.rest;
-    lines_ahead(m + i + ahead.moments, wide);
-    lines_ahead(v + i + ahead.moments, wide);
+    lines_ahead(m + i, ahead.moments, 4);
+    lines_ahead(v + i, ahead.moments, 4);
     if (grads->f32)
-        lines_ahead(grads->f32 + rest, wide);
+        lines_ahead(grads->f32 + i, ahead.rest, 4);
     else
-        lines_ahead(grads->bf16 + rest, half);
+        lines_ahead(grads->bf16 + i, ahead.rest, 2);
     if (masters->whole) {
-        lines_ahead(masters->whole + rest, wide);
+        lines_ahead(masters->whole + i, ahead.rest, 4);
     } else {
-        lines_ahead(masters->bf16 + rest, half);
-        lines_ahead(masters->remainder + rest, half);
+        lines_ahead(masters->bf16 + i, ahead.rest, 2);
+        lines_ahead(masters->remainder + i, ahead.rest, 2);
     }
 }
 
-#define LATER 3 /* iterations */
-
 /* A step of n elements. Masters are made 16 bits wide some iterations later: what waits for a
- * root and a division would keep the next ones from being begun. Inlined for each l2, kind of
- * gradients and of masters, so that the loop asks for none. */
-INLINE void adam_loop(int64_t n, const struct adam *constants, bool l2, struct grads grads,
-                      struct masters masters, float *m, float *v)
+ * root and a division would keep the next ones from being begun. Inlined for each distance
+ * ahead, l2, kind of gradients and of masters, so that the loop asks for none. */
+INLINE void adam_loop(int64_t n, const struct adam *constants, struct ahead ahead, bool l2,
+                      struct grads grads, struct masters masters, float *m, float *v)
 {
     const struct constants k = constants_load(constants);
-    const struct ahead ahead = ahead_of(cpu_features());
     VECTOR g[2], p[2], last[2 * LATER] = {vector_set(0)};
     const int64_t step = 2 * LANES, behind = LATER * step;
     int64_t i = 0;
@@ -291,18 +283,27 @@ INLINE void adam_loop(int64_t n, const struct adam *constants, bool l2, struct g
         masters_element(&masters, i, constants, l2, &grads, m, v);
 }
 
-INLINE void adam_each(int64_t n, const struct adam *k, struct grads grads, struct masters masters,
-                      float *m, float *v)
+INLINE void adam_ahead(int64_t n, const struct adam *k, struct ahead ahead, struct grads grads,
+                       struct masters masters, float *m, float *v)
 {
     const struct grads f32 = {.f32 = grads.f32}, bf16 = {.bf16 = grads.bf16};
     if (k->l2 != 0 && grads.f32)
-        adam_loop(n, k, true, f32, masters, m, v);
+        adam_loop(n, k, ahead, true, f32, masters, m, v);
     else if (k->l2 != 0)
-        adam_loop(n, k, true, bf16, masters, m, v);
+        adam_loop(n, k, ahead, true, bf16, masters, m, v);
     else if (grads.f32)
-        adam_loop(n, k, false, f32, masters, m, v);
+        adam_loop(n, k, ahead, false, f32, masters, m, v);
     else
-        adam_loop(n, k, false, bf16, masters, m, v);
+        adam_loop(n, k, ahead, false, bf16, masters, m, v);
+}
+
+INLINE void adam_each(int64_t n, const struct adam *k, struct grads grads, struct masters masters,
+                      float *m, float *v)
+{
+    if (cpu_features() & CPU_INTEL)
+        adam_ahead(n, k, (struct ahead){256, 256}, grads, masters, m, v);
+    else
+        adam_ahead(n, k, (struct ahead){.moments = MOMENTS_AHEAD}, grads, masters, m, v);
 }
 
 static void vector_adam(int64_t n, const struct adam *k, struct grads grads, float *master,
