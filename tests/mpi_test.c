@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The contract suite over MPI: run it under mpirun with 1 to 4 ranks. All tests
+ * The contract suite over MPI: run it under mpirun with 1 to 4 or 6 ranks. All tests
  * are made by all ranks, which agree on the outcome; rank 0 prints it.
  */
 #include "include/zero_mpi.h"
 
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "src/comm/comm.h"
+#include "src/comm/mpi_set.h"
 #include "tests/support/comm_suite.h"
 #include "tests/support/mpi_suite.h"
 
@@ -20,7 +22,31 @@ int dlclose(void *handle)
     return 0;
 }
 
-#define RANKS_MAX 4
+/* Ranks on several nodes, by the lowest rank of each one's node. */
+static const struct nodes {
+    int size, first[6];
+    bool even; /* nodes have as many ranks each, so that parts are passed on */
+} all_nodes[] = {
+    {3, {0, 0, 2}, false},          {4, {0, 0, 2, 2}, true},
+    {4, {0, 1, 0, 1}, true},        {4, {0, 1, 1, 0}, true},
+    {4, {0, 1, 1, 1}, false},       {6, {0, 0, 2, 2, 4, 4}, true},
+    {6, {0, 1, 2, 0, 1, 2}, true},  {6, {0, 1, 0, 1, 0, 1}, true},
+    {6, {0, 0, 2, 3, 3, 3}, false}, /* three of two on the average */
+};
+
+#define NODES ((int)(sizeof(all_nodes) / sizeof(all_nodes[0])))
+
+/* Of pieces: bytes that this rank sends to other nodes. */
+static const int *watched; /* as .first */
+static int64_t crossed;
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    if (watched && tag >= TAG_PIECES && watched[to] != watched[world_rank()])
+        crossed += count;
+    return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
 
 static void barrier(void *arg)
 {
@@ -28,8 +54,8 @@ static void barrier(void *arg)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* first: the lowest rank of each rank's node, or NULL: as they are. */
-static void run(const struct comm_scenario *scenario, int64_t transfer_max, const int *first)
+/* n: NULL: as they are. */
+static void run(const struct comm_scenario *scenario, int64_t transfer_max, const struct nodes *n)
 {
     struct comm_world w = {.barrier = barrier, .seed = 11, .operations = 200};
     char error[512] = "";
@@ -37,8 +63,10 @@ static void run(const struct comm_scenario *scenario, int64_t transfer_max, cons
     ck_assert(all_agree(status == ZERO_OK, error));
     if (transfer_max)
         comm_mpi_transfer_max(w.comm, transfer_max);
-    if (first)
-        comm_mpi_nodes(w.comm, first);
+    if (n) {
+        comm_mpi_nodes(w.comm, n->first);
+        w.gathers = true;
+    }
     scenario->run(&w);
     MPI_Barrier(MPI_COMM_WORLD);
     if (w.comm)
@@ -59,12 +87,103 @@ START_TEST(mpi_cuts_large_transfers)
 }
 END_TEST
 
-/* Parts that cross to other nodes are passed on there, piece by piece; with uneven nodes none. */
 START_TEST(mpi_passes_parts_on)
 {
-    static const int nodes[][RANKS_MAX] = {{0, 0, 2, 2}, {0, 1, 0, 1}, {0, 1, 1, 0}, {0, 1, 1, 1}};
-    for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
-        run(&comm_scenarios[_i], 300, nodes[i]);
+    for (int i = 0; i < NODES; i++)
+        if (all_nodes[i].size == world_size())
+            run(&comm_scenarios[_i], 300, &all_nodes[i]);
+}
+END_TEST
+
+static char byte_of(int rank, int64_t at)
+{
+    return (char)(17 * rank + at % 251);
+}
+
+/* A gather of parts so large; whether it gives what it should. */
+static bool gathers(struct zero_comm *comm, int64_t bytes)
+{
+    char *data = calloc((size_t)comm->size, (size_t)bytes), *own = data + comm->rank * bytes;
+    bool good = data != NULL, done = false;
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_GATHER, .bytes = bytes}, .data = data};
+    for (int64_t i = 0; good && i < bytes; i++)
+        own[i] = byte_of(comm->rank, i);
+    good = good && comm->ops->start(comm, &c) == ZERO_OK;
+    while (good && !done)
+        good = comm->ops->test(comm, &c, &done) == ZERO_OK;
+    for (int64_t i = 0; good && i < comm->size * bytes; i++)
+        good = data[i] == byte_of((int)(i / bytes), i % bytes);
+    free(data);
+    return good;
+}
+
+/* How often a part of this rank, or as many bytes of others, are to cross. */
+static int crossings(const struct nodes *n)
+{
+    int count = 0;
+    for (int r = 0; r < n->size; r++)
+        if (n->first[r] != n->first[world_rank()])
+            count += !n->even || n->first[r] == r;
+    return count;
+}
+
+START_TEST(parts_cross_to_each_node_once)
+{
+    static const int64_t sizes[] = {1, 700, ((int64_t)17 << 20) + 3};
+    const struct nodes *n = &all_nodes[_i];
+    for (int i = 0; i < 3; i++) {
+        struct zero_comm *comm;
+        char text[128];
+        ck_assert(all_agree(!zero_comm_mpi(MPI_COMM_WORLD, &comm, NULL, 0), "zero_comm_mpi"));
+        comm_mpi_nodes(comm, n->first);
+        crossed = 0, watched = n->first;
+        bool good = gathers(comm, sizes[i]);
+        watched = NULL;
+        comm->ops->destroy(comm);
+        snprintf(text, sizeof(text), "of %lld bytes %lld cross, %d times that should",
+                 (long long)sizes[i], (long long)crossed, crossings(n));
+        ck_assert(all_agree(good, "not what was sent"));
+        ck_assert(all_agree(crossed == crossings(n) * sizes[i], text));
+    }
+}
+END_TEST
+
+/* Whether the ranks that c waits for are these, behind which -1 stands. */
+static bool waits_for(struct zero_comm *comm, const struct zero_collective *c, const int *ranks)
+{
+    int from = 0;
+    for (; *ranks >= 0; from = *ranks++ + 1)
+        if (comm->ops->missing(comm, c, from) != *ranks)
+            return false;
+    return comm->ops->missing(comm, c, from) < 0;
+}
+
+/* Rank 3 does nothing after its start. Ranks 0 and 2 wait for a part that ranks 1 and 3 pass on,
+ * and cannot tell whether that one or the part's owner is late: both are. */
+START_TEST(who_passes_parts_on_is_missed)
+{
+    static const int late[4][3] = {{1, 3, -1}, {3, -1}, {1, 3, -1}}, nodes[] = {0, 0, 2, 2};
+    char data[4] = {0};
+    struct zero_comm *comm;
+    struct zero_collective c = {
+        .header = {.sequence = 1, .kind = ZERO_COLLECTIVE_GATHER, .bytes = 1}, .data = data};
+    bool done = false, good;
+    int seen = 0, all = 0;
+    ck_assert(all_agree(!zero_comm_mpi(MPI_COMM_WORLD, &comm, NULL, 0), "zero_comm_mpi"));
+    comm_mpi_nodes(comm, nodes);
+    good = comm->ops->start(comm, &c) == ZERO_OK;
+    for (int i = 0; !all && i < 10000; i++) {
+        if (good && world_rank() != 3)
+            good = comm->ops->test(comm, &c, &done) == ZERO_OK && !done;
+        seen = good && (world_rank() == 3 || waits_for(comm, &c, late[world_rank()]));
+        MPI_Allreduce(&seen, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    }
+    ck_assert(all_agree(seen, "other ranks are missing than should be"));
+    while (good && !done)
+        good = comm->ops->test(comm, &c, &done) == ZERO_OK;
+    ck_assert(all_agree(good, "the gather has failed"));
+    comm->ops->destroy(comm);
 }
 END_TEST
 
@@ -83,6 +202,13 @@ START_TEST(ranks_are_those_of_the_parent)
     ck_assert(all_agree(status == ZERO_OK, "zero_comm_mpi failed"));
     snprintf(text, sizeof(text), "rank %d of %d, on the node %d of %d", comm->rank, comm->size,
              comm->local_rank, comm->local_size);
+    if (local_size == world_size() && comm->size > 1) { /* one node: seats are ranks */
+        const struct mpi *m = (const struct mpi *)comm;
+        bool seated = m->places == local_size;
+        for (int r = 0; r < comm->size; r++)
+            seated &= m->seat[r] == r && m->who[r] == r;
+        ck_assert(all_agree(seated, "ranks of one node have other seats"));
+    }
     ck_assert(all_agree(comm->rank == rank && comm->size == world_size() &&
                             comm->local_rank == local_rank && comm->local_size == local_size,
                         text));
@@ -142,9 +268,14 @@ static Suite *suite_make(void)
             continue;
         tcase_add_loop_test(tests, mpi_keeps_the_contract, i, i + 1);
         tcase_add_loop_test(tests, mpi_cuts_large_transfers, i, i + 1);
-        if (world_size() > 1 && world_size() <= RANKS_MAX)
+        if (world_size() > 2)
             tcase_add_loop_test(tests, mpi_passes_parts_on, i, i + 1);
     }
+    for (int i = 0; i < NODES; i++)
+        if (all_nodes[i].size == world_size())
+            tcase_add_loop_test(tests, parts_cross_to_each_node_once, i, i + 1);
+    if (world_size() == 4)
+        tcase_add_test(tests, who_passes_parts_on_is_missed);
     tcase_add_test(tests, ranks_are_those_of_the_parent);
     tcase_add_test(tests, default_is_the_whole_job);
     tcase_add_test(tests, communicators_are_apart);

@@ -20,7 +20,8 @@ short = $(patsubst %/$(1),"ZERO_TEST_SHORT=1 %/$(1)",$(2))
 sampled = $(call short,bootstrap_test,$(call short,soak_test,$(call short,cuda_test, \
 	$(call short,gpu_model_test,$(call short,nccl_test,$(call suites,$(1)))))))
 mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUITES))))
-MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4)
+MPI_RUNS := $(call mpi_suites,$(BUILD),1 2 3 4) $(patsubst %,6@$(BUILD)/tests/%, \
+	$(filter mpi_test,$(SUITES))) # on three nodes, it makes believe
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' JOBS='$(JOBS)' \
 	tests/run.sh
 
@@ -76,7 +77,8 @@ SAN_SAMPLE = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal
 sanitized = $(patsubst %,"ZERO_TEST_SHORT=1 %", \
 	$(filter-out %-thread/tests/cuda_fault_test,$(call suites,$(BUILD)-$(1))) \
 	$(filter-out 3@%/mpi_large_test %-thread/tests/mpi_large_test, \
-	$(call mpi_suites,$(BUILD)-$(1),2 3))) "tests/planted.sh $(1) $(BUILD)-$(1) $(BUILD)"
+	$(call mpi_suites,$(BUILD)-$(1),2 3) $(patsubst %,4@$(BUILD)-$(1)/tests/%, \
+	$(filter mpi_test,$(SUITES))))) "tests/planted.sh $(1) $(BUILD)-$(1) $(BUILD)"
 
 # Under valgrind all suites but those that take very long there (a core is thirty times slower,
 # and threads share it); memory and soak, which watch memory that valgrind takes; and refused,

@@ -176,10 +176,11 @@ static const char mpi[] =
     "MPI while others exit with an error, and heeds no signal but SIGKILL then:\n"
     "in scripts start it by timeout -k 10 SECONDS mpirun ...\n"
     "\n"
-    "Parameters cross to each other node once, to one rank, which passes them on,\n"
-    "where all nodes have equally many ranks. Gradients go from every rank to each\n"
-    "of the others, as they are added up in the order of the ranks: a network\n"
-    "carries less of them where a node has few ranks of many --threads.\n"
+    "Each rank's part of the parameters crosses to each other node once, to one\n"
+    "rank there, which passes it on, where all nodes have equally many ranks.\n"
+    "Gradients go from every rank to each of the others, as they are added up in\n"
+    "the order of the ranks: a network carries less of them where a node has few\n"
+    "ranks of many --threads.\n"
     "\n"
     "mpirun -n 2 build/zero bench comm measures the two large collectives.\n";
 

@@ -14,8 +14,8 @@
 #define VECTOR        __m512
 #define LANES         16
 #define LATER         3
-#define MOMENTS_AHEAD 96
-#define VECTOR_PAIRS  /* of two registers' 16-bit halves one shuffle makes one */
+#define MOMENTS_AHEAD 96 /* from the third cache they would come late */
+#define VECTOR_PAIRS     /* of two registers' 16-bit halves one shuffle makes one */
 
 static inline VECTOR vector_load(const float *in)
 {

@@ -45,7 +45,7 @@ void comm_given_up(struct zero_comm *comm, uint64_t sequence);
 /* Of src/comm/mpi.c, in builds with MPI: whether MPI runs in this process; the
  * backend over all ranks of the job, started if need be; and what a test wants else: the size
  * above which a transfer is cut in several (1 GiB), and nodes, by the lowest rank of each
- * rank's (size). */
+ * rank's (size), between which also the smallest parts are passed on. */
 bool comm_mpi_started(void);
 int comm_mpi_default(struct zero_comm **comm, struct error *error);
 void comm_mpi_transfer_max(struct zero_comm *comm, int64_t bytes);

@@ -13,7 +13,9 @@
  * order of the starts, and data moves only when the headers of all ranks have
  * matched; so a rank that made another call is found before any message could
  * be mistaken for another. SUMs begin in the order of their starts (MPI demands
- * it), REDUCEs run one after the other (they may share scratch).
+ * it), REDUCEs run one after the other (they may share scratch). Between nodes a
+ * GATHER's parts come by way of other ranks (mpi_set.c: route), which are not done
+ * with it before what they pass on has left them.
  *
  * What shutdown does: abort tells all peers the first message that this rank
  * has not completed, then ends its own transfers within QUIESCE_SECONDS; after
@@ -38,7 +40,9 @@
 #include "src/comm/comm.h"
 #include "src/thread.h"
 
-#define TRANSFER_BYTES_MAX ((int64_t)1 << 30) /* MPI counts in int */
+#define TRANSFER_BYTES_MAX ((int64_t)1 << 30)  /* MPI counts in int */
+#define DIRECT_BYTES_MAX   ((int64_t)16 << 10) /* a second hop would take longer than the first */
+#define TAG_MAX            32767               /* of every MPI */
 #define QUIESCE_SECONDS    1.0
 #define EXIT_SECONDS_MIN   10 /* ranks free memory and files before they come there */
 
@@ -403,6 +407,7 @@ static struct mpi *mpi_alloc(int size)
     m->comm.size = size;
     m->peers = size - 1;
     m->places = 1;
+    m->direct_max = DIRECT_BYTES_MAX;
     m->transfer_max = TRANSFER_BYTES_MAX;
     m->failed_rank = -1;
     m->world = MPI_COMM_NULL;
@@ -438,7 +443,7 @@ static void seats_take(struct mpi *m)
         nodes += first[r] == r;
         places += first[r] == 0;
     }
-    bool even = nodes * places == size;
+    bool even = nodes * places == size && nodes <= (m->tag_max - TAG_PIECES) / TAGS_OF_PIECES;
     for (int r = 0; r < size && even; r++) {
         int node = 0, place = 0;
         for (int q = 0; q < r; q++) {
@@ -459,7 +464,7 @@ static void seats_take(struct mpi *m)
 static int join(struct mpi *m, MPI_Comm world)
 {
     MPI_Comm node = MPI_COMM_NULL;
-    int first = 0; /* of its node */
+    int first = 0 /* of its node */, known = 0, *tag_max = NULL;
     int rc = MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
     m->world = world;
     m->comm.ops = &mpi_ops;
@@ -471,6 +476,8 @@ static int join(struct mpi *m, MPI_Comm world)
     rc = rc ? rc : MPI_Bcast(&first, 1, MPI_INT, 0, node);
     rc = rc ? rc : MPI_Allgather(&first, 1, MPI_INT, m->who, 1, MPI_INT, world);
     rc = rc ? rc : MPI_Comm_free(&node);
+    rc = rc ? rc : MPI_Comm_get_attr(world, MPI_TAG_UB, &tag_max, &known);
+    m->tag_max = !rc && known ? *tag_max : TAG_MAX;
     if (!rc)
         seats_take(m);
     rc = rc ? rc : finalize_watch(m);
@@ -587,6 +594,7 @@ void comm_mpi_nodes(struct zero_comm *comm, const int *first)
     if (comm->ops != &mpi_ops)
         return;
     memcpy(m->who, first, (size_t)comm->size * sizeof(*first));
+    m->direct_max = 0;
     seats_take(m);
 }
 

@@ -11,7 +11,7 @@
 
 #include "src/comm/comm.h"
 
-#define PASSED_ON ((int64_t)1 << 20) /* bytes of a piece that goes on to others as it comes */
+#define PASSED_ON ((int64_t)8 << 20) /* bytes of a piece that goes on to others as it comes */
 
 static int check(struct mpi *m, int rc, const char *what, int peer, const struct set *s)
 {
@@ -99,7 +99,7 @@ struct route {
     int peer, part;
 };
 
-/* A gather's part crosses to each other node once, to the rank that has its owner's place
+/* What is passed on crosses to each other node once, to the rank that has its owner's place
  * there, and that one passes it on: what this rank would send to another place of another
  * node goes to that place here, of the part that came from this rank's place there. */
 static struct route route(const struct mpi *m, const struct set *s, enum track track, int i)
@@ -108,8 +108,7 @@ static struct route route(const struct mpi *m, const struct set *s, enum track t
     struct route way = {other, outward(track) ? m->comm.rank : other};
     int node = m->seat[m->comm.rank] / places, place = m->seat[m->comm.rank] % places;
     int there = m->seat[other] / places, its = m->seat[other] % places;
-    if (s->mine.kind != ZERO_COLLECTIVE_GATHER || track < TRACK_OUT || there == node ||
-        its == place)
+    if (!s->passes_on || track < TRACK_OUT || there == node || its == place)
         return way;
     way.peer = m->who[node * places + its];
     if (outward(track))
@@ -119,9 +118,8 @@ static struct route route(const struct mpi *m, const struct set *s, enum track t
 
 static int piece_tag(const struct mpi *m, const struct set *s, int part)
 {
-    int nodes = m->comm.size / m->places, tags = (TAG_MAX - TAG_PIECES) / nodes;
-    tags = tags > TAGS_OF_PIECES ? TAGS_OF_PIECES : tags;
-    return TAG_PIECES + m->seat[part] / m->places * tags + (int)(s->mine.sequence % (uint64_t)tags);
+    int node = s->passes_on ? m->seat[part] / m->places : 0;
+    return TAG_PIECES + node * TAGS_OF_PIECES + (int)(s->mine.sequence % TAGS_OF_PIECES);
 }
 
 /* Where piece k to or from peer i lies. */
@@ -250,7 +248,7 @@ static int set_begin(struct mpi *m, struct set *s)
     case ZERO_COLLECTIVE_GATHER:
         if (c->own)
             memcpy((char *)c->data + m->comm.rank * bytes, c->own, (size_t)bytes);
-        if (m->places > 1 && m->places < m->comm.size && PASSED_ON < m->transfer_max)
+        if (s->passes_on && PASSED_ON < m->transfer_max)
             s->piece_bytes = PASSED_ON;
         break;
     case ZERO_COLLECTIVE_REDUCE:
@@ -330,6 +328,8 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     s->c = c;
     s->mine = c->header;
     s->headers_missing = m->peers;
+    s->passes_on = s->mine.kind == ZERO_COLLECTIVE_GATHER && s->mine.bytes > m->direct_max &&
+                   m->places > 1 && m->places < m->comm.size;
     s->pieces = s->summed = 0;
     memset(s->arrived, 0, sizeof(s->arrived));
     memset(s->posted, 0, 2 * (size_t)m->peers * sizeof(*s->posted));
@@ -343,18 +343,24 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     return ZERO_OK;
 }
 
-/* The lowest rank, not below from, that a request under way waits for: whose part is to come,
- * or who is to take one; -1: none. */
+/* The lower of two ranks, of those not below from; -1 is none. */
+static int lower(int rank, int other, int from)
+{
+    return other >= from && (rank < 0 || other < rank) ? other : rank;
+}
+
+/* The lowest rank, not below from, that a request under way waits for; -1: none. */
 static int awaited(const struct mpi *m, const struct set *s, bool out, int from)
 {
     int rank = -1;
     for (enum track track = 0; track < TRACKS; track++)
         for (int i = 0; outward(track) == out && i < m->peers; i++) {
             struct route way = route(m, s, track, i);
-            int who = out ? way.peer : way.part;
-            if (*request(m, s, track, i) != MPI_REQUEST_NULL && who >= from &&
-                (rank < 0 || who < rank))
-                rank = who;
+            if (*request(m, s, track, i) == MPI_REQUEST_NULL)
+                continue;
+            rank = lower(rank, way.peer, from);
+            if (!out)
+                rank = lower(rank, way.part, from);
         }
     return rank;
 }

@@ -11,7 +11,7 @@
 #include "include/zero_mpi.h"
 
 #define OUTWARD 8 /* pieces on offer at once, which a peer in the node takes by itself */
-#define INWARD  2 /* what a reduction has room for */
+#define INWARD  2 /* what a reduction has room for, and what any kind receives at once */
 
 /* The kinds of message of one collective and peer, one request each. Pieces of
  * one direction take turns. */
@@ -35,6 +35,7 @@ struct set {
     struct zero_collective *c;
     struct zero_collective_header mine, *theirs; /* (peers) */
     int headers_missing;
+    bool passes_on; /* a gather, of which a node takes each part from another node once */
     int64_t piece_bytes, pieces; /* of each transfer */
     int64_t summed;              /* pieces */
     int arrived[INWARD];         /* how many peers' parts of the piece in each track */
@@ -50,6 +51,8 @@ struct mpi {
     int peers;
     int places;      /* ranks of a node, where all nodes have as many; else 1 */
     int *seat, *who; /* (size) of a rank: node * places + place; and whose a seat is */
+    int tag_max;
+    int64_t direct_max; /* parts no larger than that are not passed on */
     int64_t transfer_max;
     int status;        /* of the first failure */
     uint64_t sequence; /* of the last start */
@@ -75,8 +78,9 @@ struct mpi {
 
 /* Tags of one pair of ranks. Headers arrive in the order of the starts. At most
  * ZERO_COLLECTIVES collectives are under way between two ranks, so tags of
- * pieces need not differ further back; they differ by the node whose part it is. */
-enum { TAG_HEADER, TAG_FAILED, TAG_PIECES, TAGS_OF_PIECES = 1024, TAG_MAX = 32767 };
+ * pieces need not differ much further back. Of what is passed on they differ by the node that
+ * it comes from, too: so many tags for each. */
+enum { TAG_HEADER, TAG_FAILED, TAG_PIECES, TAGS_OF_PIECES = 1024 };
 
 /* Keeps the first failure's status. */
 void mpi_fail(struct mpi *m, int status);
@@ -104,7 +108,8 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c);
  * all sets before it have been asked first. m->status in return. */
 int set_progress(struct mpi *m, struct set *s);
 
-/* The lowest rank, not below from, that the set waits to hear from, or -1. */
+/* The lowest rank, not below from, that the set waits for, or -1: of what is passed on that is
+ * who passes it and whose it is. */
 int set_missing(const struct mpi *m, const struct set *s, int from);
 
 /* Takes back the receives that have not begun; ends the set, by force. */

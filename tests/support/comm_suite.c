@@ -598,7 +598,8 @@ static void run_abort_under_way(struct comm_world *w)
 {
     int odd = w->comm->size - 1;
     struct op op, behind;
-    int kind = w->no_reduce ? ZERO_COLLECTIVE_GATHER : ZERO_COLLECTIVE_REDUCE;
+    bool gathers = w->no_reduce || w->gathers;
+    int kind = gathers ? ZERO_COLLECTIVE_GATHER : ZERO_COLLECTIVE_REDUCE;
     op_make(&op, w, 1, kind, 300 << 10, 64 << 10, 0);
     op_make(&behind, w, 2, ZERO_COLLECTIVE_SUM, 1024, PIECE, 0);
     if (w->comm->rank == odd) {

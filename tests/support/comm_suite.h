@@ -28,6 +28,7 @@ struct comm_world {
     const struct comm_memory *units; /* NULL: units are in host memory as everything is */
     void *stream;                    /* of this rank, for units' sums */
     bool no_reduce;                  /* the backend refuses it */
+    bool gathers;                    /* a gather is what is given up halfway */
     char text[512]; /* the first thing that was wrong on this rank; "" when all was well */
 };
 
