@@ -54,7 +54,7 @@ static void barrier(void *arg)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* n: NULL: as they are. */
+/* n: NULL: nodes are as they are. */
 static void run(const struct comm_scenario *scenario, int64_t transfer_max, const struct nodes *n)
 {
     struct comm_world w = {.barrier = barrier, .seed = 11, .operations = 200};

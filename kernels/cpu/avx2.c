@@ -52,6 +52,14 @@ static inline void bits_of(VECTOR a, VECTOR b, __m256i *x, __m256i *y)
     }
 }
 
+/* Of two registers both lower lanes, and both upper ones: one operation each, where a
+ * permutation of four parts takes two on AMD's CPUs. */
+static inline void lanes_pair(__m256i x, __m256i y, __m256i out[2])
+{
+    out[0] = _mm256_permute2x128_si256(x, y, 0x20);
+    out[1] = _mm256_permute2x128_si256(x, y, 0x31);
+}
+
 static inline __m256i round_up(__m256i bits)
 {
     return _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x8000)), 16);
@@ -59,11 +67,10 @@ static inline __m256i round_up(__m256i bits)
 
 static inline void bf16_store2(uint16_t *out, VECTOR a, VECTOR b)
 {
-    __m256i x, y;
+    __m256i x, y, part[2];
     bits_of(a, b, &x, &y);
-    __m256i lane_by_lane = _mm256_packus_epi32(round_up(x), round_up(y));
-    _mm256_storeu_si256((void *)out,
-                        _mm256_permute4x64_epi64(lane_by_lane, _MM_SHUFFLE(3, 1, 2, 0)));
+    lanes_pair(x, y, part);
+    _mm256_storeu_si256((void *)out, _mm256_packus_epi32(round_up(part[0]), round_up(part[1])));
 }
 
 /* Eight words, each above a zero one: a broadcast load and one shuffle. */
@@ -80,14 +87,6 @@ static inline void bf16_widen2(const uint16_t *in, VECTOR out[2])
 {
     out[0] = bf16_widen(in);
     out[1] = bf16_widen(in + LANES);
-}
-
-/* Of two registers both lower lanes, and both upper ones: one operation each, where a
- * permutation of four parts takes two on AMD's CPUs. */
-static inline void lanes_pair(__m256i x, __m256i y, __m256i out[2])
-{
-    out[0] = _mm256_permute2x128_si256(x, y, 0x20);
-    out[1] = _mm256_permute2x128_si256(x, y, 0x31);
 }
 
 /* The remainder is the lower half; the weight the upper, and one where that is

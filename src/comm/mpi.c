@@ -434,6 +434,13 @@ static struct mpi *mpi_alloc(int size)
     return NULL;
 }
 
+static int tag_most(const struct mpi *m)
+{
+    int known = 0, *most = NULL;
+    int rc = MPI_Comm_get_attr(m->world, MPI_TAG_UB, &most, &known);
+    return rc == MPI_SUCCESS && known ? *most : TAG_MAX;
+}
+
 /* Seats by node and place, of the lowest rank of each rank's node, which m->who is until then. */
 static void seats_take(struct mpi *m)
 {
@@ -443,7 +450,7 @@ static void seats_take(struct mpi *m)
         nodes += first[r] == r;
         places += first[r] == 0;
     }
-    bool even = nodes * places == size && nodes <= (m->tag_max - TAG_PIECES) / TAGS_OF_PIECES;
+    bool even = nodes * places == size && nodes <= (tag_most(m) - TAG_PIECES) / TAGS_OF_PIECES;
     for (int r = 0; r < size && even; r++) {
         int node = 0, place = 0;
         for (int q = 0; q < r; q++) {
@@ -464,7 +471,7 @@ static void seats_take(struct mpi *m)
 static int join(struct mpi *m, MPI_Comm world)
 {
     MPI_Comm node = MPI_COMM_NULL;
-    int first = 0 /* of its node */, known = 0, *tag_max = NULL;
+    int first = 0; /* of its node */
     int rc = MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
     m->world = world;
     m->comm.ops = &mpi_ops;
@@ -476,8 +483,6 @@ static int join(struct mpi *m, MPI_Comm world)
     rc = rc ? rc : MPI_Bcast(&first, 1, MPI_INT, 0, node);
     rc = rc ? rc : MPI_Allgather(&first, 1, MPI_INT, m->who, 1, MPI_INT, world);
     rc = rc ? rc : MPI_Comm_free(&node);
-    rc = rc ? rc : MPI_Comm_get_attr(world, MPI_TAG_UB, &tag_max, &known);
-    m->tag_max = !rc && known ? *tag_max : TAG_MAX;
     if (!rc)
         seats_take(m);
     rc = rc ? rc : finalize_watch(m);

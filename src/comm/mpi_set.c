@@ -43,6 +43,30 @@ int mpi_other_end(const struct mpi *m, enum track track, int i)
     return (m->comm.rank + (outward(track) ? 1 + i : size - 1 - i)) % size;
 }
 
+/* With whom request i exchanges something, and of which rank's part. */
+struct route {
+    int peer, part;
+};
+
+/* What is passed on crosses to each other node once, to the rank that has its owner's place
+ * there, and that one passes it on: what this rank would send to another place of another
+ * node goes to that place here, of the part that came from this rank's place there. */
+static struct route route(const struct mpi *m, const struct set *s, enum track track, int i)
+{
+    int other = mpi_other_end(m, track, i), rank = m->comm.rank, places = m->places;
+    struct route way = {other, outward(track) ? rank : other};
+    if (!s->passes_on || track < TRACK_OUT)
+        return way;
+    int node = m->seat[rank] / places, place = m->seat[rank] % places;
+    int there = m->seat[other] / places, its = m->seat[other] % places;
+    if (there == node || its == place)
+        return way;
+    way.peer = m->who[node * places + its];
+    if (outward(track))
+        way.part = m->who[there * places + place];
+    return way;
+}
+
 int set_requests(const struct mpi *m)
 {
     return TRACKS * m->peers + 1;
@@ -68,18 +92,20 @@ static int posted(struct mpi *m, struct set *s, int rc, MPI_Request *r, const ch
     return check(m, rc, what, peer, s);
 }
 
-static int send(struct mpi *m, struct set *s, enum track track, int i, int peer, const void *data,
+static int send(struct mpi *m, struct set *s, enum track track, int i, const void *data,
                 int64_t bytes, int tag)
 {
+    int peer = route(m, s, track, i).peer;
     MPI_Request *r = request(m, s, track, i);
     assert(outward(track) && *r == MPI_REQUEST_NULL);
     int rc = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, m->world, r);
     return posted(m, s, rc, r, "send to", peer);
 }
 
-static int receive(struct mpi *m, struct set *s, enum track track, int i, int peer, void *data,
-                   int64_t bytes, int tag)
+static int receive(struct mpi *m, struct set *s, enum track track, int i, void *data, int64_t bytes,
+                   int tag)
 {
+    int peer = route(m, s, track, i).peer;
     MPI_Request *r = request(m, s, track, i);
     assert(!outward(track) && *r == MPI_REQUEST_NULL);
     int rc = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, m->world, r);
@@ -94,31 +120,9 @@ static enum track turn(enum track first, int64_t k)
     return first + (enum track)(k % (first == TRACK_OUT ? OUTWARD : INWARD));
 }
 
-/* With whom request i exchanges pieces, and of which rank's part. */
-struct route {
-    int peer, part;
-};
-
-/* What is passed on crosses to each other node once, to the rank that has its owner's place
- * there, and that one passes it on: what this rank would send to another place of another
- * node goes to that place here, of the part that came from this rank's place there. */
-static struct route route(const struct mpi *m, const struct set *s, enum track track, int i)
+static int piece_tag(const struct mpi *m, const struct set *s, enum track track, int i)
 {
-    int other = mpi_other_end(m, track, i), places = m->places;
-    struct route way = {other, outward(track) ? m->comm.rank : other};
-    int node = m->seat[m->comm.rank] / places, place = m->seat[m->comm.rank] % places;
-    int there = m->seat[other] / places, its = m->seat[other] % places;
-    if (!s->passes_on || track < TRACK_OUT || there == node || its == place)
-        return way;
-    way.peer = m->who[node * places + its];
-    if (outward(track))
-        way.part = m->who[there * places + place];
-    return way;
-}
-
-static int piece_tag(const struct mpi *m, const struct set *s, int part)
-{
-    int node = s->passes_on ? m->seat[part] / m->places : 0;
+    int node = s->passes_on ? m->seat[route(m, s, track, i).part] / m->places : 0;
     return TAG_PIECES + node * TAGS_OF_PIECES + (int)(s->mine.sequence % TAGS_OF_PIECES);
 }
 
@@ -172,25 +176,22 @@ static bool may_post(const struct mpi *m, const struct set *s, enum track first,
         return false;
     if (s->mine.kind == ZERO_COLLECTIVE_REDUCE && !out && k >= s->summed + INWARD)
         return false;
-    if (out && !has_piece(m, s, route(m, s, first, i).part, k))
+    if (*request(m, s, turn(first, k), i) != MPI_REQUEST_NULL)
         return false;
-    return *request(m, s, turn(first, k), i) == MPI_REQUEST_NULL;
+    return !out || has_piece(m, s, route(m, s, first, i).part, k);
 }
 
 static int post_pieces(struct mpi *m, struct set *s)
 {
     int64_t *in = s->posted, *out = s->posted + m->peers;
     for (int i = 0; i < m->peers; i++) {
-        struct route from = route(m, s, TRACK_IN, i), to = route(m, s, TRACK_OUT, i);
         for (; may_post(m, s, TRACK_IN, i, in[i]); in[i]++)
-            if (receive(m, s, turn(TRACK_IN, in[i]), i, from.peer,
-                        piece_data(m, s, TRACK_IN, i, in[i]), piece_length(s, in[i]),
-                        piece_tag(m, s, from.part)))
+            if (receive(m, s, turn(TRACK_IN, in[i]), i, piece_data(m, s, TRACK_IN, i, in[i]),
+                        piece_length(s, in[i]), piece_tag(m, s, TRACK_IN, i)))
                 return m->status;
         for (; may_post(m, s, TRACK_OUT, i, out[i]); out[i]++)
-            if (send(m, s, turn(TRACK_OUT, out[i]), i, to.peer,
-                     piece_data(m, s, TRACK_OUT, i, out[i]), piece_length(s, out[i]),
-                     piece_tag(m, s, to.part)))
+            if (send(m, s, turn(TRACK_OUT, out[i]), i, piece_data(m, s, TRACK_OUT, i, out[i]),
+                     piece_length(s, out[i]), piece_tag(m, s, TRACK_OUT, i)))
                 return m->status;
     }
     return ZERO_OK;
@@ -335,10 +336,8 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     memset(s->posted, 0, 2 * (size_t)m->peers * sizeof(*s->posted));
     int64_t bytes = (int64_t)sizeof(s->mine);
     for (int i = 0; i < m->peers; i++)
-        if (receive(m, s, TRACK_HEADER_IN, i, mpi_other_end(m, TRACK_HEADER_IN, i), &s->theirs[i],
-                    bytes, TAG_HEADER) ||
-            send(m, s, TRACK_HEADER_OUT, i, mpi_other_end(m, TRACK_HEADER_OUT, i), &s->mine, bytes,
-                 TAG_HEADER))
+        if (receive(m, s, TRACK_HEADER_IN, i, &s->theirs[i], bytes, TAG_HEADER) ||
+            send(m, s, TRACK_HEADER_OUT, i, &s->mine, bytes, TAG_HEADER))
             return m->status;
     return ZERO_OK;
 }

@@ -49,9 +49,8 @@ struct mpi {
     struct zero_comm comm; /* first: what callers hold */
     MPI_Comm world;
     int peers;
-    int places;      /* ranks of a node, where all nodes have as many; else 1 */
-    int *seat, *who; /* (size) of a rank: node * places + place; and whose a seat is */
-    int tag_max;
+    int places;         /* ranks of a node, where all nodes have as many; else 1 */
+    int *seat, *who;    /* (size) of a rank: node * places + place; and whose a seat is */
     int64_t direct_max; /* parts no larger than that are not passed on */
     int64_t transfer_max;
     int status;        /* of the first failure */
