@@ -81,7 +81,7 @@ const struct pieces pieces_plain = {.name = "packed panels, plain",
 const struct pieces *pieces_best(enum zero_dtype dtype)
 {
     const struct pieces *best = NULL;
-    if (dtype == ZERO_BF16 && !(best = pieces_amx()))
+    if (dtype == ZERO_BF16 && !(best = pieces_amx()) && !pairs_are_slow())
         best = pieces_bf16();
     best = best ? best : pieces_avx512();
     best = best ? best : pieces_avx2();
