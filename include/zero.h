@@ -447,8 +447,8 @@ struct zero_step_info {
 ZERO_API int zero_step(struct zero *z, struct zero_step_info *info);
 
 /* Local. With ZERO_CUDA the cudaStream_t that the program computes on: acquire, release
- * and reduce are places in the order of its work, and not to be called while it is being
- * captured into a graph. NULL on the CPU, where that is the calling thread. */
+ * and reduce are places in the order of its work (once it is 256 of them behind, the next waits),
+ * not to be called while it is captured into a graph. NULL on the CPU: the calling thread. */
 ZERO_API void *zero_stream(const struct zero *z);
 
 /* Local. What to multiply the loss by before the next backward pass: 1 unless

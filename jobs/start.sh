@@ -30,20 +30,32 @@ fewest_cpus() {
     echo "$least"
 }
 
+# Of 4, h100:4 or a100:2,v100:2: how many GPUs an option of sbatch asked for.
+gpus_asked() {
+    local part total=0
+    for part in ${1//,/ }; do
+        total=$((total + ${part##*:}))
+    done
+    echo "$total"
+}
+
 # One rank for each GPU, or ZERO_RANKS_PER_GPU; without GPUs as many as sbatch was told. Sets
 # "ranks", of a node.
 count_ranks() {
-    local gpus=${SLURM_GPUS_ON_NODE:-0} each=${ZERO_RANKS_PER_GPU:-1} part total=0
+    local gpus=${SLURM_GPUS_ON_NODE:-0} each=${ZERO_RANKS_PER_GPU:-1} total
     [[ $each =~ ^[1-9][0-9]{0,3}$ ]] ||
         refuse "ZERO_RANKS_PER_GPU is '$each'. Set it to 1 or more."
     ranks=$((gpus * each))
+    total=$(gpus_asked "${SLURM_GPUS_PER_NODE-}")
+    [ "$total" = 0 ] || [ "$total" = "$gpus" ] ||
+        refuse "sbatch was asked for $total GPUs of a node by --gpus-per-node, and the job has" \
+            "$gpus, as --gres holds, which jobs/site.env or the job file gives. Give sbatch" \
+            "--gres=gpu:$total instead."
     if [ "$gpus" -gt 0 ]; then
-        for part in ${SLURM_GPUS//,/ }; do # what --gpus said: 4, h100:4, a100:2,v100:2
-            total=$((total + ${part##*:}))
-        done
+        total=$(gpus_asked "${SLURM_GPUS-}")
         [ "$total" = 0 ] || [ "$total" = $((gpus * SLURM_JOB_NUM_NODES)) ] ||
             refuse "The job has $total GPUs on $SLURM_JOB_NUM_NODES nodes, $gpus of them on" \
-                "the first one, and nodes must have equally many. Give sbatch --gpus-per-node" \
+                "the first one, and nodes must have equally many. Give sbatch --gres=gpu:N" \
                 "instead of --gpus."
         return
     fi
@@ -96,6 +108,6 @@ start() { # program, options
     export SRUN_CPUS_PER_TASK=$each
     export SLURM_EXPORT_ENV=ALL # the modules', also after sbatch --export=NONE
     srun --immediate=600 --mpi="$ZERO_MPI" --cpus-per-task="$each" --ntasks-per-node="$ranks" \
-        --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "$program" \
+        --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) ${before:+"${before[@]}"} "$program" \
         ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"
 }

@@ -171,7 +171,7 @@ static void request_fail(struct ring_core *core, const struct ring_block *block,
               request->write ? "write" : "read", request->bytes, request->offset,
               request->offset + block->start + extra, within, why, advice);
     request->error_file = block->file;
-    request->error_end = result == 0 && !request->write;
+    request->error_end = result >= 0 && !request->write; /* also off the alignment */
     if (request->submitted < request->bytes) {
         assert(core->queued[request->write].first == request);
         list_remove(&core->queued[request->write]);

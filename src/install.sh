@@ -32,12 +32,14 @@ check_path() { # variable
 }
 
 # What a file was made of has to be older than it.
-check_newest() { # file, which objects it has: options of grep
-    local source
+check_newest() { # file, which objects it has: tests of find
+    local source objects
+    mapfile -t objects < <(find "$build"/obj/{src,offload,kernels} -name '*.d' "${@:2}")
     while read -r source; do
-        grep -qrsF "${@:2}" "$source" "$build"/obj/{src,offload,kernels} &&
+        grep -qsF "$source" /dev/null "${objects[@]}" &&
             stop "$source is newer than $build/$1. Run make first."
-    done < <(find include src offload kernels -name '*.[ch]' -newer "$build/$1")
+    done < <(find include src offload kernels \( -name '*.[ch]' -o -name '*.cu' -o \
+        -name '*.cuh' \) -newer "$build/$1")
 }
 
 check_build() {
@@ -45,9 +47,9 @@ check_build() {
     version=$(sed -n 's/^Version: //p' "$build/zero.pc")
     library=libzero.so.$version
     [ -f "$build/$library" ] || stop "There is no $build/$library. Run make first."
-    check_newest "$library" --include='*.d' --exclude-dir=cuda --exclude={cuda,nccl}'*.d'
-    [ ! -f "$build/libzero_cuda.so" ] ||
-        check_newest libzero_cuda.so --include={cuda,nccl}'*.d'
+    local plugin=(-path "$build/obj/kernels/cuda/*" -o -name 'cuda*' -o -name 'nccl*')
+    check_newest "$library" ! \( "${plugin[@]}" \)
+    [ ! -f "$build/libzero_cuda.so" ] || check_newest libzero_cuda.so \( "${plugin[@]}" \)
 }
 
 # mode or link|what|where: all that is installed.
@@ -91,6 +93,7 @@ folder() {
 
 put() {
     local mode what where
+    [ -z "$DESTDIR" ] || mkdir -p "$DESTDIR" || return 1
     while IFS='|' read -r mode what where; do
         folder "$(dirname "$where")" || return 1
     done < <(files)

@@ -292,12 +292,17 @@ int engine_enter_between_steps(struct zero *z, const char *call)
 /* As the kernels use them: none overflows, and eps keeps 0 / 0 away. */
 static bool adam_fits(const struct zero_adam *a)
 {
+    fenv_t program; /* whose modes may trap what is asked here, or flush a small eps */
+    fegetenv(&program);
+    kernels_thread_init();
     bool good = isfinite(a->lr) && a->lr >= 0 && a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 &&
                 a->beta2 < 1 && isfinite(a->eps) && a->eps > 0 && isfinite(a->weight_decay) &&
                 a->weight_decay >= 0;
-    return good && (float)a->eps > 0 && isfinite((float)a->eps) &&
+    good = good && (float)a->eps > 0 && isfinite((float)a->eps) &&
            isfinite((float)a->weight_decay) && isfinite((float)(a->lr / (1 - a->beta1))) &&
            (a->l2 || isfinite((float)(a->lr * a->weight_decay)));
+    fesetenv(&program);
+    return good;
 }
 
 static int check_adam(struct zero *z, int group, const struct zero_adam *a)

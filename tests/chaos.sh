@@ -147,7 +147,7 @@ cut_file() {
     local file bytes
     file=$(spill_of "$1")
     bytes=$(stat -Lc %s "$file") || return
-    truncate -s $((bytes * where / 1000 / 4096 * 4096)) "$file"
+    truncate -s $((bytes * where / 1000)) "$file"
 }
 
 # A memory cgroup that the victim is in, and that is soon too small for it.

@@ -205,16 +205,16 @@ END_TEST
 START_TEST(beside_a_capture)
 {
     make_references();
-    for (int i = 0; i < 8 && gpus_fake(); i++) {
+    for (int i = 0; i < 12 && gpus_fake(); i++) { /* of two ranks, on one GPU and on two */
         const struct fake_cuda_options options = {
-            .gpus = 1 + i / 4, .bytes = 1 << 24, .seed = 1 + (uint64_t)i, .captured = true};
+            .gpus = 1 + i / 8, .bytes = 1 << 24, .seed = 1 + (uint64_t)i, .captured = true};
         struct toy t = {.config = {.device = ZERO_CUDA,
                                    .stage = i % 4,
                                    .offload = i % 2 ? ZERO_HOST : ZERO_DEVICE,
                                    .chunk = 1088,
                                    .threads = 1},
-                        .ranks = options.gpus,
-                        .accumulate = BATCH / options.gpus,
+                        .ranks = i < 4 ? 1 : 2,
+                        .accumulate = BATCH / (i < 4 ? 1 : 2),
                         .steps = EQUAL_STEPS};
         toy_cuda_start(gpus_begin(&options), true);
         equal_expect(&t, &reference[0]);

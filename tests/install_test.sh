@@ -130,7 +130,7 @@ sed 's,"include/zero.h",<zero.h>,; s/\.stage = stage/&, .offload = ZERO_NVME/' \
 
 # ------------------------------------------------- what lies where, and goes
 touch "$scratch/before"
-stage="$scratch/a stage"
+stage="$scratch/to be made/a stage"
 opt=(DESTDIR="$stage" PREFIX=/opt/z)
 usr=(DESTDIR="$stage" PREFIX=/usr LIBDIR=/usr/lib64 INCLUDEDIR=/usr/include/z)
 (umask 077 && "${install[@]}" "${opt[@]}") >"$scratch/out" 2>&1
@@ -192,6 +192,11 @@ echo "cuda.o: src/device/cuda.c" >"$scratch/old/obj/src/cuda.d"
 rm "$scratch/old/obj/src/a.d"
 touch -d 2001-01-01 "$scratch/old/libzero_cuda.so"
 refused "a plugin older than its sources" "src/device/cuda.c is newer than .*/libzero_cuda.so" \
+    env "${usr[@]}" src/install.sh install "$scratch/old"
+mkdir -p "$scratch/old/obj/kernels/cuda"
+rm "$scratch/old/obj/src/cuda.d"
+echo "adam.o: kernels/cuda/adam.cu" >"$scratch/old/obj/kernels/cuda/adam.d"
+refused "kernels newer than their plugin" "kernels/cuda/adam.cu is newer than .*/libzero_cuda.so" \
     env "${usr[@]}" src/install.sh install "$scratch/old"
 mkdir -p "$prefix/bin" "$prefix/include"
 echo "another's" >"$prefix/include/zero.h"

@@ -506,7 +506,10 @@ START_TEST(trainer_contradictions)
     contradiction("--stage 3 --ring uring --offload nvme --offload-optimizer cpu --offload-param "
                   "none",
                   "--ring uring is for files, but neither optimizer state nor parameters are on "
-                  "nvme. Give --offload nvme, or leave --ring out.");
+                  "nvme. Give --offload-optimizer nvme, or leave --ring out.");
+    contradiction("--offload nvme --offload-optimizer cpu --host-bytes 1K",
+                  "--host-bytes 1024 is for optimizer state on nvme, but its place is cpu. Give "
+                  "--offload-optimizer nvme, or leave --host-bytes out.");
     contradiction("--offload-param none --verify-spill",
                   "--verify-spill is for files, but neither optimizer state nor parameters are on "
                   "nvme. Give --offload nvme, or leave --verify-spill out.");

@@ -149,6 +149,9 @@ SLURM_JOB_ID is not set. Submit it: sbatch jobs/$name.sbatch" ]
     told mps "" ".*/build/nothing is not there\. Build it" nothing
     told gpt2 SLURM_CPUS_ON_NODE= "jobs/gpt2\.sbatch is a job for Slurm, .* of salloc\. Submit"
     told gpt2 SLURM_GPUS=h100:3 "The job has 3 GPUs on 1 nodes, 2 of them on the first one, "
+    told gpt2 SLURM_GPUS_PER_NODE=h100:4 \
+        "sbatch was asked for 4 GPUs of a node by --gpus-per-node, and the job has 2, "
+    told mps SLURM_GPUS_PER_NODE=h100:1,a100:1 "nvidia-cuda-mps-control does not start\. " gpt2
     told mps SLURM_GPUS=h100:1,a100:1 "nvidia-cuda-mps-control does not start\. " gpt2
     told gpt2 ZERO_RANKS_PER_GPU=0 "ZERO_RANKS_PER_GPU is '0'\. Set it to 1 or more\."
     told gpt2 ZERO_RANKS_PER_GPU=two "ZERO_RANKS_PER_GPU is 'two'\. Set it to 1 or more\."
@@ -176,6 +179,8 @@ refused() {
     site 's/^ZERO_MODULES=.*/ZERO_MODULES=gcc/'
     ended_in_vain 's/^ZERO_MODULES=.*/ZERO_MODULES=""/' \
         "ZERO_MODULES is 'gcc', and this node's shell has no command module\." 1
+    ended_in_vain "" "sbatch was asked for 1 GPUs of a node by --gpus-per-node, .* has 2, " 1 \
+        --gpus-per-node=1
     ended_in_vain "" "1 ranks were asked for, and 1 nodes with 2 each have 2\." 1 --gres=none \
         --ntasks=1
 }
@@ -223,7 +228,11 @@ service() {
     PATH=$scratch/bin:$PATH SLURM_TMPDIR=$scratch/nvme run jobs/mps.sbatch gpt2 --stage 4
     [ "$status" = 2:0 ] && [ "$(grep -c '^rank [0-3]: --stage cannot be' "$log")" = 4 ]
     verdict $? "mps.sbatch of a wrong option: status $status, $(cat "$log")"
-    [ "$(sort "$calls" | uniq -c | xargs)" = "2 -d $scratch/nvme 2 quit $scratch/nvme" ]
+    PATH=$scratch/bin:$PATH SLURM_TMPDIR=$scratch/nvme ZERO_BUILD=$scratch/show \
+        run jobs/mps.sbatch gpt2
+    [ "$status" = 0:0 ] && [ "$(grep -c '^[0-3]/4 cpus 4 gpus : ' "$log")" = 4 ]
+    verdict $? "GPUs that ranks of the service are told: status $status, $(cat "$log")"
+    [ "$(sort "$calls" | uniq -c | xargs)" = "3 -d $scratch/nvme 3 quit $scratch/nvme" ]
     verdict $? "mps.sbatch has called the service so: $(cat "$calls")"
     rm "$scratch/bin/nvidia-cuda-mps-control"
     ! command -v nvidia-cuda-mps-control >/dev/null || return

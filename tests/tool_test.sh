@@ -65,6 +65,7 @@ wrong_use() {
     refused "Give a larger --unit-size\." plan --params 1G --unit-size 1
     refused "has an empty name in it" plan --nvme-path :
     refused "ZERO_DEVICE_MEMORY is 'much', which is no size\." ZERO_DEVICE_MEMORY=much plan
+    refused "ZERO_PROBE is '2'\. Use 1 to measure" ZERO_PROBE=2 plan
     refused "zero bench needs a name\." bench
     refused "There is no bench 'disk'\." bench disk
     refused "--full and --quick contradict each other\." bench adam --full --quick
@@ -492,6 +493,8 @@ $scratch makes one" "plan without a probe"
     tool "$cache" plan "${shape[@]}"
     has "^ *3 nvme .* $(printf %.3g "$seconds") s  ✓\$" "plan with a probe"
     has '^  files: 1\.4 MiB/s read and written at once, by an earlier' "plan with a probe"
+    tool "$cache" ZERO_PROBE=0 plan "${shape[@]}"
+    has '^ *3 nvme .* \?  ✓$' "plan that is not to use its probe"
     have_two_ranks "bench step with a probe" || return
     local together apart
     together=$(predicted "$cache")
@@ -628,7 +631,8 @@ help() {
         has "^usage: zero ${command%% *}" "$command --help"
         has "^  --help" "$command --help"
     done
-    names=$(grep -rhoE '(getenv\(|_VARIABLE +)"(ZERO|GPT2)_[A-Z]+(_[A-Z]+)*"' src examples |
+    names=$(grep -rhoE '(getenv\(|_VARIABLE +)"(ZERO|GPT2)_[A-Z]+(_[A-Z]+)*"' \
+        src offload kernels examples |
         grep -oE '[A-Z0-9_]+"' | tr -d '"' | sort -u)
     [ -n "$names" ]
     verdict $? "no variable is found in the sources"

@@ -83,10 +83,13 @@ done
 own='[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || cd far || exit; exec "$@"'
 program=$(realpath "$gpt2") text=$PWD/LICENSE
 if have_ranks 2 "a trace in folders of their own"; then
+    echo "an older run's" >"$scratch/old.csv"
     (cd "$scratch" && timeout -k 5 60 "${launcher[@]}" -n 2 sh -c "$own" sh "$program" --layers 1 \
-        --channels 16 --seq 16 --batch 1 --steps 3 --data "$text" --trace own.json) \
+        --channels 16 --seq 16 --batch 1 --steps 3 --data "$text" --trace own.json \
+        --log "$scratch/old.csv") \
         >"$scratch/out" 2>"$scratch/err"
     [ $? = 1 ] && ! grep -q '^step' "$scratch/out" && [ ! -e "$scratch/own.json.part" ] &&
+        [ "$(cat "$scratch/old.csv")" = "an older run's" ] &&
         grep -q "^rank 1: 'own.json' cannot be written where rank 0 has made it: No such file" \
             "$scratch/err"
     verdict $? "a trace in folders of their own: $(cat "$scratch/out" "$scratch/err")"

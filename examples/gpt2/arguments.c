@@ -218,9 +218,26 @@ static int check_loss_scale(const struct arguments *a, struct check *c)
                   a->loss_scale);
 }
 
+static int place_of_state(const struct arguments *a)
+{
+    return a->offload_optimizer ? a->offload_optimizer : a->offload;
+}
+
+bool arguments_ask_for_files(const struct arguments *a)
+{
+    int param = a->offload_param ? a->offload_param : a->offload;
+    return place_of_state(a) == ZERO_NVME || (a->stage == 3 && param == ZERO_NVME);
+}
+
+/* The option that puts optimizer state into files, beside those that were given. */
+static const char *option_of_files(const struct arguments *a)
+{
+    return a->offload_optimizer ? "--offload-optimizer" : "--offload";
+}
+
 static int check_engine(const struct arguments *a, struct check *c)
 {
-    int state = a->offload_optimizer ? a->offload_optimizer : a->offload;
+    int state = place_of_state(a);
     if (a->stage < 3 && a->offload_param > ZERO_DEVICE)
         return refuse(c->sink,
                       "--offload-param %s contradicts --stage %d, where every rank keeps whole "
@@ -229,8 +246,9 @@ static int check_engine(const struct arguments *a, struct check *c)
     if (a->host_bytes > 0 && state != ZERO_NVME)
         return refuse(c->sink,
                       "--host-bytes %lld is for optimizer state on nvme, but its place is %s. "
-                      "Give --offload nvme, or leave --host-bytes out.",
-                      (long long)a->host_bytes, options_choice_name(place_choices, state));
+                      "Give %s nvme, or leave --host-bytes out.",
+                      (long long)a->host_bytes, options_choice_name(place_choices, state),
+                      option_of_files(a));
     if (a->state == ZERO_STATE_SPLIT && a->dtype != ZERO_BF16)
         return refuse(c->sink,
                       "--state split keeps half of the master in a bf16 weight, but --dtype is %s. "
@@ -275,18 +293,15 @@ static int check_engine(const struct arguments *a, struct check *c)
 /* --nvme-path may stand in every job file of a site: what is without files passes it over. */
 static int check_files(const struct arguments *a, struct check *c)
 {
-    int state = a->offload_optimizer ? a->offload_optimizer : a->offload;
-    int param = a->offload_param ? a->offload_param : a->offload;
-    bool files = state == ZERO_NVME || (a->stage == 3 && param == ZERO_NVME);
     const char *ring = a->ring == ZERO_RING_POSIX   ? "--ring posix"
                        : a->ring == ZERO_RING_URING ? "--ring uring"
                                                     : NULL;
     const char *given = ring ? ring : a->verify_spill ? "--verify-spill" : NULL;
-    if (given && !files)
+    if (given && !arguments_ask_for_files(a))
         return refuse(c->sink,
                       "%s is for files, but neither optimizer state nor parameters are on nvme. "
-                      "Give --offload nvme, or leave %.*s out.",
-                      given, (int)strcspn(given, " "), given);
+                      "Give %s nvme, or leave %.*s out.",
+                      given, option_of_files(a), (int)strcspn(given, " "), given);
     return 0;
 }
 

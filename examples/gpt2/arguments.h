@@ -38,6 +38,9 @@ const char *arguments_model(const struct arguments *a);
 
 const char *arguments_dtype(const struct arguments *a); /* "bf16", ... */
 
+/* Optimizer state or parameters are to rest on nvme, but for --host-bytes. */
+bool arguments_ask_for_files(const struct arguments *a);
+
 /* The model's configuration, for threads workers. */
 struct gpt_config arguments_model_config(const struct arguments *a, int threads);
 

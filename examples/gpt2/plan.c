@@ -141,6 +141,7 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
              "state");
         return;
     }
+    fflush(stdout); /* the plan stands, also where memory ends here */
     double stream = stream_rate_apart(all < cpus ? all : cpus, launch_bound(l->local), INT64_MAX);
     char advice[3 * sizeof(probe.nvme_path) + 120];
     if (zero_probe_known(&config, &probe, advice, sizeof(advice)) != ZERO_OK) {

@@ -53,6 +53,8 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
                in_bytes(s->ring_block).text, s->ring_depth,
                s->ring_registered ? ", registered buffers" : "",
                r->a->verify_spill ? ", pages checked" : "");
+    else if (arguments_ask_for_files(r->a))
+        puts("files: none, as --host-bytes keeps in memory all that would rest on nvme");
     else if (r->a->nvme_path)
         printf("files: none in %s, as nothing rests on nvme; --offload nvme would use it\n",
                r->a->nvme_path);

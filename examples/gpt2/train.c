@@ -170,12 +170,10 @@ static int set_numbers(struct run *r)
     return run_check(r, zero_set_accumulate(r->z, r->a->accumulate));
 }
 
-/* What older runs have left goes once every rank is ready to run. */
-static bool outputs_begin(struct run *r)
+/* What an older run has left goes once every rank is ready to run. */
+static bool log_begin(struct run *r)
 {
-    if (r->log && (file_empty(r->log) || report_log_header(r->log)))
-        return log_fail(r);
-    return tracing_begin(r);
+    return !r->log || !(file_empty(r->log) || report_log_header(r->log)) || log_fail(r);
 }
 
 /* What this rank has for itself: the model's activations, batches, the log. */
@@ -273,11 +271,11 @@ static int64_t bytes_to_take(const struct run *r)
     return own_planned(r->a, &r->data, threads).total;
 }
 
-/* The library's sentence of memory knows what the program takes, and not what for. */
+/* The library's sentence of the host's memory knows what the program takes, and not what for. */
 static void explain_data(struct run *r, const struct zero_config *config)
 {
     size_t used = strlen(r->error);
-    if (r->data.bytes > config->program_bytes / 4)
+    if (strstr(r->error, " of host memory ") && r->data.bytes > config->program_bytes / 4)
         snprintf(r->error + used, sizeof(r->error) - used,
                  " The text takes %s of each rank's memory: give less with --data, or token files, "
                  "which stay on the disk.",
@@ -317,7 +315,7 @@ int run_create(struct run *r, struct arguments *a)
     if (run_agree(r, data_read(&r->data, r->error, sizeof(r->error)) == 0) || check_alike(r) ||
         compare_products(r) || run_agree(r, create_local(r)) || set_numbers(r))
         return -1;
-    return run_agree(r, outputs_begin(r));
+    return run_agree(r, tracing_begin(r)) || run_agree(r, log_begin(r)) ? -1 : 0;
 }
 
 /* The bytes of one step, over all ranks, complete the pending row, and it is

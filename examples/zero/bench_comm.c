@@ -257,10 +257,10 @@ int bench_comm(const struct bench *b)
     if (!s.kernels || comm_default_create(ZERO_CPU, &s.comm, &s.error))
         return tool_fail("%s", s.error.text);
     kernels_thread_init();
-    int status = sizes_run(b, &s), rank = s.comm->rank;
+    int status = sizes_run(b, &s);
     if (status) /* the others learn of it */
         s.comm->ops->abort(s.comm, s.comm->sequence + 1);
     s.comm->ops->destroy(s.comm);
     arena_destroy(&s.arena);
-    return status ? tool_fail("rank %d: %s", rank, s.error.text) : 0;
+    return status ? tool_fail("%s", s.error.text) : 0;
 }

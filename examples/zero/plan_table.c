@@ -51,13 +51,19 @@ static int device_find(struct machine *m, const struct plan_options *o)
 }
 
 /* As the library deals files out, and what predicts an update's time. */
-static void shares_find(struct machine *m, struct spill_paths *paths)
+static int shares_find(struct machine *m, struct spill_paths *paths)
 {
     struct probe probe;
     struct error why = {0};
-    probe_paths(&probe, paths, 0, PROBE_CACHED, &why); /* of no bytes: nothing is measured */
+    enum probe_when when;
+    if (probe_asked(&when, &why))
+        return tool_refuse("%s", why.text);
+    if (when == PROBE_NOW)
+        when = PROBE_CACHED;
+    probe_paths(&probe, paths, 0, when, &why); /* of no bytes: nothing is measured */
     stripes_deal(&m->stripes, paths->count, paths->weight, probe_stripe(&probe));
     m->probe = (struct zero_probe){.read = probe.read, .write = probe.write, .both = probe.both};
+    return 0;
 }
 
 /* Folders on one file system share its space. */
@@ -82,8 +88,7 @@ static int folders_find(struct machine *m, const struct plan_options *o)
         snprintf(m->type, sizeof(m->type), "%s",
                  i && strcmp(m->type, d->type) ? "several" : d->type);
     }
-    shares_find(m, &paths);
-    return 0;
+    return shares_find(m, &paths);
 }
 
 static int machine_find(struct machine *m, const struct plan_options *o)

@@ -64,11 +64,11 @@ struct device_cuda {
     struct error error;
     bool failed; /* error is set; read without the lock */
     struct stream streams[DEVICE_STREAMS];
-    bool made_compute;    /* its stream is not the program's */
-    cudaStream_t calls;   /* of calls that block, and of the start */
-    cudaEvent_t uploaded; /* parts of a sum */
-    double looked;        /* when at all streams: the engine thread's */
-    char *landing[2];     /* of the calling thread, and of the engine's for memory not registered */
+    bool made_compute;  /* its stream is not the program's */
+    cudaStream_t calls; /* of calls that block, and of the start */
+    cudaEvent_t copied; /* what the engine's thread waits for: parts of a sum, or a piece */
+    double looked;      /* when at all streams: the engine thread's */
+    char *landing[2];   /* of the calling thread, and of the engine's for memory not registered */
     struct region region[REGIONS];
     int regions;
     struct allocation *allocations;
@@ -293,6 +293,15 @@ static void watch(struct device_cuda *d, struct stream *s, struct device_copy *c
         s->asked++;
 }
 
+/* Waits for d->copied, asleep, on the engine's thread. */
+static bool copied(struct device_cuda *d)
+{
+    enum cudaStreamCaptureMode mode = cuda_capture_mode(cudaStreamCaptureModeRelaxed);
+    cudaError_t rc = cudaEventSynchronize(d->copied);
+    (void)cuda_capture_mode(mode);
+    return good(d, rc, "copy");
+}
+
 /* A piece of a copy between the memories by way of registered memory, done on return. */
 static bool move_slowly(struct device_cuda *d, cudaStream_t stream, char *to, const char *from,
                         int64_t bytes, enum cudaMemcpyKind kind)
@@ -304,7 +313,7 @@ static bool move_slowly(struct device_cuda *d, cudaStream_t stream, char *to, co
     if (!good(d,
               cudaMemcpyAsync(in ? to : landing, in ? landing : from, (size_t)bytes, kind, stream),
               "copy") ||
-        !good(d, cudaStreamSynchronize(stream), "copy"))
+        !good(d, cudaEventRecord(d->copied, stream), "record an event") || !copied(d))
         return false;
     if (!in)
         memcpy(to, landing, (size_t)bytes);
@@ -412,7 +421,7 @@ static bool upload(struct device_cuda *d, cudaStream_t stream, const struct devi
         s->parts[r] = to;
         to += (bytes + 255) / 256 * 256;
     }
-    return good(d, cudaEventRecord(d->uploaded, stream), "record an event");
+    return good(d, cudaEventRecord(d->copied, stream), "record an event");
 }
 
 /* Parts [first, first + ranks) into acc. */
@@ -465,7 +474,7 @@ static void cuda_sum(struct device *device, const struct device_sum *s)
         (!s->scratch || upload(d, stream, s, s->count * (s->dtype == ZERO_FP32 ? 4 : 2)))) {
         sum_all(d, stream, s);
         if (s->scratch)
-            good(d, cudaEventSynchronize(d->uploaded), "copy");
+            (void)copied(d);
     }
 }
 
@@ -572,8 +581,8 @@ static void cuda_destroy(struct device *device)
         if (s->stream && (i != DEVICE_COMPUTE || d->made_compute))
             (void)cudaStreamDestroy(s->stream);
     }
-    if (d->uploaded)
-        (void)cudaEventDestroy(d->uploaded);
+    if (d->copied)
+        (void)cudaEventDestroy(d->copied);
     if (d->calls)
         (void)cudaStreamDestroy(d->calls);
     free_all(d);
@@ -690,10 +699,10 @@ static bool make_all(struct device_cuda *d, void *compute)
                   "give registered memory");
     return ok &&
            good(d, cudaStreamCreateWithFlags(&d->calls, cudaStreamNonBlocking), "make a stream") &&
-           good(d,
-                cudaEventCreateWithFlags(&d->uploaded,
-                                         cudaEventDisableTiming | cudaEventBlockingSync),
-                "make an event");
+           good(
+               d,
+               cudaEventCreateWithFlags(&d->copied, cudaEventDisableTiming | cudaEventBlockingSync),
+               "make an event");
 }
 
 /* A kernel runs, so that a build that has none for this GPU is known at once; then all are

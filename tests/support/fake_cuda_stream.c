@@ -596,7 +596,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     cudaError_t error;
     struct fake_op *op = event_asked(__func__, event, &error);
-    if (op) {
+    if (op && !fake_may_query()) {
+        error = cudaErrorStreamCaptureUnsupported;
+    } else if (op) {
         if (!event->blocks)
             fake_report(FAKE_CUDA_SPINS, "%s: the thread spins until the event", __func__);
         op_wait(op);
