@@ -23,7 +23,7 @@
 #define SLEEP_NS_MIN 20000L /* while something must be polled, growing to */
 #define SLEEP_NS_MAX 500000L
 #define CHUNKS_MAX   80000 /* of a walk that is appended without waiting */
-#define LOOK_SECONDS 30e-6 /* before a thread sleeps: about what waking it costs */
+#define LOOK_SECONDS 60e-6 /* before a thread sleeps: longer than another one takes to wake */
 #define LOOK_PAUSE   6     /* after looks in vain: up to 2^6 waits go to sleep at once */
 #define CAPACITY     QUEUE_MARKS
 

@@ -29,7 +29,7 @@ trap 'rm -rf "$scratch"' EXIT
 status=0
 
 mkdir -p "$results" || exit 1
-. tests/gpu/hold.sh
+. tests/gpu/common.sh
 
 wants() { [[ " $only " == *" $1 "* ]]; }
 
@@ -43,7 +43,7 @@ broken() { # what has failed, its words
 shares() { # title, part of the bench
     local log=$scratch/$2
     wants "$2" || return
-    timeout 240 "$bench" "${quick[@]}" "$2" >"$log" 2>&1 || { broken "$1" "$log" && return; }
+    within 240 "$bench" "${quick[@]}" "$2" >"$log" 2>&1 || { broken "$1" "$log" && return; }
     printf '\n%s:\n\n| | limit | ours | share |\n|---|---|---|---|\n' "$1"
     awk '/_limit / { limit = $2 " " $3 } /_ours / { ours = $2 " " $3 }
          /_share / { name = $1; sub(/_share$/, "", name); gsub(/_/, " ", name)
@@ -53,7 +53,7 @@ shares() { # title, part of the bench
 units() {
     local log=$scratch/units
     wants units || return
-    timeout 240 "$bench" "${quick[@]}" units >"$log" 2>&1 ||
+    within 240 "$bench" "${quick[@]}" units >"$log" 2>&1 ||
         { broken "Steps of tiny units" "$log" && return; }
     printf '\nWhat a step costs beside arithmetic and bytes, on one rank:\n\n'
     printf '| | a step | and each unit |\n|---|---|---|\n'
@@ -66,7 +66,7 @@ units() {
 memory() { # part, title, options of memscale
     local rows=$scratch/$1.csv log=$scratch/$1
     wants "$1" || return
-    timeout 500 "$build/memscale" --device cuda --csv "$rows" --steps 3 "${@:3}" >"$log" 2>&1 ||
+    within 500 "$build/memscale" --device cuda --csv "$rows" --steps 3 "${@:3}" >"$log" 2>&1 ||
         { broken "$2" "$log" && return; }
     printf '\n%s:\n\n' "$2"
     printf '| stage | offload | model | parameters | planned | measured | a step | |\n'
@@ -89,7 +89,7 @@ train() { # parameters in millions, variables and options
         variables+=("$1") && shift
     done
     rm -f "$steps"
-    timeout -k 60 "${ROW_SECONDS:-150}" env "${variables[@]}" "$build/gpt2" --device cuda \
+    within -k 60 "${ROW_SECONDS:-150}" env "${variables[@]}" "$build/gpt2" --device cuda \
         --data LICENSE --sample 0 --log "$steps" "$@" >"$log" 2>&1 3<&- || status=$?
     { echo "== $row" && cat "$log"; } >>"$results/gpt2.log"
     cut -d, -f8 "$steps" 2>/dev/null | sed -n '2,$p' | sed '1{$!d;}' | sort -g >"$scratch/rates"
@@ -185,7 +185,7 @@ peer() {
         printf '\nPyTorch is not installed here: no row of it.\n' && return
     }
     printf '\nThe same by PyTorch:\n\n| | tokens | arithmetic | memory |\n|---|---|---|---|\n'
-    timeout "${PEER_SECONDS:-240}" python3 tests/gpu/peer.py "${quick[@]}" \
+    within "${PEER_SECONDS:-240}" python3 tests/gpu/peer.py "${quick[@]}" \
         --seconds $((${PEER_SECONDS:-240} * 3 / 4)) 2>"$log"
     case $? in 0 | 124) ;; *) broken "PyTorch" "$log" ;; esac
 }
@@ -207,7 +207,7 @@ timeline() {
         "gpt2-xl --batch 8 --stage 3 --offload cpu" "gpt2 --batch 16 --stage 0 --offload none"; do
         [ -z "${quick[*]}" ] || options="d4 ${options#* }"
         # shellcheck disable=SC2086 # words
-        CUDA_INJECTION64_PATH=$scratch/timeline.so TIMELINE=$scratch/lines timeout 100 \
+        CUDA_INJECTION64_PATH=$scratch/timeline.so TIMELINE=$scratch/lines within 100 \
             "$build/gpt2" --device cuda --data LICENSE --sample 0 --steps 4 --model $options \
             >"$log" 2>&1 || { broken "The timeline" "$log" && return; }
         sort -k3,3n "$scratch/lines" | awk -f tests/gpu/timeline.awk >"$log" ||
@@ -216,8 +216,12 @@ timeline() {
     done
 }
 
+# Without git: that of the bundle, which files may have left behind since.
 version() {
-    git describe --always --dirty 2>/dev/null || cat build-bundle/commit 2>/dev/null || echo unknown
+    git describe --always --dirty 2>/dev/null && return
+    local since
+    since=$(find src include offload kernels examples -newer build-bundle/commit -print -quit)
+    echo "$(cat build-bundle/commit 2>/dev/null || echo unknown)${since:+ or later}"
 }
 
 everything() {
@@ -244,7 +248,7 @@ against one of all from memory of the driver's" copies
 }
 
 [ "$what" = fakes ] || hold_gpus
-found=$("$build/tests/plugin_test" --use 0 2>&1)
+found=$("$build/tests/plugin_test" --use 0 | grep ^ZERO_)
 if [[ $found != ZERO_OK* ]]; then
     echo "Nothing was measured: there is no GPU here that answers. $found"
     exit 77

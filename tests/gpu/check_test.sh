@@ -109,8 +109,11 @@ measured() {
     [ "$(grep -cE "^\| --model d4 .* [0-9.]+ $row" \
         "$table")" = 6 ]
     verdict $? "bench.sh has other rows of gpt2: $(cat "$table")"
-    tests/gpu/check.sh --suite trainer fakes "$build" >"$scratch/out" 2>&1
-    verdict $? "gpt2 on fakes: $(cat "$scratch/out")"
+    local name
+    for name in trainer benched; do
+        tests/gpu/check.sh --suite $name fakes "$build" >"$scratch/out" 2>&1
+        verdict $? "$name on fakes: $(cat "$scratch/out")"
+    done
 }
 
 # A gpt2 that computes on GPUs, and has no disk: what is asked of it, and its rows.

@@ -46,8 +46,9 @@ profile() {
     local ncu b=$PWD/${BUILD:-build}
     ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2>/dev/null) || return
     export ZERO_CUDA_PLUGIN=$b/libzero_cuda.so GPT2_CUDA_PLUGIN=$b/gpt2_cuda.so
-    timeout 120 "$ncu" --clock-control none -k regex:attention -c 8 --section SpeedOfLight \
-        --section Occupancy --section WarpStateStats --section MemoryWorkloadAnalysis \
+    timeout --foreground 120 "$ncu" --clock-control none -k regex:attention -c 8 \
+        --section SpeedOfLight --section Occupancy --section WarpStateStats \
+        --section MemoryWorkloadAnalysis \
         "$b/gpt2" --device cuda --data LICENSE --sample 0 --layers 2 --channels 1600 --heads 25 \
         --seq 1024 --batch 8 --steps 1 >"$RESULTS/ncu" 2>&1
     echo "ncu: status $?, $(grep -c 'Duration' "$RESULTS/ncu") kernels in $RESULTS/ncu"
