@@ -187,10 +187,11 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
                          who, facts->name, verb, amount(sum->need).text, limit->name, limit->type,
                          amount(sum->available).text);
     char files[80] = "", program[80] = "";
-    const char *advice = "Offload more to files (--offload nvme, .offload)";
+    const char *advice = "Offload more to files (--offload nvme, .offload), shard more (--stage, "
+                         ".stage)";
     if (sum->parts.program > 0) {
-        advice = "Offload more to files (--offload nvme, .offload), use smaller batches "
-                 "(--batch, .program_bytes)";
+        advice = "Offload more to files (--offload nvme, .offload), shard more (--stage, .stage), "
+                 "use smaller batches (--batch, .program_bytes)";
         snprintf(program, sizeof(program), ", program %s", amount(sum->parts.program).text);
     }
     if (sum->memory_files > 0) {

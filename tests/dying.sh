@@ -85,7 +85,7 @@ said() {
 
 # Rows are whole and numbered; with a number, so many.
 log_faults() {
-    [ -e "$scratch/log.csv" ] || return
+    [ -e "$scratch/log.csv" ] || { [ -z "$1" ] || echo "there is no log"; return; }
     [ -z "$(tail -c 1 "$scratch/log.csv")" ] || echo "the log ends within a row"
     awk -F, -v rows="$1" 'NF != 15 || (NR > 1 && $1 != NR - 1) { print "a row of the log: " $0 }
         END { if (rows != "" && NR != rows + 1) print NR - 1 " rows, and " rows " steps" }' \

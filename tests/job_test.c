@@ -243,10 +243,14 @@ START_TEST(a_rank_that_fails_lingers)
 {
     for (int i = 0; i < 3; i++) { /* of several, well; alone, failed; of several, failed */
         environment(i == 1 ? "" : SRUN);
-        double begin = seconds_now();
-        ck_assert_int_eq(launch_end(i), i);
-        double seconds = seconds_now() - begin;
-        ck_assert_msg(i < 2 || seconds >= 0.1, "%g s", seconds);
+        double least = 1;
+        for (int tries = 0; tries < 5; tries++) {
+            double begin = seconds_now();
+            ck_assert_int_eq(launch_end(i), i);
+            double seconds = seconds_now() - begin;
+            least = seconds < least ? seconds : least;
+        }
+        ck_assert_msg((least >= 0.1) == (i == 2), "%d: %g s", i, least);
     }
 }
 END_TEST

@@ -81,7 +81,8 @@ START_TEST(judge_sums_over_a_node)
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
     has(error.text, "The 2 ranks on node b need 20.000 GB of host memory (arena 12.000 GB, CPU "
                     "device 8.000 GB), 20.000 GB are available (name0)");
-    has(error.text, "(name0). Offload more to files (--offload nvme, .offload), use more nodes");
+    has(error.text, "(name0). Offload more to files (--offload nvme, .offload), shard more "
+                    "(--stage, .stage), use more nodes");
     ranks[3].facts.limit[0].available++;
     ranks[2].facts.limit[0].available--; /* whichever */
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
@@ -100,7 +101,8 @@ START_TEST(judge_sums_over_a_node)
     ranks[2].facts.limit[0].need += GB;
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
     has(error.text, ", program 1.000 GB), ");
-    has(error.text, "(--offload nvme, .offload), use smaller batches (--batch, .program_bytes), ");
+    has(error.text, "(--offload nvme, .offload), shard more (--stage, .stage), use smaller batches "
+                    "(--batch, .program_bytes), ");
     /* A rank that needs nothing of it has no say. */
     ranks_make();
     ranks[1].facts.limit[0].need = 0;

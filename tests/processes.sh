@@ -137,7 +137,7 @@ begin_failing() { # call
 differ() {
     own=(--stage 2)
     begin 2 --steps 3 --stage 3 --deadline 20
-    all_end "ranks of other stages" 2 -1 ".*"
+    all_end "ranks of other stages" 2 -1 "Ranks differ in \.stage: "
     own=()
 }
 

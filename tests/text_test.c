@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -265,6 +266,15 @@ START_TEST(changed)
     put_word(below("a"), "0123456789, and more");
     ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), -1);
     ck_assert_ptr_nonnull(strstr(error, "20 could be read (some are longer): "));
+    struct rlimit limit;
+    ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    struct rlimit few = {.rlim_cur = 3, .rlim_max = limit.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), -1);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_ptr_nonnull(
+        strstr(error, " 0 could be read (no more files may be open (ulimit -n))"));
     paths_free(&files);
 }
 END_TEST

@@ -86,6 +86,9 @@ END {
         if (sum[step, "w"] + 0 != written_of[step] + 0)
             bad("step " step ": " sum[step, "w"] + 0 " bytes written, in the log " written_of[step])
     }
+    for (step = 3; step < steps; step++) # neither the first nor the last
+        if (read_of[step] != read_of[2] || written_of[step] != written_of[2])
+            bad("step " step " has moved other bytes than step 2")
     if (events["step"] != steps * ranks) bad(events["step"] + 0 " steps")
     if (!events["forward"] || !events["backward"] || !events["head backward"])
         bad("no spans of the program")

@@ -47,10 +47,12 @@ piped() { # ranks
     local name="$1 ranks, a pipe" steps=60
     have_ranks "$1" "$name" || return
     rm -f "$scratch/pipe" && mkfifo "$scratch/pipe"
+    exec 4<>"$scratch/pipe" # a reader, until that shell is one
     # shellcheck disable=SC2016 # for that shell
-    timeout 60 sh -c 'exec <"$1" && sleep 2 && cat' sh "$scratch/pipe" >"$scratch/read" &
+    timeout 60 sh -c 'exec <"$1" && sleep 2 && cat' sh "$scratch/pipe" >"$scratch/read" 4<&- &
     trace=$scratch/pipe run "$1" "--steps $steps"
     verdict $? "$name failed: $(cat "$scratch/err")"
+    exec 4<&-
     wait $!
     [ "$(wc -c <"$scratch/read")" -gt 100000 ]
     verdict $? "$name: $(wc -c <"$scratch/read") bytes of trace"

@@ -263,7 +263,8 @@ int options_parse(const struct option *table, int count, int argc, char **argv, 
     memset(given, 0, (size_t)count * sizeof(*given));
     set_defaults(table, count, into);
     for (int at = 1; at < argc;) {
-        const char *argument = argv[at++];
+        const char *argument = strcmp(argv[at], "-h") == 0 ? "--help" : argv[at];
+        at++;
         if (!is_option(argument))
             return refuse(sink, "'%s' is no option. Options begin with --; see --help.", argument);
         const char *equals = strchr(argument, '=');

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "examples/common/file.h"
+
 #include "examples/common/counter.h"
 #include "examples/common/figure.h"
 #include "examples/common/refuse.h"
@@ -145,7 +147,8 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
     if (!t->train)
         return refuse(sink, "%lld bytes of text do not fit in memory. Give less with --data.",
                       (long long)bytes);
-    int reason = files_deal(t, files, bytes);
+    errno = files_deal(t, files, bytes);
+    const char *reason = errno ? file_reason() : NULL;
     hold_tail(t);
     if (t->sizes == found.sizes)
         return 0;
@@ -154,7 +157,7 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
            "%lld bytes of text were found, and %lld could be read (%s): files under --data have "
            "changed meanwhile, or cannot be read any more. Leave them as they are, or name others.",
            (long long)bytes, (long long)now,
-           reason        ? strerror(reason)
+           reason        ? reason
            : now < bytes ? "they end earlier"
                          : "some are longer");
     text_free(t);
