@@ -20,6 +20,8 @@ refuse() { # sentences
     refuse "$0 is a job for Slurm, and SLURM_CPUS_ON_NODE is not set, as in the shell of salloc." \
         "Submit it: sbatch $0"
 
+before=() # words before the program, where a job file needs some
+
 # CPUs of the job on the node that has the fewest of them: "16(x2),8".
 fewest_cpus() {
     local part least=$SLURM_CPUS_ON_NODE

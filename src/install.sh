@@ -33,10 +33,11 @@ check_path() { # variable
 
 # What a file was made of has to be older than it.
 check_newest() { # file, which objects it has: tests of find
-    local source objects
-    mapfile -t objects < <(find "$build"/obj/{src,offload,kernels} -name '*.d' "${@:2}")
+    local source objects=(/dev/null)
+    mapfile -t -O 1 objects < <(
+        find "$build"/obj/{src,offload,kernels} -name '*.d' "${@:2}" 2>/dev/null)
     while read -r source; do
-        grep -qsF "$source" /dev/null "${objects[@]}" &&
+        grep -qsF "$source" "${objects[@]}" &&
             stop "$source is newer than $build/$1. Run make first."
     done < <(find include src offload kernels \( -name '*.[ch]' -o -name '*.cu' -o \
         -name '*.cuh' \) -newer "$build/$1")
@@ -47,7 +48,7 @@ check_build() {
     version=$(sed -n 's/^Version: //p' "$build/zero.pc")
     library=libzero.so.$version
     [ -f "$build/$library" ] || stop "There is no $build/$library. Run make first."
-    local plugin=(-path "$build/obj/kernels/cuda/*" -o -name 'cuda*' -o -name 'nccl*')
+    local plugin=(-path '*/obj/kernels/cuda/*' -o -name 'cuda*' -o -name 'nccl*')
     check_newest "$library" ! \( "${plugin[@]}" \)
     [ ! -f "$build/libzero_cuda.so" ] || check_newest libzero_cuda.so \( "${plugin[@]}" \)
 }

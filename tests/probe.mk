@@ -78,8 +78,8 @@ $(eval $(call find,CHECK,check.h,check))
 
 # The toolkit, whose compiler takes seconds: that it works the first kernel shows. It is
 # gigabytes, so make deps leaves it to the site.
-NVCC ?= $(or $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME))),$(shell command -v nvcc),$(wildcard \
-	/usr/local/cuda/bin/nvcc))
+nvcc_given := $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME)))
+NVCC ?= $(or $(nvcc_given),$(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_CFLAGS := $(addprefix -isystem ,$(wildcard $(filter-out /usr,$(CUDA_HOME))/include))
 CUDA_LIBS := $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64)) -lcudart_static -ldl -lrt -lpthread

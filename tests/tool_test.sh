@@ -495,6 +495,7 @@ $scratch makes one" "plan without a probe"
     has '^  files: 1\.4 MiB/s read and written at once, by an earlier' "plan with a probe"
     tool "$cache" ZERO_PROBE=0 plan "${shape[@]}"
     has '^ *3 nvme .* \?  ✓$' "plan that is not to use its probe"
+    has '^  files: not predicted, as ZERO_PROBE is 0$' "plan that is not to use its probe"
     have_two_ranks "bench step with a probe" || return
     local together apart
     together=$(predicted "$cache")
@@ -644,6 +645,10 @@ help() {
     done
     tool bench --help
     has '^  --quick' "bench --help"
+    tool bench -h
+    has '^  --quick' "bench -h"
+    tool help -h
+    has '^  environment ' "help -h"
     tool --help
     has '^  plan ' "--help"
     has '^  bench    adam, io, comm, step or fixed ' "--help"

@@ -151,6 +151,5 @@ const char *file_reason(void)
            : errno == EBUSY       ? "what this run prints goes there"
            : errno == EWOULDBLOCK ? "another run writes it"
            : errno == EFBIG       ? "files may be no larger (ulimit -f)"
-           : errno == EMFILE      ? "no more files may be open (ulimit -n)"
                                   : strerror(errno);
 }

@@ -13,7 +13,7 @@
 
 static bool is_option(const char *argument)
 {
-    return strncmp(argument, "--", 2) == 0 && argument[2];
+    return strcmp(argument, "-h") == 0 || (strncmp(argument, "--", 2) == 0 && argument[2]);
 }
 
 static int find(const struct option *table, int count, const char *name, size_t length)

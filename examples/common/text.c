@@ -14,8 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "examples/common/file.h"
-
 #include "examples/common/counter.h"
 #include "examples/common/figure.h"
 #include "examples/common/refuse.h"
@@ -147,8 +145,7 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
     if (!t->train)
         return refuse(sink, "%lld bytes of text do not fit in memory. Give less with --data.",
                       (long long)bytes);
-    errno = files_deal(t, files, bytes);
-    const char *reason = errno ? file_reason() : NULL;
+    int reason = files_deal(t, files, bytes);
     hold_tail(t);
     if (t->sizes == found.sizes)
         return 0;
@@ -157,9 +154,10 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
            "%lld bytes of text were found, and %lld could be read (%s): files under --data have "
            "changed meanwhile, or cannot be read any more. Leave them as they are, or name others.",
            (long long)bytes, (long long)now,
-           reason        ? reason
-           : now < bytes ? "they end earlier"
-                         : "some are longer");
+           reason == EMFILE ? "no more files may be open (ulimit -n)"
+           : reason         ? strerror(reason)
+           : now < bytes    ? "they end earlier"
+                            : "some are longer");
     text_free(t);
     return -1;
 }

@@ -624,8 +624,8 @@ const struct pieces *pieces_bf16(void)
     return NULL;
 }
 
-/* Intel's CPUs with AMX, which some virtual machines hide, begin one every other cycle, and two of
- * fp32 in each. Cooper Lake, before them, knows no VBMI. */
+/* Intel's cores that have AMX, which some virtual machines hide, begin one such instruction every
+ * other cycle, and two multiply-adds of fp32 in each. Cooper Lake, before them, knows no VBMI. */
 bool pairs_are_slow(void)
 {
     return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512vbmi");

@@ -63,7 +63,7 @@ const struct pieces *pieces_neon(void);   /* the same */
 /* With AVX-512's instructions for bf16, of that alone, and with AMX. */
 const struct pieces *pieces_bf16(void);
 const struct pieces *pieces_amx(void);
-bool pairs_are_slow(void); /* AVX-512's instruction for bf16 gives less than two of fp32 */
+bool pairs_are_slow(void); /* AVX-512's for bf16 take longer than the two of fp32 they stand for */
 const struct pieces *pieces_best(enum zero_dtype dtype); /* of all these */
 /* Of fp32 alone, as three terms of bf16, by AMX; or NULL. */
 const struct pieces *pieces_terms(void);

@@ -32,7 +32,8 @@ struct machine {
     int64_t free;                  /* of all */
     int in_memory;                 /* folders that are in RAM */
     char refused[DISK_PATH + 128]; /* why there is no space for files; "": there is */
-    struct zero_probe probe;       /* of folders; zeros: never measured */
+    struct zero_probe probe;       /* of folders; zeros: never measured, */
+    bool unasked;                  /* or ZERO_PROBE=0 */
     double stream;                 /* bytes per second of memory; 0: not known */
 };
 
@@ -58,6 +59,7 @@ static int shares_find(struct machine *m, struct spill_paths *paths)
     enum probe_when when;
     if (probe_asked(&when, &why))
         return tool_refuse("%s", why.text);
+    m->unasked = when == PROBE_NEVER;
     if (when == PROBE_NOW)
         when = PROBE_CACHED;
     probe_paths(&probe, paths, 0, when, &why); /* of no bytes: nothing is measured */
@@ -292,6 +294,8 @@ static void predicted_print(const struct machine *m)
     if (m->probe.read > 0)
         printf("  files: %s/s read and written at once, by an earlier probe of %s\n",
                in_bytes((int64_t)m->probe.both).text, m->folders);
+    else if (m->unasked)
+        printf("  files: not predicted, as ZERO_PROBE is 0\n");
     else
         printf("  files: %s\n", predict_unknown(m->folders, advice, sizeof(advice)));
 }
