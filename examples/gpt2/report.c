@@ -53,11 +53,11 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
                in_bytes(s->ring_block).text, s->ring_depth,
                s->ring_registered ? ", registered buffers" : "",
                r->a->verify_spill ? ", pages checked" : "");
-    else if (arguments_ask_for_files(r->a))
-        puts("files: none, as --host-bytes keeps in memory all that would rest on nvme");
     else if (r->a->nvme_path)
-        printf("files: none in %s, as nothing rests on nvme; --offload nvme would use it\n",
-               r->a->nvme_path);
+        printf("files: none in %s, as %s\n", r->a->nvme_path,
+               arguments_ask_for_files(r->a)
+                   ? "--host-bytes keeps all in memory"
+                   : "nothing rests on nvme; --offload nvme would use it");
     if (s->huge_bytes)
         printf("host memory: %s in huge pages", in_bytes(s->huge_bytes).text);
     if (s->huge_bytes && s->numa_nodes > 1)
