@@ -110,6 +110,6 @@ start() { # program, options
     export SRUN_CPUS_PER_TASK=$each
     export SLURM_EXPORT_ENV=ALL # the modules', also after sbatch --export=NONE
     srun --immediate=600 --mpi="$ZERO_MPI" --cpus-per-task="$each" --ntasks-per-node="$ranks" \
-        --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) ${before:+"${before[@]}"} "$program" \
+        --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "${before[@]}" "$program" \
         ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"
 }

@@ -171,6 +171,8 @@ static struct sum sum_of(const struct preflight_ranks *ranks, uint64_t node,
     return sum;
 }
 
+#define MOVE_STATE "Offload more to files (--offload nvme, .offload), shard more (--stage, .stage)"
+
 static int refuse(const struct preflight_facts *facts, const struct preflight_limit *limit,
                   const struct sum *sum, struct error *error)
 {
@@ -187,11 +189,9 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
                          who, facts->name, verb, amount(sum->need).text, limit->name, limit->type,
                          amount(sum->available).text);
     char files[80] = "", program[80] = "";
-    const char *advice = "Offload more to files (--offload nvme, .offload), shard more (--stage, "
-                         ".stage)";
+    const char *advice = MOVE_STATE;
     if (sum->parts.program > 0) {
-        advice = "Offload more to files (--offload nvme, .offload), shard more (--stage, .stage), "
-                 "use smaller batches (--batch, .program_bytes)";
+        advice = MOVE_STATE ", use smaller batches (--batch, .program_bytes)";
         snprintf(program, sizeof(program), ", program %s", amount(sum->parts.program).text);
     }
     if (sum->memory_files > 0) {

@@ -141,19 +141,19 @@ START_TEST(faults_are_told_or_survived)
     if (nccl && fake_nccl_groups() == 0)
         return; /* through host memory */
     int64_t step = suite_full() ? 1 : 1 + places / t->samples;
-    int replays = 0, failed = 0;
+    int struck = 0, failed = 0;
     for (int64_t n = 1; n <= places; n += step) {
         fault = (struct fault){.kind = t->kind, .nth = n, .again = t->again};
         snprintf(doing, sizeof(doing), "%s, %s, place %lld", s->name, t->name, (long long)n);
         play(&run, s, &fault);
-        replays += atomic_load(&fault.struck) > 0;
+        struck += atomic_load(&fault.struck) > 0;
         failed += judge(t, &run, &calm) > 0;
     }
-    printf("%s, %s: %lld places, %d replays, %d failed\n", s->name, t->name, (long long)places,
-           replays, failed);
-    ck_assert_msg(replays > 0, "%s: never struck", t->name);
+    printf("%s, %s: %lld places, %d struck, %d failed\n", s->name, t->name, (long long)places,
+           struck, failed);
+    ck_assert_msg(struck > 0, "%s: never struck", t->name);
     ck_assert_msg(t->survives ? failed == 0 : failed > 0, "%s, %s: %d of %d failed", s->name,
-                  t->name, failed, replays);
+                  t->name, failed, struck);
 }
 END_TEST
 

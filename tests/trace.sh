@@ -96,6 +96,10 @@ if have_ranks 2 "a trace in folders of their own"; then
             "$scratch/err"
     verdict $? "a trace in folders of their own: $(cat "$scratch/out" "$scratch/err")"
 fi
+(ulimit -f 8 && run 1 "--steps 40")
+[ $? = 1 ] && grep -q "json' could not be written to its end: files may be no larger (ulimit -f)" \
+    "$scratch/err"
+verdict $? "a trace beyond ulimit -f: $(cat "$scratch/err")"
 trace=$scratch/link run 1 "--steps 40 --lr 1e30"
 [ -L "$scratch/link" ] && [ "$(grep -c '"name":"step"' "$scratch/elsewhere")" = 2 ] &&
     [ ! -e "$scratch/elsewhere.part" ]

@@ -11,9 +11,14 @@
 
 #include "examples/common/refuse.h"
 
+bool options_is_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
 static bool is_option(const char *argument)
 {
-    return strcmp(argument, "-h") == 0 || (strncmp(argument, "--", 2) == 0 && argument[2]);
+    return options_is_help(argument) || (strncmp(argument, "--", 2) == 0 && argument[2]);
 }
 
 static int find(const struct option *table, int count, const char *name, size_t length)
@@ -263,7 +268,7 @@ int options_parse(const struct option *table, int count, int argc, char **argv, 
     memset(given, 0, (size_t)count * sizeof(*given));
     set_defaults(table, count, into);
     for (int at = 1; at < argc;) {
-        const char *argument = strcmp(argv[at], "-h") == 0 ? "--help" : argv[at];
+        const char *argument = options_is_help(argv[at]) ? "--help" : argv[at];
         at++;
         if (!is_option(argument))
             return refuse(sink, "'%s' is no option. Options begin with --; see --help.", argument);

@@ -77,6 +77,9 @@ void options_help(const struct option *table, int count, FILE *out);
 /* A number of bytes above 0, K, M or G behind it, as the library reads its variables. */
 bool options_size(const char *text, int64_t *bytes);
 
+/* --help, or -h. */
+bool options_is_help(const char *argument);
+
 /* Choices: the one of this name, or NULL; the name of a value that one has; all that are shown,
  * with between between them and last before the last. */
 const struct option_choice *options_choice(const struct option_choice *choices, const char *name);

@@ -218,7 +218,7 @@ static int check_loss_scale(const struct arguments *a, struct check *c)
                   a->loss_scale);
 }
 
-static int place_of_state(const struct arguments *a)
+int arguments_state_place(const struct arguments *a)
 {
     return a->offload_optimizer ? a->offload_optimizer : a->offload;
 }
@@ -226,7 +226,7 @@ static int place_of_state(const struct arguments *a)
 bool arguments_ask_for_files(const struct arguments *a)
 {
     int param = a->offload_param ? a->offload_param : a->offload;
-    return place_of_state(a) == ZERO_NVME || (a->stage == 3 && param == ZERO_NVME);
+    return arguments_state_place(a) == ZERO_NVME || (a->stage == 3 && param == ZERO_NVME);
 }
 
 /* The option that puts optimizer state into files, beside those that were given. */
@@ -237,7 +237,7 @@ static const char *option_of_files(const struct arguments *a)
 
 static int check_engine(const struct arguments *a, struct check *c)
 {
-    int state = place_of_state(a);
+    int state = arguments_state_place(a);
     if (a->stage < 3 && a->offload_param > ZERO_DEVICE)
         return refuse(c->sink,
                       "--offload-param %s contradicts --stage %d, where every rank keeps whole "

@@ -38,6 +38,9 @@ const char *arguments_model(const struct arguments *a);
 
 const char *arguments_dtype(const struct arguments *a); /* "bf16", ... */
 
+/* Where optimizer state is to rest: an enum zero_place. */
+int arguments_state_place(const struct arguments *a);
+
 /* Optimizer state or parameters are to rest on nvme, but for --host-bytes. */
 bool arguments_ask_for_files(const struct arguments *a);
 

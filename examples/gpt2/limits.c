@@ -87,7 +87,7 @@ static char *room_find(struct run *r, int64_t *bytes)
 static int measure_gpu(struct run *r, double *figure)
 {
     const struct gpu_plugin *on = r->gpu->plugin;
-    int place = r->a->offload_optimizer ? r->a->offload_optimizer : r->a->offload;
+    int place = arguments_state_place(r->a);
     if (run_agree(r, true))
         return -1;
     figure[PRODUCT_PEAK] = on->product_rate(r->gpu, (enum zero_dtype)r->a->dtype);

@@ -173,7 +173,9 @@ static int set_numbers(struct run *r)
 /* What an older run has left goes once every rank is ready to run. */
 static bool log_begin(struct run *r)
 {
-    return !r->log || !(file_empty(r->log) || report_log_header(r->log)) || log_fail(r);
+    if (r->log && (file_empty(r->log) || report_log_header(r->log)))
+        return log_fail(r);
+    return true;
 }
 
 /* What this rank has for itself: the model's activations, batches, the log. */
@@ -313,9 +315,10 @@ int run_create(struct run *r, struct arguments *a)
     }
     stop_watch(r->z);
     if (run_agree(r, data_read(&r->data, r->error, sizeof(r->error)) == 0) || check_alike(r) ||
-        compare_products(r) || run_agree(r, create_local(r)) || set_numbers(r))
+        compare_products(r) || run_agree(r, create_local(r)) || set_numbers(r) ||
+        run_agree(r, tracing_begin(r)))
         return -1;
-    return run_agree(r, tracing_begin(r)) || run_agree(r, log_begin(r)) ? -1 : 0;
+    return run_agree(r, log_begin(r));
 }
 
 /* The bytes of one step, over all ranks, complete the pending row, and it is

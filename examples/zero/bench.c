@@ -209,8 +209,8 @@ int bench_command(int argc, char **argv)
     for (int i = 0; i < KINDS; i++)
         if (strcmp(argv[1], kinds[i].name) == 0)
             return kind_run(&kinds[i], argc - 1, argv + 1);
-    if (strncmp(argv[1], "--", 2) == 0 ||
-        strcmp(argv[1], "-h") == 0) { /* --help, or a sentence about what it is not */
+    /* --help, or a sentence about what it is not */
+    if (options_is_help(argv[1]) || strncmp(argv[1], "--", 2) == 0) {
         struct bench b = {0};
         bool given[OPTIONS];
         int status = tool_parse(&options, argc, argv, &b, given, &b.help);

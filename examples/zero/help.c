@@ -19,7 +19,7 @@ static void topics_print(void)
 
 int help_command(int argc, char **argv)
 {
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    if (argc < 2 || options_is_help(argv[1])) {
         topics_print();
         return 0;
     }

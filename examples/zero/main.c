@@ -31,11 +31,6 @@ static void usage(void)
     fputs("\nEach command prints its options with --help.\n", stdout);
 }
 
-static bool any(const char *word, const char *a, const char *b)
-{
-    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
-}
-
 static int finish(int status)
 {
     if (!file_printed() && status == 0)
@@ -52,11 +47,11 @@ int main(int argc, char **argv)
     for (int i = 0; i < COMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return finish(commands[i].run(argc - 1, argv + 1));
-    if (any(argv[1], "--help", "-h")) {
+    if (options_is_help(argv[1])) {
         usage();
         return finish(0);
     }
-    if (any(argv[1], "--version", "version")) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
         printf("zero %s\n", ZERO_VERSION);
         return finish(0);
     }

@@ -60,9 +60,7 @@ static int shares_find(struct machine *m, struct spill_paths *paths)
     if (probe_asked(&when, &why))
         return tool_refuse("%s", why.text);
     m->unasked = when == PROBE_NEVER;
-    if (when == PROBE_NOW)
-        when = PROBE_CACHED;
-    probe_paths(&probe, paths, 0, when, &why); /* of no bytes: nothing is measured */
+    probe_paths(&probe, paths, 0, m->unasked ? when : PROBE_CACHED, &why);
     stripes_deal(&m->stripes, paths->count, paths->weight, probe_stripe(&probe));
     m->probe = (struct zero_probe){.read = probe.read, .write = probe.write, .both = probe.both};
     return 0;

@@ -220,7 +220,8 @@ timeline() {
 version() {
     git describe --always --dirty 2>/dev/null && return
     local since
-    since=$(find src include offload kernels examples -newer build-bundle/commit -print -quit)
+    since=$(find src include offload kernels examples -newer build-bundle/commit -print -quit \
+        2>/dev/null)
     echo "$(cat build-bundle/commit 2>/dev/null || echo unknown)${since:+ or later}"
 }
 
@@ -248,11 +249,7 @@ against one of all from memory of the driver's" copies
 }
 
 [ "$what" = fakes ] || hold_gpus
-found=$("$build/tests/plugin_test" --use 0 | grep ^ZERO_)
-if [[ $found != ZERO_OK* ]]; then
-    echo "Nothing was measured: there is no GPU here that answers. $found"
-    exit 77
-fi
+find_gpu "Nothing was measured"
 gpu=$(cut -d'|' -f2 <<<"$found" | cut -d, -f2)
 gpu=${gpu# }
 everything | tee -a "$results/results.md"

@@ -139,11 +139,7 @@ $counts $program|$program"
 
 if [ "$what" = gpu ]; then
     hold_gpus
-    found=$("$build/tests/plugin_test" --use 0 | grep ^ZERO_)
-    if [[ $found != ZERO_OK* ]]; then
-        echo "No test was run: there is no GPU here that answers. $found"
-        exit 77
-    fi
+    find_gpu "No test was run"
     echo "GPU ${found#*|}"
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null
 fi

@@ -14,10 +14,11 @@ unset ONLY RESULTS ROWS ROW_SECONDS
 without() {
     # shellcheck disable=SC2016 # make's
     local script status loader show='show:;@echo $(NVCC)'
-    env -u CUDA_HOME -u NVCC make report >"$scratch/out" 2>&1
+    local bare=(env -u CUDA_HOME -u NVCC -u MAKEFLAGS)
+    "${bare[@]}" make report >"$scratch/out" 2>&1
     verdict $? "make without CUDA_HOME: $(cat "$scratch/out")"
     mkdir -p "$scratch/toolkit/bin" && : >"$scratch/toolkit/bin/nvcc"
-    [ "$(env -u NVCC make -s --eval="$show" CUDA=0 CUDA_HOME="$scratch/toolkit" show)" = \
+    [ "$("${bare[@]}" make -s --eval="$show" CUDA=0 CUDA_HOME="$scratch/toolkit" show)" = \
         "$scratch/toolkit/bin/nvcc" ]
     verdict $? "CUDA_HOME does not choose the compiler"
     make -n CHECK=0 gpu-programs 2>&1 | grep -q 'The tests need Check: '
