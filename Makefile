@@ -4,7 +4,7 @@
 # make demo       installs what is missing, builds, trains a small GPT
 # make check      installs what is missing, builds, runs the tests
 # make check-all  more of the tests: also under the sanitizers
-# make check-scale  what only large runs show: minutes, 14 GB, 27 GB of disk
+# make check-scale  what only large runs show: minutes, 14 GB, 22 GB of disk
 # make check-valgrind  suites under valgrind: minutes
 # make fuzz       feeds the readers of files and options with made-up bytes (clang)
 # make tests      builds the tests alone
@@ -375,7 +375,8 @@ export PMIX_MCA_mca_base_suppress_deprecated_warning ?= 1
 
 # The demo does not wait for what only tests use.
 deps:
-	@tests/install.sh $(MISSING) $(if $(filter demo,$(MAKECMDGOALS)),,$(OPTIONAL))
+	@tests/install.sh $(if $(filter-out demo,$(MAKECMDGOALS)),$(MISSING) $(OPTIONAL), \
+		$(filter-out check,$(MISSING)))
 
 # For check-all and what it is made of, which do without them where they cannot be had.
 deps-extra:
@@ -434,7 +435,8 @@ include tests/suites.mk
 chaos: all
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/chaos.sh $(BUILD)/gpt2 $(ROUNDS) $(SEED)
 
-check-now check-all-now: JOBS ?= 2
+# One more than cores of the least machine: many suites wait.
+check-now check-all-now: JOBS ?= 3
 check-now: all tests
 	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		$(BUILT_$b) && )true

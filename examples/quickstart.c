@@ -20,12 +20,33 @@ enum { LAYERS = 4, WIDTH = 32, ROWS = 16, MICRO_BATCHES = 4, STEPS = 300 };
 static int weight_of(int layer) { return 2 * layer; }
 static int bias_of(int layer) { return 2 * layer + 1; }
 
+static void fail(struct zero *z, const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, z ? zero_last_error(z) : "no memory");
+    exit(1);
+}
+
 static void check(struct zero *z, int status)
 {
-    if (status == ZERO_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", zero_status_name(status), z ? zero_last_error(z) : "no memory");
-    exit(1);
+    if (status != ZERO_OK)
+        fail(z, zero_status_name(status));
+}
+
+/* Behind a failure, another rank's too, there are none. */
+static const float *param(struct zero *z, int tensor)
+{
+    const float *data = zero_param_data(z, tensor);
+    if (!data)
+        fail(z, "no parameters");
+    return data;
+}
+
+static float *gradient(struct zero *z, int tensor)
+{
+    float *data = zero_grad_data(z, tensor);
+    if (!data)
+        fail(z, "no gradients");
+    return data;
 }
 
 /* out (ROWS, WIDTH) = tanh(in · w + b); the last layer is left linear. */
@@ -81,15 +102,14 @@ static double micro_step(struct zero *z, int number)
     zero_fill_normal(&inputs, 0, ROWS * WIDTH, x[0]);
     for (int u = 0; u < LAYERS; u++) {
         check(z, zero_acquire(z, u));
-        const float *w = zero_param_data(z, weight_of(u)), *b = zero_param_data(z, bias_of(u));
-        forward(u, w, b, x[u], x[u + 1]);
+        forward(u, param(z, weight_of(u)), param(z, bias_of(u)), x[u], x[u + 1]);
         check(z, zero_release(z, u));
     }
     double loss = compare(x[0], x[LAYERS], grad);
     for (int u = LAYERS - 1; u >= 0; u--) {
         check(z, zero_acquire(z, u));
-        backward(u, zero_param_data(z, weight_of(u)), x[u], x[u + 1], grad,
-                 zero_grad_data(z, weight_of(u)), zero_grad_data(z, bias_of(u)));
+        backward(u, param(z, weight_of(u)), x[u], x[u + 1], grad, gradient(z, weight_of(u)),
+                 gradient(z, bias_of(u)));
         check(z, zero_release(z, u));
         check(z, zero_reduce(z, u));
     }

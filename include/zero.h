@@ -282,8 +282,9 @@ struct zero_config {
                               activations say: ranks that do not fit into their node with it are
                               refused by zero_create, not killed later. Up to 2^50. Default 0 */
 
-    int threads;            /* of the engine's update. Default: the CPUs this rank may use, divided
-                             by the ranks of the node that share them, at least 1; up to 1024 */
+    int threads;            /* of the engine's update, on the CPUs of the thread that creates it.
+                               Default: as many, no more than a control group's quota of CPU time is
+                               worth, divided by the node's ranks that share them; 1 to 1024 */
     int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all
                                ranks to come where zero_create starts MPI, and, but 10 at least,
                                for a disk that moves nothing. Up to 2^30. Default 300 */
@@ -308,9 +309,9 @@ struct zero_config {
                                NCCL wants one user of a GPU at a time: where a process has several
                                engines, or calls NCCL itself, each comes to rest (zero_wait on all
                                ranks) before the next is called.
-                               Ranks started by torchrun, or by srun without PMIx (in a build
-                               without MPI: with PMIx too), reach each other by TCP and NCCL;
-                               where that cannot be, as on the CPU, they are
+                               Ranks started by torchrun, or by srun without PMI and PMIx (in a
+                               build without MPI: with them too), reach each other by TCP and
+                               NCCL; where that cannot be, as on the CPU, they are
                                ZERO_ERR_UNSUPPORTED */
 
     zero_trace_fn *trace; /* default: none */
@@ -706,16 +707,15 @@ ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
  * test, for four collectives. include/zero_mpi.h makes one from an MPI
  * communicator; write your own to run over something else.
  *
- * All calls come from one thread at a time: the engine's, or at creation and
- * destroy the caller's. One engine at a time uses a communicator: zero_create
- * of a second one is ZERO_ERR_STATE until the first is destroyed. One whose engine
- * has failed, other than in what zero_create refuses, is of no more use: destroy it,
- * and make another. Collectives start in the same order on all ranks, with increasing
- * sequence; up to ZERO_COLLECTIVES are under way at once, and one that was started
- * stays where it is in memory until test reports it done, or abort returns: from then
- * on no rank touches it, or its data. A backend compares header on all ranks (byte by
- * byte will do) before it moves a byte into data, also where bytes is 0 and data is
- * NULL (a GATHER, when ranks leave), and allocates nothing after its creation.
+ * All calls come from one thread at a time: the engine's, or at creation and destroy the caller's.
+ * One engine at a time uses a communicator: zero_create of a second one is ZERO_ERR_STATE until the
+ * first is destroyed. One whose engine has failed, other than in what zero_create refuses, is of no
+ * more use: destroy it, and make another. Collectives start in the same order on all ranks, with
+ * increasing sequence; up to ZERO_COLLECTIVES are under way at once, and one that was started stays
+ * where it is in memory until test reports it done, or abort returns: from then on no rank touches
+ * it, or its data. A backend compares header on all ranks (byte by byte will do) before it moves a
+ * byte into data, also where bytes is 0 and data is NULL (a GATHER, when ranks leave), and
+ * allocates nothing after its creation.
  */
 enum zero_collective_kind {
     ZERO_COLLECTIVE_GATHER = 1, /* data: size parts of bytes each; part r comes from rank r */
@@ -729,15 +729,17 @@ enum zero_collective_kind {
 #define ZERO_COLLECTIVES   4
 #define ZERO_SUM_BYTES_MAX 16384 /* of one ZERO_COLLECTIVE_SUM */
 
+struct zero_collective_header {
+    uint64_t sequence; /* 1, 2, 3, ... */
+    int32_t kind;      /* enum zero_collective_kind */
+    int32_t unit;      /* for messages; -1 when none */
+    int64_t bytes;
+    uint64_t arguments; /* a hash of what the ranks must agree on */
+    char name[24];      /* of the call, for messages: "gather", "verdict", ... */
+};
+
 struct zero_collective {
-    struct zero_collective_header {
-        uint64_t sequence; /* 1, 2, 3, ... */
-        int32_t kind;      /* enum zero_collective_kind */
-        int32_t unit;      /* for messages; -1 when none */
-        int64_t bytes;
-        uint64_t arguments; /* a hash of what the ranks must agree on */
-        char name[24];      /* of the call, for messages: "gather", "verdict", ... */
-    } header;
+    struct zero_collective_header header;
     int root; /* BROADCAST */
     void *data;
     const void *own; /* GATHER: this rank's part, or NULL when it is in data already */
@@ -753,8 +755,7 @@ struct zero_collective {
      * What is in data and own, and the end of earlier sums, stand in it at start. What comes of
      * GATHER is there when test says done; the sums are when the stream has done them. */
     void *stream;
-    /* the backend's own */
-    void *state;
+    void *state; /* the backend's own */
 };
 
 struct zero_comm_ops {
@@ -771,10 +772,9 @@ struct zero_comm_ops {
     void (*abort)(struct zero_comm *comm, uint64_t sequence);
     /* Local and bounded in time, also with collectives under way. */
     void (*destroy)(struct zero_comm *comm);
-    /* Optional, for a communicator that moves units by itself and all else over this one (as
-     * NCCL's does): whether a rank is known to have given up before message sequence, also while
-     * nothing is under way. ZERO_OK, or what test would return for that message, with comm->error
-     * set. Never blocks. */
+    /* Optional, for one that moves units by itself and all else over this one (as NCCL's does):
+     * whether a rank is known to have given up before message sequence, also while nothing is
+     * under way. ZERO_OK, or what test would return for it, and comm->error. Never blocks. */
     int (*listen)(struct zero_comm *comm, uint64_t sequence);
     /* Optional: begins a REDUCE, as start does, of elements of dtype that the backend adds up
      * by itself, in an order of its own. What comes of them takes the place of this rank's part
@@ -791,7 +791,7 @@ struct zero_comm {
     uint64_t sequence;  /* the engine's: of the last collective started */
     bool taken;         /* the engine's: one uses it */
     bool holds;         /* abort's: what was given up may still move, and its memory stays */
-    char error[256];    /* the sentence of the last failure */
+    char error[496];    /* the sentence of the last failure */
 };
 
 #ifdef __cplusplus

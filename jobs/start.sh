@@ -104,7 +104,7 @@ start() { # program, options
             "sbatch a larger --cpus-per-task, or start fewer ranks."
     load_modules
     each=$((cpus / ranks))
-    threads=$(LC_ALL=C lscpu 2>/dev/null | sed -n 's/^ *Thread(s) per core: *//p')
+    threads=$(LC_ALL=C lscpu 2>/dev/null | sed -n '/Thread(s) per core:/{s/.*: *//p;q}')
     [ "$each" -lt "${threads:-1}" ] || each=$((each - each % ${threads:-1}))
     unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GPU_BIND SLURM_TRES_BIND
     export SRUN_CPUS_PER_TASK=$each

@@ -1,37 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "offload/memory.h"
 
-#include <inttypes.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#define KEY_MAX 64
+#include "offload/groups.h"
 
-/* Where one version of the control groups keeps its numbers. */
-struct groups {
-    const char *mount;
-    const char *limit;
-    const char *high; /* beyond it whoever takes memory is made to wait, as good as for ever */
-    const char *usage;
+/* The files of a control group: names differ between the versions. */
+static const struct files {
+    const char *limit, *usage;
+    const char *high;     /* beyond it whoever takes memory is made to wait, as good as for ever */
     const char *cache[2]; /* keys of memory.stat: file pages, which can be dropped */
-};
-
-static const struct groups groups_v1 = {
-    .mount = "/sys/fs/cgroup/memory",
-    .limit = "memory.limit_in_bytes",
-    .usage = "memory.usage_in_bytes",
-    .cache = {"total_inactive_file", "total_active_file"},
-};
-
-static const struct groups groups_v2 = {
-    .mount = "/sys/fs/cgroup",
-    .limit = "memory.max",
-    .high = "memory.high",
-    .usage = "memory.current",
-    .cache = {"inactive_file", "active_file"},
+} files[] = {
+    [1] = {.limit = "memory.limit_in_bytes",
+           .usage = "memory.usage_in_bytes",
+           .cache = {"total_inactive_file", "total_active_file"}},
+    [2] = {.limit = "memory.max",
+           .usage = "memory.current",
+           .high = "memory.high",
+           .cache = {"inactive_file", "active_file"}},
 };
 
 struct bounds {
@@ -64,80 +52,22 @@ static void bound_add(struct bounds *bounds, uint64_t id, int64_t limit, int64_t
              source + (length > most ? length - most : 0));
 }
 
-/* The number after key in folder/name, or the file's first when key is NULL.
- * False when there is none: no such file, "max", or what no amount can be. */
-static bool number_read(const char *folder, const char *name, const char *key, int64_t *number)
+static void group_bound(void *arg, const char *folder, int version)
 {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
-        return false;
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return false;
-    bool found = false;
-    char line[256], word[KEY_MAX];
-    if (key == NULL)
-        found = fscanf(file, "%" SCNd64, number) == 1;
-    while (key != NULL && !found && fgets(line, sizeof(line), file) != NULL)
-        found = sscanf(line, "%63s %" SCNd64, word, number) == 2 && strcmp(word, key) == 0;
-    fclose(file);
-    return found && *number >= 0;
-}
-
-static void group_bound(const char *folder, const struct groups *groups, struct bounds *bounds)
-{
+    const struct files *f = &files[version];
     int64_t limit, high, usage;
-    if (!number_read(folder, groups->limit, NULL, &limit))
+    if (!groups_number(folder, f->limit, NULL, &limit))
         limit = INT64_MAX;
-    if (groups->high != NULL && number_read(folder, groups->high, NULL, &high) && high < limit)
+    if (f->high != NULL && groups_number(folder, f->high, NULL, &high) && high < limit)
         limit = high;
-    if (limit == INT64_MAX || !number_read(folder, groups->usage, NULL, &usage))
+    if (limit == INT64_MAX || !groups_number(folder, f->usage, NULL, &usage))
         return;
     for (int i = 0; i < 2; i++) {
         int64_t cache;
-        if (number_read(folder, "memory.stat", groups->cache[i], &cache))
+        if (groups_number(folder, "memory.stat", f->cache[i], &cache))
             usage -= cache < usage ? cache : usage;
     }
-    struct stat st = {0};
-    stat(folder, &st); /* a group is the same in every container that sees it */
-    uint64_t id = (uint64_t)st.st_dev * 0x9E3779B97F4A7C15u + (uint64_t)st.st_ino;
-    bound_add(bounds, id, limit, limit > usage ? limit - usage : 0, folder);
-}
-
-/* A group and all above it. A container may show a path that is not there: the
- * walk then meets the mount's own root. */
-static void groups_bound(const char *root, char *group, const struct groups *groups,
-                         struct bounds *bounds)
-{
-    for (;;) {
-        char folder[PATH_MAX];
-        if (snprintf(folder, sizeof(folder), "%s%s%s", root, groups->mount, group) <
-            (int)sizeof(folder))
-            group_bound(folder, groups, bounds);
-        char *slash = strrchr(group, '/');
-        if (slash == NULL)
-            return;
-        *slash = '\0';
-    }
-}
-
-/* Lines of /proc/self/cgroup are id:controllers:path; version 2 has none of
- * the middle. */
-static void line_bound(const char *root, char *line, struct bounds *bounds)
-{
-    line[strcspn(line, "\n")] = '\0';
-    char *controllers = strchr(line, ':');
-    char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-    if (group == NULL)
-        return;
-    *group++ = '\0';
-    controllers++;
-    if (*controllers == '\0')
-        groups_bound(root, group, &groups_v2, bounds);
-    for (char *save, *name = strtok_r(controllers, ",", &save); name != NULL;
-         name = strtok_r(NULL, ",", &save))
-        if (strcmp(name, "memory") == 0)
-            groups_bound(root, group, &groups_v1, bounds);
+    bound_add(arg, groups_id(folder), limit, limit > usage ? limit - usage : 0, folder);
 }
 
 int memory_bounds(const char *root, struct memory_bound bound[MEMORY_BOUNDS])
@@ -146,17 +76,9 @@ int memory_bounds(const char *root, struct memory_bound bound[MEMORY_BOUNDS])
     char path[PATH_MAX];
     int64_t kib;
     snprintf(path, sizeof(path), "%s/proc", root);
-    if (number_read(path, "meminfo", "MemAvailable:", &kib) && kib <= INT64_MAX / 1024)
+    if (groups_number(path, "meminfo", "MemAvailable:", &kib) && kib <= INT64_MAX / 1024)
         bound_add(&bounds, 0, 0, kib * 1024, "MemAvailable");
-
-    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    FILE *file = fopen(path, "re");
-    if (file != NULL) {
-        char line[PATH_MAX];
-        while (fgets(line, sizeof(line), file) != NULL)
-            line_bound(root, line, &bounds);
-        fclose(file);
-    }
+    groups_each(root, "memory", group_bound, &bounds);
     return bounds.count;
 }
 

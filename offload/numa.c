@@ -13,14 +13,15 @@
 #include <unistd.h>
 
 #define PREFERRED_MANY 5 /* MPOL_PREFERRED_MANY, Linux 5.15 */
+#define SETS           8 /* of CPU_SETSIZE: kernels may be for more CPUs than one has */
 
 /* The kernel's lists of numbers: "0-3,8". False: no such file, or it holds something
  * else. */
-static bool list_read(const char *path, cpu_set_t *numbers)
+static bool list_read(const char *path, cpu_set_t numbers[SETS])
 {
     char text[4096];
     FILE *file = fopen(path, "re");
-    CPU_ZERO(numbers);
+    memset(numbers, 0, SETS * sizeof(*numbers));
     if (file == NULL)
         return false;
     size_t length = fread(text, 1, sizeof(text) - 1, file);
@@ -30,8 +31,8 @@ static bool list_read(const char *path, cpu_set_t *numbers)
         long first = strtol(at, &at, 10), last = first;
         if (*at == '-')
             last = strtol(at + 1, &at, 10);
-        for (long n = first; n <= last && n < CPU_SETSIZE; n++)
-            CPU_SET((size_t)n, numbers);
+        for (long n = first; n <= last && n < (long)SETS * CPU_SETSIZE; n++)
+            CPU_SET_S((size_t)n, SETS * sizeof(*numbers), numbers);
         at += *at == ',';
     }
     return text[0] == '\n' || isdigit((unsigned char)text[0]);
@@ -40,26 +41,25 @@ static bool list_read(const char *path, cpu_set_t *numbers)
 void numa_read(struct numa *numa, const char *root, const cpu_set_t *cpus)
 {
     char path[PATH_MAX];
-    cpu_set_t own, nodes, list;
+    cpu_set_t own[SETS] = {0}, nodes[SETS], list[SETS];
     memset(numa, 0, sizeof(*numa));
-    if (cpus == NULL) {
-        CPU_ZERO(&own);
-        sched_getaffinity(0, sizeof(own), &own);
-        cpus = &own;
-    }
+    if (cpus == NULL)
+        sched_getaffinity(0, sizeof(own), own);
+    else
+        own[0] = *cpus;
     snprintf(path, sizeof(path), "%s/sys/devices/system/node/has_memory", root);
-    if (!list_read(path, &nodes)) {
+    if (!list_read(path, nodes)) {
         snprintf(path, sizeof(path), "%s/sys/devices/system/node/online", root);
-        list_read(path, &nodes);
+        list_read(path, nodes);
     }
     for (int node = 0; node < NUMA_NODES; node++) {
-        if (!CPU_ISSET((size_t)node, &nodes))
+        if (!CPU_ISSET((size_t)node, nodes))
             continue;
         numa->nodes++;
         snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%d/cpulist", root, node);
-        list_read(path, &list);
-        CPU_AND(&list, &list, cpus);
-        if (CPU_COUNT(&list) > 0) {
+        list_read(path, list);
+        CPU_AND_S(sizeof(list), list, list, own);
+        if (CPU_COUNT_S(sizeof(list), list) > 0) {
             numa->mine_mask[node / 64] |= (uint64_t)1 << node % 64;
             numa->mine++;
         }

@@ -5,8 +5,8 @@
  * same bandwidth, for two to three times the CPU time.
  *
  * A lock guards the core. A thread that has moved a block gives the result to
- * the core and takes the next block itself, so the user is woken once per
- * request, and a user that is busy does not let the disk fall idle.
+ * the core and takes the next block itself, so a user that is busy does not let the
+ * disk fall idle.
  */
 #include <assert.h>
 #include <errno.h>

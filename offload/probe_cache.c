@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Results as text files, one per device, written beside their place and renamed
  * into it: a reader sees the old or the new one, whole. */
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>

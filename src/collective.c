@@ -168,8 +168,7 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
 
 /* ----------------------------------------------------------------- deadline */
 
-/* The clock of deadlines. */
-static double clock_seconds(const struct zero *z)
+double clock_seconds(const struct zero *z)
 {
     return z->seams && z->seams->seconds ? z->seams->seconds() : seconds_now();
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "offload/verify.h"
 #include "src/scaler.h"
 
 const char *place_name(enum zero_place place)
@@ -123,14 +124,14 @@ static int take_formats(struct settings *s, const struct zero_config *c, struct 
 
 static int take_path(struct settings *s, const char *path, struct error *error)
 {
-    const char *variables[] = {"SLURM_TMPDIR", "TMPDIR"};
+    const char *const variables[] = {"SLURM_TMPDIR", "TMPDIR"}, *name = ".nvme_path";
     for (int i = 0; i < 2 && !(path && *path); i++)
-        path = getenv(variables[i]);
+        path = getenv(name = variables[i]);
     if (!(path && *path))
         path = "/var/tmp";
     if ((size_t)snprintf(s->nvme_path, sizeof(s->nvme_path), "%s", path) >= sizeof(s->nvme_path))
         return error_set(error, ZERO_ERR_ARGUMENT,
-                         ".nvme_path is longer than %zu bytes. Use a shorter one.",
+                         "%s is longer than %zu bytes. Use a shorter one.", name,
                          sizeof(s->nvme_path) - 1);
     return ZERO_OK;
 }
@@ -212,7 +213,8 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
         take_int(c->threads, 0, 1, 1024, ".threads", &s->threads, error) ||
         take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, DEADLINE_SECONDS_MAX,
-                 ".deadline_seconds", &s->deadline_seconds, error))
+                 ".deadline_seconds", &s->deadline_seconds, error) ||
+        (s->verify && verify_supported(error)))
         return error->status;
     return ZERO_OK;
 }

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "offload/groups.h"
 #include "src/comm/comm.h"
 
 /* ------------------------------------------------------------------- the log */
@@ -126,6 +127,7 @@ static void introduce(struct zero *z, struct introduction *me)
     }
     me->error = z->error;
     sched_getaffinity(0, sizeof(me->cpus), me->cpus);
+    me->quota = groups_cpus("", &me->quota_group);
 }
 
 static bool share_node(const struct preflight_facts *a, const struct preflight_facts *b)
@@ -133,19 +135,23 @@ static bool share_node(const struct preflight_facts *a, const struct preflight_f
     return a->node == b->node && !strcmp(a->name, b->name);
 }
 
-/* The CPUs this rank may use, divided by the node's ranks that may use some of
- * them too. */
+/* The CPUs this rank may use, divided by the node's ranks that may use some of them too; more
+ * threads than a quota of CPU time is worth would be stopped, all at once, time and again. */
 static int share_of_cpus(const struct introduction *all, int size, int rank)
 {
     const struct introduction *me = &all[rank];
-    int ranks = 0;
+    int ranks = 0, sharers = 0;
     for (int r = 0; r < size; r++) {
         cpu_set_t both[sizeof(me->cpus) / sizeof(*me->cpus)];
+        bool near = share_node(&all[r].facts, &me->facts);
         CPU_AND_S(sizeof(both), both, all[r].cpus, me->cpus);
-        ranks += share_node(&all[r].facts, &me->facts) && CPU_COUNT_S(sizeof(both), both) > 0;
+        ranks += near && CPU_COUNT_S(sizeof(both), both) > 0;
+        sharers += near && all[r].quota_group == me->quota_group;
     }
     int threads = ranks ? CPU_COUNT_S(sizeof(me->cpus), me->cpus) / ranks : 1;
-    return threads > 1 ? threads : 1;
+    if (me->quota && me->quota / sharers < threads)
+        threads = me->quota / sharers;
+    return threads > 1024 ? 1024 : threads > 1 ? threads : 1;
 }
 
 /* Whether a rank before this one, of the same node, has its files on the same file systems. */
@@ -404,7 +410,6 @@ static void describe(struct zero *z, const struct zero_param *params, int count,
                      const struct zero_config *config)
 {
     if (settings_resolve(&z->plan.set, config, &z->error) ||
-        (z->plan.set.verify && verify_supported(&z->error)) ||
         layout_create(&z->layout, params, count, z->size, &z->error) || engine_plan(z) ||
         (z->plan.file.total > 0 && find_paths(z)))
         return;
@@ -499,8 +504,10 @@ static int make_memory(struct zero *z)
 {
     const struct plan *p = &z->plan;
     struct error *e = &z->error;
-    const struct device_options options = {
-        .event_fd = queues_event(z->queues), .kernels = z->kernels, .stream = z->plan.set.stream};
+    const struct device_options options = {.event_fd = queues_event(z->queues),
+                                           .kernels = z->kernels,
+                                           .stream = z->plan.set.stream,
+                                           .threads = z->threads};
     int (*device)(struct device **, const struct device_options *, struct error *) =
         p->device_apart ? device_plugin_create : device_cpu_create;
     if (z->seams && z->seams->device)
@@ -614,6 +621,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     schedule_walk(&z->schedule, WALK_FILL, 0, z->plan.chunks);
     if (engine_wait_all(z)) /* the queues have failed: their abort has told the others */
         return z->error.status;
+    z->error = z->update.error;          /* of fills: the ranks tell each other */
     z->step_io[0] = (struct zero_io){0}; /* the first step did not ask for them */
     z->created = !agree(z, "initial values");
     if (z->created)

@@ -112,6 +112,8 @@ struct patience {
 /* Another look at what is waited for. What passed since the last one counts up to
  * most, for a process that was stopped did not wait in it. */
 void patience_look(struct patience *p, double now, double most, bool counts);
+/* The clock of deadlines. */
+double clock_seconds(const struct zero *z);
 
 #define ENGINE_TABLES  13
 #define ENGINE_PASSING (1 << 18) /* elements that ranks read at once of what one of them has */
@@ -222,7 +224,9 @@ struct introduction {
     uint64_t model;
     int tensors;
     int64_t settings[SETTINGS_SHARED];
-    cpu_set_t cpus[8];            /* affinity mask: kernels may be for more CPUs than one has */
+    cpu_set_t cpus[8]; /* affinity mask: kernels may be for more CPUs than one has */
+    int quota;         /* of CPU time, in CPUs; 0: none */
+    uint64_t quota_group;
     struct preflight_facts facts; /* these two at the first door */
     struct reach {
         int64_t asked, answers, version;

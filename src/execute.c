@@ -63,7 +63,7 @@ static int disk_overdue(struct zero *z, const struct command *c, const char *wha
     int limit = engine_deadline(z);
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
-    patience_look(&z->with_disk, seconds_now(), DISK_LOOK_SECONDS, true);
+    patience_look(&z->with_disk, clock_seconds(z), DISK_LOOK_SECONDS, true);
     if (z->with_disk.seconds <= limit)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_IO,

@@ -358,17 +358,16 @@ static void place_apart(struct plan *p, const struct layout *l)
 /* What is read of a unit before it goes to its gather slot. */
 static void place_staging(struct plan *p, const struct layout *l)
 {
-    for (int i = 0; p->set.param == ZERO_NVME && i < p->gather_slots; i++) {
-        int64_t most = 0, all = 0, bytes;
-        for (int u = 0; u < l->units; u++) {
-            plan_segments(p, l, u, NULL, &bytes);
-            all += bytes;
+    int64_t most[PLAN_SLOTS_MAX] = {0}, bytes;
+    for (int u = 0; p->set.param == ZERO_NVME && u < l->units; u++) {
+        plan_segments(p, l, u, NULL, &bytes);
+        p->report.param_read_bytes += bytes;
+        for (int i = 0; i < p->gather_slots; i++)
             if (l->unit[u].elements <= p->gather_elements[i])
-                most = max64(most, bytes);
-        }
-        p->host.staging[i] = take(&p->host.total, most);
-        p->report.param_read_bytes = all;
+                most[i] = max64(most[i], bytes);
     }
+    for (int i = 0; p->set.param == ZERO_NVME && i < p->gather_slots; i++)
+        p->host.staging[i] = take(&p->host.total, most[i]);
 }
 
 static void place_host(struct plan *p, const struct layout *l)

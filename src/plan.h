@@ -18,7 +18,7 @@
 
 #define PLAN_SLOTS_MAX  64
 #define PLAN_RELAYS     2         /* collectives whose parts pass through host memory at once */
-#define PLAN_CHUNKS_MAX (1 << 24) /* the engine has some 2 KB of tables and commands for each */
+#define PLAN_CHUNKS_MAX (1 << 24) /* the first 80000 take 2 KB of tables and commands each */
 
 /* A stretch of a part's shard that lies in one chunk: how parameters on NVMe
  * are fetched. */

@@ -201,13 +201,15 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
     }
 }
 
-/* A single task keeps its error for the engine. Of several each only says that it failed, and
- * update_test then fills the chunk once more by a single one. */
+/* A single task keeps its error for zero_create, and no fill is called any more. Of several each
+ * only says that it failed, and update_test then fills the chunk once more by a single one. */
 static void fill(struct zero *z, const struct piece *piece)
 {
     struct update *u = &z->update;
     struct error error = {0};
-    if (u->whole) {
+    if (u->error.status) {
+        return;
+    } else if (u->whole) {
         fill_piece(z, piece, &u->error);
     } else if (!__atomic_load_n(&u->failed, __ATOMIC_RELAXED)) {
         fill_piece(z, piece, &error);
@@ -418,7 +420,7 @@ void update_start(struct zero *z, const struct command *c)
     bounce_start(z, c, false);
 }
 
-static int finish(struct zero *z, const struct command *c, struct error *error)
+static void finish(struct zero *z, const struct command *c)
 {
     struct update *u = &z->update;
     u->running = false;
@@ -426,9 +428,6 @@ static int finish(struct zero *z, const struct command *c, struct error *error)
         bool params = !z->plan.shared && z->plan.set.param == ZERO_NVME;
         pipeline_stepped(&z->pipeline.slots[c->slot], walk_writes(u->kind) ? 1 + params : 0);
     }
-    if (u->error.status)
-        error_set(error, u->error.status, "%s", u->error.text);
-    return error->status;
 }
 
 static int test_step(struct zero *z, const struct command *c, bool *done, struct error *error)
@@ -472,5 +471,6 @@ int update_test(struct zero *z, const struct command *c, bool *done, struct erro
             return z->device->ops->status(z->device, error);
     }
     *done = true;
-    return finish(z, c, error);
+    finish(z, c);
+    return ZERO_OK;
 }

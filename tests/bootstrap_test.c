@@ -6,7 +6,6 @@
 #include "src/comm/bootstrap.h"
 
 #include <check.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -522,6 +521,28 @@ START_TEST(a_low_limit_on_files_is_enough)
 }
 END_TEST
 
+/* At once, by rank 0 and by another. */
+START_TEST(no_file_is_left)
+{
+    static const char *const sentences[] = {
+        "Rank 0 cannot take the connections of 1 ranks: Too many open files. ",
+        "Rank 1 cannot reach rank 0: Too many open files. "};
+    struct tcp_rank rank = {.seconds = 30};
+    struct rlimit limit, none;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    none = limit;
+    none.rlim_cur = (rlim_t)dup(0); /* the lowest that is free */
+    close((int)none.rlim_cur);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    double start = seconds_now();
+    tcp_start(&rank, _i, 2);
+    tcp_join(&rank, 1);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    tcp_expect_error(&rank, ZERO_ERR_COMM, sentences[_i]);
+    ck_assert_double_lt(seconds_now() - start, 25);
+}
+END_TEST
+
 /* To who is there, and to who comes when that one's connection has given a file back. */
 START_TEST(the_limit_on_files_is_said_to_all)
 {
@@ -581,6 +602,7 @@ int main(void)
     tcase_add_test(door, two_jobs_share_a_port);
     tcase_add_test(door, no_free_port_is_said);
     tcase_add_test(door, a_low_limit_on_files_is_enough);
+    tcase_add_loop_test(door, no_file_is_left, 0, 2);
     tcase_add_test(door, the_limit_on_files_is_said_to_all);
     suite_add_tcase(suite, door);
     return suite_run_all(suite);

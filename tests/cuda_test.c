@@ -138,11 +138,12 @@ START_TEST(sampled)
 {
     uint64_t r = 20250117;
     int rows = suite_short() ? ROWS / 12 : ROWS;
-    for (int kind = 0; kind < EQUAL_MEANINGS; kind++) {
-        struct equal_meaning m = equal_meaning(kind);
+    for (int first = 0; first < EQUAL_MEANINGS && first < rows; first++) {
+        /* of few rows, too, each number type and each kind of step that is skipped */
+        struct equal_meaning m = equal_meaning(first * 7 % EQUAL_MEANINGS);
         struct toy one = equal_meant(&m);
         ck_assert_msg(!toy_run(&one), "%s", one.error.text);
-        for (int n = kind; n < rows; n += EQUAL_MEANINGS) {
+        for (int n = first; n < rows; n += EQUAL_MEANINGS) {
             struct toy t = equal_draw(&r, &m);
             int gpus = 1 + equal_pick(&r, 4);
             expect_equal(&t, gpus, equal_pick(&r, 2) ? r : 0, &one);

@@ -295,7 +295,7 @@ START_TEST(device_contract)
     struct error error = {0};
     int event_fd = event_make();
     struct device *device;
-    const struct device_options options = {event_fd, kernels_select(NULL, &error), NULL, 0};
+    const struct device_options options = {event_fd, kernels_select(NULL, &error), NULL, 0, 2};
     must(device_cpu_create(&device, &options, &error), &error);
     must(device->ops->pin(device, host, sizeof(host), &error), &error);
     if (_i != DEVICE_SUITE_STAGED) /* its memory is the host's: nothing is staged */

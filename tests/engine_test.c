@@ -674,7 +674,14 @@ END_TEST
 
 /* ------------------------------------------------------- ranks that differ */
 
-/* Ranks with other models or configurations learn it at creation; a second
+static int fails_where(void *arg, int64_t first, int64_t count, float *out)
+{
+    (void)first;
+    memset(out, 0, (size_t)count * sizeof(*out));
+    return *(const bool *)arg ? -1 : 0;
+}
+
+/* Ranks with other models, configurations or fills learn it at creation; a second
  * engine on the same communicator works. */
 static void create_twice(int rank, struct zero_comm *comm, void *arg)
 {
@@ -683,7 +690,15 @@ static void create_twice(int rank, struct zero_comm *comm, void *arg)
     struct zero_config c = r->config;
     struct zero *z;
     double loss = 0;
+    bool fails = rank == 1;
+    const char *const says[] = {
+        "Ranks differ in .chunk: rank ", "params[0] is 'embed (40, 37)", ".stage is 7",
+        fails ? "The fill of tensor embed returned -1 " : "Rank 1: The fill of tensor embed "};
     toy_describe(params);
+    if (r->how == 3) {
+        params[0].fill = fails_where;
+        params[0].fill_arg = &fails;
+    }
     if (r->how == 0 && rank == 1)
         c.chunk = 64;
     if (r->how == 1 && rank == 1) { /* as many elements in another shape */
@@ -696,10 +711,8 @@ static void create_twice(int rank, struct zero_comm *comm, void *arg)
     c.comm = comm;
     c.threads = 1;
     int status = zero_create(&z, params, TOY_TENSORS, &c);
-    EXPECT(r->how == 2 ? status == ZERO_ERR_ARGUMENT : status == ZERO_ERR_MISMATCH);
-    EXPECT(strstr(zero_last_error(z), r->how == 0   ? "Ranks differ in .chunk: rank "
-                                      : r->how == 1 ? "params[0] is 'embed (40, 37)"
-                                                    : ".stage is 7"));
+    EXPECT(status == (r->how >= 2 ? ZERO_ERR_ARGUMENT : ZERO_ERR_MISMATCH));
+    EXPECT(strstr(zero_last_error(z), says[r->how]));
     zero_destroy(z);
     EXPECT(!create(&z, comm, r->config));
     EXPECT(!toy_micro_step(z, rank, false, &loss) && !zero_step(z, NULL));
@@ -733,7 +746,7 @@ int main(void)
     tcase_add_test(c, adam_not_set);
     tcase_add_test(c, modes_of_the_program);
     tcase_add_test(c, no_io_uring);
-    tcase_add_loop_test(c, creation_is_agreed, 0, 3);
+    tcase_add_loop_test(c, creation_is_agreed, 0, 4);
     tcase_add_loop_test(c, any_units_fit, 0, 4);
     suite_add_tcase(s, c);
     return suite_run_all(s);

@@ -45,6 +45,7 @@ report() {
             lacks = lacks "  ✗ " $2 ": " $3 "\n      apt: " $4 ", dnf: " $5 ", spack: " $6 "\n"
             next
         }
+        /^(cublas|nccl)/ && index(names, " cuda ") { next } # not looked for then
         $1 !~ /^(mpirun|cross|clang|valgrind)$/ { has = has "  ✓ " $2 }
         END { if (has) print has; printf "%s", lacks }'
 }
@@ -189,6 +190,11 @@ self_test() {
         failures=$((failures + 1))
         echo "install.sh --report $names does not name its packages"
     done < <(packages)
+    checks=$((checks + 1))
+    if "$0" --report cuda | grep -qE 'cuBLAS|NCCL'; then
+        failures=$((failures + 1))
+        echo "install.sh --report cuda tells of what is not looked for without the toolkit"
+    fi
     echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
     [ "$failures" = 0 ]
 }

@@ -153,7 +153,7 @@ same "the plugin for GPUs" "$(find "$stage" -name libzero_cuda.so -type f)" \
 grep -qF "$stage" "$stage/opt/z/lib/pkgconfig/zero.pc"
 same "zero.pc names DESTDIR" $? 1
 
-try "a second installation" "${install[@]}" "${opt[@]}"
+try "a second installation" "${install[@]}" "${opt[0]}" PREFIX=/opt//z/
 same "a second installation" "$(listing "$stage")" "$(cat "$scratch/first")"
 touch "$stage/opt/z/lib/other.so"
 try "make uninstall" "${uninstall[@]}" "${opt[@]}"
@@ -161,7 +161,7 @@ same "left, with another's file" "$(find "$stage" -type f)" "$stage/opt/z/lib/ot
 mkdir -p "$stage/opt/z/include"
 rm "$stage/opt/z/lib/other.so"
 try "installing into folders that are there" "${install[@]}" "${opt[@]}"
-try "make uninstall" "${uninstall[@]}" "${opt[@]}"
+try "make uninstall" "${uninstall[@]}" "${opt[0]}" PREFIX=/opt/z/
 same "folders that were there" "$(cd "$stage" && find . | sort | tr '\n' ' ')" \
     ". ./opt ./opt/z ./opt/z/include ./opt/z/lib "
 rm -r "$stage/opt"

@@ -186,7 +186,7 @@ static const struct wrong wrongs[] = {
     {SRUN "SLURM_PROCID=0 SLURM_LOCALID=0",
      "Rank 0 runs on node 1 of this step, and the other ranks look for it on the first (n4)."},
     {SRUN "MASTER_ADDR=", "MASTER_ADDR is a name of 0 characters. "},
-    {SRUN "MASTER_PORT=65536", "MASTER_PORT is '65536', not a number of 1 to 65519. "},
+    {SRUN "MASTER_PORT=65536", "MASTER_PORT is '65536', not a number of 1 to 65519. Set it "},
     {TORCHRUN "WORLD_SIZE=2x", "WORLD_SIZE is '2x', not a number of 1 to 1000000. Start all "
                                "ranks with torchrun, "},
     {TORCHRUN "LOCAL_RANK=2", "LOCAL_RANK is '2', not a number of 0 to 1. "},

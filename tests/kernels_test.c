@@ -7,7 +7,6 @@
  */
 #include <check.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef __x86_64__

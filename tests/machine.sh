@@ -6,7 +6,7 @@
 # status is 1 and the end comes by itself; where it can, the digest is that of an
 # undisturbed run, and what was given up is a warning. Either way no process, file
 # or shared memory is left. check, of make check, has each kind of trouble once,
-# in half a minute; more, of make check-all, has the sweeps: every place of a
+# in less than a minute; more, of make check-all, has the sweeps: every place of a
 # failing disk, limits from too small to enough, and the sysctl that
 # forbids io_uring (which other jobs here see for the second that it lasts).
 # Mounts are made in a mount namespace of our own, so they go with it. Root is
@@ -646,6 +646,16 @@ thread_group() { # limit
     leave_group
 }
 
+# What it is worth is what is used, whatever CPUs there are.
+cpu_group() {
+    local name="a quota of one CPU" model=("${model[@]/--quiet/--l2}")
+    in_group cpu cpu.cfs_quota_us cpu.max 100000 "$name" || return
+    run 1 3
+    [ "$status" = 0 ] && grep -q ': 1 rank, 1 thread each' "$scratch/out"
+    verdict $? "$name: status $status, $(head -n 1 "$scratch/out")"
+    leave_group
+}
+
 # ---------------------------------------------------------------- logs and traces
 
 # Takes away what was said when it happened.
@@ -696,6 +706,7 @@ run_check() {
     program_group
     probe_in_memory
     thread_group 3
+    cpu_group
     few_descriptors 4
     few_threads 4
     little_address_space 90000

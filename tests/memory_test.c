@@ -384,7 +384,7 @@ static void expect_clean_failure(const struct failure *f)
 static const struct failure refusals[] = {
     {"a field out of range", .config = {.stage = 4}, .expected = ZERO_ERR_ARGUMENT},
     {"two tensors of a name", .bad_names = true, .expected = ZERO_ERR_ARGUMENT},
-    {"a fill that fails", .config = NVME3, .bad_fill = true},
+    {"a fill that fails", .config = NVME3, .bad_fill = true, .expected = ZERO_ERR_ARGUMENT},
     {"a device too small", "ZERO_DEVICE_MEMORY", "1000", .config = NVME3,
      .expected = ZERO_ERR_MEMORY},
     {"a device that is no number", "ZERO_DEVICE_MEMORY", "many", .expected = ZERO_ERR_ARGUMENT},

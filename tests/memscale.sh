@@ -64,8 +64,8 @@ rows_wrong() { # ranks, models
 }
 
 # The plan of the program that computes it from the same shape.
-plans_differ() { # ranks, model
-    "$build/zero" plan --model "$2" --ranks "$1" --csv >"$scratch/plan.csv"
+plans_differ() { # ranks, model, options
+    "$build/zero" plan --model "$2" --ranks "$1" --csv "${@:3}" >"$scratch/plan.csv"
     awk -F, -v model="$2" '
         FNR == 1 { next }
         FNR == NR { planned[$1 "," $2] = $3 "," $4 "," $5; next }
@@ -102,6 +102,18 @@ sweep() { # ranks
     verdict $? "$name: it left $(ls -A "$scratch/files")"
     # 24 on the device, 16 on the host, 8 in files; and four of the legend.
     well_formed "$name" 52
+    other_formats "$1" --state split --grad-dtype bf16 --slots 3
+}
+
+other_formats() { # ranks, options
+    local wrong
+    run "$1" --model d4 --stage 3 --threads 1 --csv "$rows" "${@:2}"
+    verdict $? "$*: failed: $(cat "$scratch/err")"
+    wrong=$(plans_differ "$1" d4 "${@:2}")
+    [ -z "$wrong" ] && [ "$(wc -l <"$rows")" = 4 ]
+    verdict $? "$*: $wrong, or not three rows: $(cat "$rows")"
+    [ -n "$(plans_differ "$1" d4)" ]
+    verdict $? "$*: the plan is as without these"
 }
 
 # The table's columns stand below each other, however small or large the model.

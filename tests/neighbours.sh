@@ -139,7 +139,7 @@ two_users() { # mode of the cache's folder libzero; empty: the first user makes 
     [ -z "$1" ] || judge "$name: what they left" "$(cached | sed '/^io-KEY io-KEY.lock$/d')"
 }
 
-# Killed are the ranks; what they leave in Open MPI's folders is mpirun's to remove.
+# Killed are the ranks and their mpirun, as a batch system does when a job's time is over.
 killed_neighbour() { # signal
     local first tries pid name="a job whose neighbour gets SIG$1"
     probe=0

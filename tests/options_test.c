@@ -424,6 +424,32 @@ START_TEST(trainer_config)
 }
 END_TEST
 
+#define SETS(line, field, number)                                                                  \
+    ck_assert_int_eq(train(line), 0);                                                              \
+    ck_assert_msg(arguments.field == (number), "%s", line)
+
+START_TEST(trainer_fields)
+{
+    SETS("--clip 0.25", clip, 0.25);
+    SETS("--weight-decay 0.5", weight_decay, 0.5);
+    SETS("--beta1 0.125", beta1, 0.125);
+    SETS("--beta2 0.375", beta2, 0.375);
+    SETS("--eps 0.0625", eps, 0.0625);
+    SETS("--lr 0.75", lr, 0.75);
+    SETS("--temperature 1.5", temperature, 1.5);
+    SETS("--seed 7", seed, 7);
+    SETS("--steps 11", steps, 11);
+    SETS("--batch 12", batch, 12);
+    SETS("--eval-every 13", eval_every, 13);
+    SETS("--sample 14", sample, 14);
+    SETS("--recompute", recompute, true);
+    ck_assert(arguments_model_config(&arguments, 3).recompute);
+    ck_assert_int_eq(arguments_model_config(&arguments, 3).threads, 3);
+    SETS("", recompute, false);
+    ck_assert(!arguments_model_config(&arguments, 1).recompute);
+}
+END_TEST
+
 START_TEST(trainer_models)
 {
     ck_assert_int_eq(train("--model gpt2"), 0);
@@ -643,6 +669,7 @@ int main(void)
     tcase_add_test(trainer, trainer_help);
     tcase_add_test(trainer, trainer_defaults);
     tcase_add_test(trainer, trainer_config);
+    tcase_add_test(trainer, trainer_fields);
     tcase_add_test(trainer, trainer_models);
     tcase_add_test(trainer, trainer_sizes);
     tcase_add_test(trainer, trainer_contradictions);

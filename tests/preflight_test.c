@@ -6,7 +6,6 @@
  */
 #include <check.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

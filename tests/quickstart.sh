@@ -39,7 +39,26 @@ awk '/^step/ { last = $NF; if (!first) first = last }
      END { exit !(first > 0.2 && last < 0.7 * first) }' "$scratch/out"
 verdict $? "the loss does not fall: $(grep ^step "$scratch/out" | tr '\n' ';')"
 
-echo '#include "include/zero.h"' >"$scratch/header.c"
+# Behind a failure there are no parameters, or no gradients: it says so and ends.
+for call in zero_param_data zero_grad_data; do
+    printf '#include "include/zero.h"\n%s { (void)z; return tensor < 0 ? z : NULL; }\n%s\n%s\n' \
+        'static void *none(struct zero *z, int tensor)' "#define $call none" \
+        "#include \"$PWD/examples/quickstart.c\"" >"$scratch/none.c"
+    ${CC:-cc} -std=gnu11 -I. -o "$scratch/none" "$scratch/none.c" "$build/libzero.so" \
+        -Wl,-rpath,"$build" -lm && ! timeout 60 "$scratch/none" >"$scratch/err" 2>&1 &&
+        [ "$(wc -l <"$scratch/err")" = 1 ] && grep -q '^no [pg]' "$scratch/err"
+    verdict $? "quickstart where $call is NULL: $(cat "$scratch/err")"
+done
+
+cat >"$scratch/header.c" <<'CODE'
+#include "include/zero.h"
+extern uint64_t sequence_of(const struct zero_collective *c);
+uint64_t sequence_of(const struct zero_collective *c)
+{
+    struct zero_collective_header header = c->header;
+    return header.sequence;
+}
+CODE
 strict=(-Wall -Wextra -Wpedantic -Werror -I. -o "$scratch/header.o" -c)
 ${CC:-cc} -std=c11 "${strict[@]}" "$scratch/header.c"
 verdict $? "zero.h is not clean C11"

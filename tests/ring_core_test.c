@@ -6,8 +6,6 @@
  */
 #include <check.h>
 #include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "offload/ring_core.h"

@@ -5,7 +5,7 @@
 #  2. One tensor of more than 2^31 elements takes a step.
 #  3. Transfers are cut where they exceed a limit: the suites for it, on 2 and 3
 #     ranks.
-# It takes minutes, 27 GB of disk and 14 GB of memory; a part whose place lacks is
+# It takes minutes, 22 GB of disk and 14 GB of memory; a part whose place lacks is
 # skipped with the reason. Memory is limited by a control group, which root makes.
 set -u
 export LC_ALL=C

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -128,6 +129,40 @@ START_TEST(a_file_changes)
     ck_assert_msg(strstr(error, "c.bin' is not what it was when the run began"), "%s", error);
     ck_assert_int_eq(data_batch(&data, false, 9, 0, 1, 8, tokens, tokens, error, sizeof(error)),
                      -1);
+}
+END_TEST
+
+/* What is in the way is told, not that the file had changed. */
+START_TEST(a_file_that_cannot_be_opened)
+{
+    int32_t tokens[9];
+    struct rlimit limit, none;
+    ck_assert_int_eq(load(8, put_counting("o.bin", 100, 1000), NULL), 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int status = tokens_copy(&data.tokens.train, 0, 9, tokens, error, sizeof(error));
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_int_eq(status, -1);
+    ck_assert_ptr_nonnull(strstr(error, "o.bin' cannot be read any more: no more files may be "
+                                        "open (ulimit -n). Give"));
+}
+END_TEST
+
+/* One of a folder, beside token files. */
+START_TEST(a_token_file_without_permission)
+{
+    put_counting("a.bin", 0, 100);
+    ck_assert_int_eq(chmod(put_counting("b.bin", 100, 100), 0), 0);
+    ck_assert_int_eq(chmod(folder, 0755), 0);
+    bool root = geteuid() == 0;
+    ck_assert_int_eq(root ? seteuid(65534) : 0, 0);
+    int status = load(8, folder, NULL);
+    ck_assert_int_eq(root ? seteuid(0) : 0, 0);
+    ck_assert_int_eq(status, -1);
+    ck_assert_ptr_nonnull(strstr(error, "b.bin' cannot be read (Permission denied), and '"));
+    ck_assert_ptr_nonnull(strstr(error, "a.bin' is a token file, of which none is left out. "));
 }
 END_TEST
 
@@ -452,6 +487,8 @@ int main(void)
     tcase_add_test(t, one_file);
     tcase_add_test(t, several_files);
     tcase_add_loop_test(t, a_file_changes, 0, 5);
+    tcase_add_test(t, a_file_that_cannot_be_opened);
+    tcase_add_test(t, a_token_file_without_permission);
     tcase_add_test(t, held_files);
     tcase_add_test(t, batches);
     tcase_add_test(t, refusals);

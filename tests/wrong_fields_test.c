@@ -479,7 +479,7 @@ START_TEST(environment_refused)
         {"ZERO_DEVICE_MEMORY", long_path, "is not a number of bytes", ZERO_ERR_ARGUMENT},
         {"ZERO_DEVICE_MEMORY", "1000", "1000 of 1000 are free", ZERO_ERR_MEMORY},
         {"SLURM_TMPDIR", "/nowhere", "Cannot create a file in /nowhere", ZERO_ERR_IO},
-        {"SLURM_TMPDIR", long_path, ".nvme_path is longer than", ZERO_ERR_ARGUMENT},
+        {"SLURM_TMPDIR", long_path, "SLURM_TMPDIR is longer than", ZERO_ERR_ARGUMENT},
         {"TMPDIR", "/dev/null", "Cannot create a file in /dev/null", ZERO_ERR_IO},
     };
     char text[512];

@@ -2,12 +2,16 @@
 /* The first bytes of every file decide of which kind all are. */
 #include "examples/common/data.h"
 
+#include <errno.h>
+
+#include "examples/common/file.h"
 #include "examples/common/refuse.h"
 
 /* 1: token files, 0: none, -1: refused. */
 static int kind_of(const struct paths *files, struct sink sink)
 {
-    const char *token = NULL, *other = NULL;
+    const char *token = NULL, *other = NULL, *unreadable = NULL;
+    int reason = 0;
     for (int i = 0; i < files->count; i++) {
         enum token_kind kind = tokens_kind(files->items[i]);
         if (kind == TOKENS_LLAMA)
@@ -17,9 +21,16 @@ static int kind_of(const struct paths *files, struct sink sink)
                           files->items[i]);
         if (kind == TOKENS_GPT2)
             token = token ? token : files->items[i];
+        else if (kind == TOKENS_UNREADABLE)
+            unreadable = files->items[i], reason = errno;
         else
             other = other ? other : files->items[i];
     }
+    if (token && unreadable)
+        return refuse(sink,
+                      "'%s' cannot be read (%s), and '%s' is a token file, of which none is left "
+                      "out. Make it readable, or name the others with --data.",
+                      unreadable, (errno = reason, file_reason()), token);
     if (token && other)
         return refuse(sink,
                       "'%s' is a token file and '%s' is not. Give --data text, or "

@@ -150,6 +150,7 @@ const char *file_reason(void)
     return errno == ENXIO         ? "nobody reads this pipe"
            : errno == EBUSY       ? "what this run prints goes there"
            : errno == EWOULDBLOCK ? "another run writes it"
+           : errno == EMFILE      ? "no more files may be open (ulimit -n)"
            : errno == EFBIG       ? "files may be no larger (ulimit -f)"
                                   : strerror(errno);
 }

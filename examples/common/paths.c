@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fts.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

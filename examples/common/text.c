@@ -4,11 +4,8 @@
 #include "examples/common/text.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,6 +13,7 @@
 
 #include "examples/common/counter.h"
 #include "examples/common/figure.h"
+#include "examples/common/file.h"
 #include "examples/common/refuse.h"
 
 /* ------------------------------------------------------------------ reading */
@@ -150,14 +148,14 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
     if (t->sizes == found.sizes)
         return 0;
     int64_t now = t->train_bytes + t->held_bytes;
+    errno = reason;
     refuse(sink,
            "%lld bytes of text were found, and %lld could be read (%s): files under --data have "
            "changed meanwhile, or cannot be read any more. Leave them as they are, or name others.",
            (long long)bytes, (long long)now,
-           reason == EMFILE ? "no more files may be open (ulimit -n)"
-           : reason         ? strerror(reason)
-           : now < bytes    ? "they end earlier"
-                            : "some are longer");
+           reason        ? file_reason()
+           : now < bytes ? "they end earlier"
+                         : "some are longer");
     text_free(t);
     return -1;
 }

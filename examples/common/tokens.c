@@ -7,13 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "examples/common/counter.h"
+#include "examples/common/file.h"
 #include "examples/common/refuse.h"
 #include "examples/common/text.h"
 
@@ -25,9 +25,10 @@ enum token_kind tokens_kind(const char *path)
 {
     int32_t magic = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? 0 : pread(fd, &magic, sizeof(magic), 0);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return TOKENS_UNREADABLE;
+    ssize_t got = pread(fd, &magic, sizeof(magic), 0);
+    close(fd);
     if (got != sizeof(magic))
         return TOKENS_NONE;
     return magic == MAGIC_GPT2 ? TOKENS_GPT2 : magic == MAGIC_LLAMA ? TOKENS_LLAMA : TOKENS_NONE;
@@ -61,7 +62,7 @@ static int header_check(const char *path, const int32_t header[3], int64_t bytes
 }
 
 /* Opens the file and sees what it is. The descriptor, or -1 with a sentence. */
-static int file_open(struct token_file *f, struct sink sink)
+static int tokens_open(struct token_file *f, struct sink sink)
 {
     int32_t header[3];
     int fd = open(f->path, O_RDONLY | O_CLOEXEC), status;
@@ -84,6 +85,7 @@ static int file_open(struct token_file *f, struct sink sink)
 }
 
 /* Whether tokens [begin, begin + count) could be read. */
+/* Where it fails, errno is 0 if the file ends early. */
 static bool tokens_read(int fd, int64_t begin, int64_t count, uint16_t *out)
 {
     char *to = (char *)out;
@@ -92,6 +94,8 @@ static bool tokens_read(int fd, int64_t begin, int64_t count, uint16_t *out)
         ssize_t n = pread(fd, to, (size_t)left, (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n == 0)
+            errno = 0;
         if (n <= 0)
             return false;
         to += n, at += n, left -= n;
@@ -99,8 +103,14 @@ static bool tokens_read(int fd, int64_t begin, int64_t count, uint16_t *out)
     return true;
 }
 
-static int changed(const struct token_file *f, struct sink sink)
+/* Of a file that was read before: by errno, 0 where it is another one now. */
+static int lost(const struct token_file *f, struct sink sink)
 {
+    if (errno && errno != ENOENT && errno != ESTALE)
+        return refuse(sink,
+                      "'%s' cannot be read any more: %s. Give --data files that can be read as "
+                      "long as the run takes.",
+                      f->path, file_reason());
     return refuse(sink,
                   "'%s' is not what it was when the run began: it was changed, cut or removed. "
                   "Leave the files under --data as they are while they are read.",
@@ -125,7 +135,7 @@ static int pieces_check(const struct token_file *f, int fd, uint16_t *piece, uin
     for (int64_t first = 0; first < f->tokens; first += PIECE) {
         int64_t count = f->tokens - first < PIECE ? f->tokens - first : PIECE;
         if (!tokens_read(fd, first, count, piece))
-            return changed(f, sink);
+            return lost(f, sink);
         for (int64_t i = 0; i < count; i++)
             if (piece[i] >= TOKENS_VOCAB)
                 return refuse(sink,
@@ -140,7 +150,7 @@ static int pieces_check(const struct token_file *f, int fd, uint16_t *piece, uin
 
 static int file_check(struct token_file *f, uint16_t *piece, uint64_t *hash, struct sink sink)
 {
-    int fd = file_open(f, sink);
+    int fd = tokens_open(f, sink);
     if (fd < 0)
         return -1;
     int status = pieces_check(f, fd, piece, hash, sink);
@@ -272,10 +282,15 @@ static int part_copy(const struct token_part *part, int64_t at, int64_t count, i
         for (int64_t i = 0; i < n && well; i++)
             out[done + i] = piece[i];
     }
-    well = well && fstat(fd, &is) == 0 && same_file(&is, &part->file->is);
+    well = well && fstat(fd, &is) == 0;
+    if (well && !same_file(&is, &part->file->is)) {
+        errno = 0;
+        well = false;
+    }
+    int status = well ? 0 : lost(part->file, sink);
     if (fd >= 0)
         close(fd);
-    return well ? 0 : changed(part->file, sink);
+    return status;
 }
 
 int tokens_copy(const struct token_row *row, int64_t first, int count, int32_t *out, char *error,

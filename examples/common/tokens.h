@@ -45,8 +45,8 @@ struct tokens {
     uint64_t hash; /* of all tokens and the files' edges */
 };
 
-/* What a file begins with. */
-enum token_kind { TOKENS_NONE, TOKENS_GPT2, TOKENS_LLAMA };
+/* What a file begins with; of one that cannot be opened errno says why. */
+enum token_kind { TOKENS_NONE, TOKENS_GPT2, TOKENS_LLAMA, TOKENS_UNREADABLE };
 enum token_kind tokens_kind(const char *path);
 
 /* Reads and checks every file, every token. Returns 0, or -1 with error set: a

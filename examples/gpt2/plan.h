@@ -12,7 +12,7 @@
 struct own_bytes {
     int64_t gpu;     /* of its memory: activations, scratch, workspace; not in the total */
     int64_t model;   /* activations, and scratch of the workers; with a GPU what it copies from */
-    int64_t data;    /* what was read or mapped to train on */
+    int64_t data;    /* text that was read, as token files take none */
     int64_t buffers; /* of batches, losses, the sample, the trace */
     int64_t total;
 };

@@ -5,11 +5,11 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "examples/common/clock.h"
 #include "examples/common/figure.h"
+#include "examples/common/file.h"
 #include "examples/common/launch.h"
 #include "examples/common/terminal.h"
 #include "examples/gpt2/device.h"
@@ -91,6 +91,7 @@ int report_log_header(FILE *log)
 /* Said while somebody may still make room for the next run; run_finish says it again. */
 static void log_ends(struct run *r, int64_t step)
 {
+    const char *reason = file_reason();
     if (r->live)
         putchar('\n');
     r->live = false;
@@ -98,7 +99,7 @@ static void log_ends(struct run *r, int64_t step)
     fprintf(stderr,
             "rank 0: '%s' ends before the row of step %lld: %s. The training goes on, and the run "
             "will end with status 1.\n",
-            r->a->log, (long long)step, strerror(errno));
+            r->a->log, (long long)step, reason);
 }
 
 /* Flushed row by row: whoever watches the run reads this file. What could not be written

@@ -4,8 +4,6 @@
  * that no rank waits for one that is gone. */
 #include "examples/gpt2/train.h"
 
-#include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -533,9 +531,11 @@ static bool log_close(struct run *r)
     well = fclose(r->log) == 0 && well;
     r->log = NULL;
     if (!well)
-        refuse((struct sink){r->error, sizeof(r->error)},
-               "'%s' could not be written to its end. Give --log a file on a disk with space.",
-               r->a->log);
+        refuse(
+            (struct sink){r->error, sizeof(r->error)},
+            "'%s' could not be written to its end. Give --log a file with room to grow (its disk, "
+            "quota, ulimit -f).",
+            r->a->log);
     return well;
 }
 

@@ -86,7 +86,10 @@ static int close_file(struct test *t, const char *name, FILE **file)
     *file = NULL;
     if (well)
         return 0;
-    return fail(t, "'%s' could not be written to its end. Give a file on a disk with space.", name);
+    return fail(t,
+                "'%s' could not be written to its end. Give a file with room to grow (its disk, "
+                "quota, ulimit -f).",
+                name);
 }
 
 /* This rank's sentence, if it has one. */

@@ -6,7 +6,6 @@
  * root and the division alone.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "examples/common/counter.h"

@@ -6,7 +6,6 @@
  * rounds. The engine is used as a program uses it.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "examples/common/launch.h"

@@ -90,13 +90,14 @@ void disk_look(struct disk *d, const char *path)
     close(fd);
 }
 
+const char *const disk_variables[DISK_VARIABLES] = {"SLURM_TMPDIR", "TMPDIR"};
+
 const char *disk_default(const char **variable)
 {
-    static const char *const names[] = {"SLURM_TMPDIR", "TMPDIR"};
-    for (int i = 0; i < 2; i++) {
-        const char *value = getenv(names[i]);
+    for (int i = 0; i < DISK_VARIABLES; i++) {
+        const char *value = getenv(disk_variables[i]);
         if (value && *value) {
-            *variable = names[i];
+            *variable = disk_variables[i];
             return value;
         }
     }

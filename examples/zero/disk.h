@@ -23,7 +23,9 @@ struct disk {
 void disk_look(struct disk *d, const char *path);
 
 /* The folder that --offload nvme uses when none is named, and the variable it
- * came from (NULL: none). */
+ * came from (NULL: none), of these the first that is set. */
 const char *disk_default(const char **variable);
+#define DISK_VARIABLES 2
+extern const char *const disk_variables[DISK_VARIABLES];
 
 #endif

@@ -81,15 +81,14 @@ static void disk_print(const char *label, const char *path)
 
 static void info_disks(void)
 {
-    static const char *const names[] = {"SLURM_TMPDIR", "TMPDIR"};
     const char *variable, *path = disk_default(&variable);
     char label[32];
     info_section("disks");
     info_fact("default for nvme", "%s (%s%s)", path, variable ? "$" : "",
               variable ? variable : "neither $SLURM_TMPDIR nor $TMPDIR is set");
-    for (int i = 0; i < 2; i++) {
-        const char *value = getenv(names[i]);
-        snprintf(label, sizeof(label), "$%s", names[i]);
+    for (int i = 0; i < DISK_VARIABLES; i++) {
+        const char *value = getenv(disk_variables[i]);
+        snprintf(label, sizeof(label), "$%s", disk_variables[i]);
         if (value && *value)
             disk_print(label, value);
         else

@@ -8,6 +8,7 @@
 #include "examples/common/launch.h"
 #include "examples/zero/info.h"
 #include "kernels/kernels.h"
+#include "offload/groups.h"
 
 /* Cores: CPUs that are the first of their siblings. 0: the kernel does not say. */
 static int cores_count(int cpus)
@@ -34,6 +35,12 @@ static void counts_print(void)
     char list[1024] = "unknown";
     info_value("/proc/self/status", "Cpus_allowed_list", list, sizeof(list));
     info_fact("affinity mask", "%d CPUs: %s", launch_cpus(), list);
+    uint64_t group;
+    int quota = groups_cpus("", &group);
+    if (quota)
+        info_fact("quota of time", "%d CPUs' worth, rounded up, by a control group", quota);
+    else
+        info_fact("quota of time", "none");
 }
 
 static void numa_print(void)

@@ -39,7 +39,9 @@ struct launcher launcher_find(void)
         l.meaning = BY_MPI;
     } else if (!worker &&
                (getenv("PMI_RANK") || getenv("PMI_SIZE") || getenv("MV2_COMM_WORLD_SIZE"))) {
-        l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMI" : "mpirun (MPICH or kin)";
+        l.by = !getenv("SLURM_JOB_ID")     ? "mpirun (MPICH or kin)"
+               : getenv("MPI_LOCALRANKID") ? "mpirun (MPICH or kin) in a Slurm job"
+                                           : "Slurm with PMI";
         l.meaning = BY_PMI;
     } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR")) {
         l.by = "torchrun";

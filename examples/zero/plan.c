@@ -53,7 +53,7 @@ static const struct option table[] = {
     {"host-bytes", SIZE(host_bytes, 0, 0x1p50), .value = "SIZE", .initial = "0",
      .help = "per rank, rows of nvme: optimizer state that stays in host memory"},
     {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
-     .help = "rows of nvme: with checksums of the files' pages, in host memory"},
+     .help = WITH_XXHASH("rows of nvme: with checksums of the files' pages, in host memory")},
     {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR[:DIR...]",
      .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
      .help = "folders whose free space counts"},

@@ -212,11 +212,12 @@ INLINE void masters_element(const struct masters *at, int64_t i, const struct ad
     float grad = grads->f32 ? grads->f32[i] : bf16_to_float(grads->bf16[i]);
     float p = at->whole ? at->whole[i] : join_element(at->bf16[i], at->remainder[i]);
     adam_element(k, l2, grad, &p, &m[i], &v[i]);
-    if (at->whole)
-        at->whole[i] = p;
-    if (!at->whole)
+    if (!at->whole) {
         split_element(p, &at->bf16[i], &at->remainder[i]);
-    else if (at->bf16)
+        return;
+    }
+    at->whole[i] = p;
+    if (at->bf16)
         at->bf16[i] = bf16_from_float(p);
 }
 

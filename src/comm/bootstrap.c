@@ -267,6 +267,12 @@ static int knock(struct visit *v, const struct addrinfo *a, struct error *error)
     struct answer answer = {0};
     double until = seconds_now() + KNOCK_SECONDS;
     int fd = socket_open(a, v->port, until < v->until ? until : v->until);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        error_set(error, ZERO_ERR_COMM,
+                  "Rank %d cannot reach rank 0: %s. Raise the limit on files (ulimit -n).",
+                  v->job->rank, strerror(errno));
+        return -1;
+    }
     bool heard = fd >= 0 &&
                  send(fd, &v->hello, sizeof(v->hello), MSG_NOSIGNAL) == sizeof(v->hello) &&
                  answer_hear(fd, &answer, until < v->until ? until : v->until);

@@ -87,17 +87,28 @@ static struct guest *place_find(struct door *d)
     return oldest;
 }
 
+/* By errno. */
+static bool files_lacking(void)
+{
+    return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+}
+
+static int no_files(struct door *d)
+{
+    return error_set(d->error, ZERO_ERR_COMM,
+                     "Rank 0 cannot take the connections of %d ranks: %s. Raise the limit on files "
+                     "(ulimit -n).",
+                     d->job->size - 1, strerror(errno));
+}
+
 static void guest_take(struct door *d)
 {
     int fd = fd_not_standard(accept4(d->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd >= 0) {
         struct guest *g = place_find(d);
         *g = (struct guest){.fd = fd, .number = ++d->number};
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        error_set(d->error, ZERO_ERR_COMM,
-                  "Rank 0 cannot take the connections of %d ranks: %s. Raise the limit on files "
-                  "(ulimit -n).",
-                  d->job->size - 1, strerror(errno));
+    } else if (files_lacking()) {
+        no_files(d);
     }
 }
 
@@ -282,6 +293,8 @@ static int door_open(struct door *d)
         d->guests[i].fd = -1;
     for (int i = 0; i < JOB_PORTS && d->listener < 0; i++)
         d->listener = listen_at(d->port = job->port + i);
+    if (d->listener < 0 && files_lacking())
+        return no_files(d);
     if (d->listener < 0)
         return error_set(d->error, ZERO_ERR_COMM,
                          "Rank 0 cannot listen at the ports %d to %d: %s. Set MASTER_PORT to a "

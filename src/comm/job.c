@@ -2,7 +2,6 @@
 #include "src/comm/job.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,8 +237,13 @@ static int locate_slurm(struct job *job, struct error *error)
     snprintf(job->name, sizeof(job->name), "slurm %.30s.%.30s.%.20s", text_of("SLURM_JOB_ID"),
              text_of("SLURM_STEP_ID"), text_of("SLURM_RESTART_COUNT"));
     job->port = PORT_FIRST + (int)(hash(job->name) % PORT_RANGE);
-    if (getenv("MASTER_PORT"))
-        return number(job, "MASTER_PORT", 1, 65535 - JOB_PORTS, &job->port, error);
+    struct error wrong = {0}; /* by the job's script, not by srun */
+    if (getenv("MASTER_PORT") &&
+        number(job, "MASTER_PORT", 1, 65535 - JOB_PORTS, &job->port, &wrong))
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "MASTER_PORT is '%.64s', not a number of 1 to %d. Set it to one, the same "
+                         "on all ranks, or unset it.",
+                         getenv("MASTER_PORT"), 65535 - JOB_PORTS);
     return ZERO_OK;
 }
 

@@ -165,10 +165,8 @@ static int start(struct mpi *m, struct zero_collective *c)
 {
     struct error error = {0};
     c->state = NULL;
-    if (!m->status && check_process(&error)) {
-        snprintf(m->comm.error, sizeof(m->comm.error), "%.255s", error.text);
-        m->status = error.status;
-    }
+    if (!m->status && check_process(&error))
+        m->status = error_comm(&m->comm, error.status, "%s", error.text);
     if (m->status)
         return m->status;
     assert(c->header.sequence > m->sequence && c->header.bytes >= 0);

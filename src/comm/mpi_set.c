@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

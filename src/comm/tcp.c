@@ -14,7 +14,7 @@
  * the order of their starts, so ranks that differ in a call, its sequence included,
  * differ in the header of one order. Frames of one link stay in order, so a notice of
  * failure comes behind what its sender had sent before. Rank 0 passes on the first
- * notice and the first lost connection.
+ * notice or lost connection.
  *
  * What shutdown does: abort ends data that is on its way within QUIESCE_SECONDS, or
  * cuts that connection; then it tells the others. After that no memory but its own is
@@ -23,9 +23,7 @@
 #include "src/comm/tcp.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

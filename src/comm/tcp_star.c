@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "src/clock.h"
-#include "src/comm/bootstrap.h"
 #include "src/comm/comm.h"
 
 #define WAITS_SECONDS  0.1 /* until rank 0 tells whom it waits for */

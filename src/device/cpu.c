@@ -41,6 +41,7 @@ struct device_cpu {
     struct allocation *allocations;
     struct stream streams[THREADS];
     const struct kernels *kernels;
+    int threads; /* that touch memory first */
     struct wide norm;
 };
 
@@ -83,7 +84,7 @@ static void *cpu_alloc(struct device *device, int64_t bytes, struct error *error
                   "No memory for an allocation's record." ERROR_FREE_MEMORY);
         return NULL;
     }
-    if (arena_create(&allocation->arena, bytes, 1, error) != ZERO_OK) {
+    if (arena_create(&allocation->arena, bytes, cpu->threads, error) != ZERO_OK) {
         free(allocation);
         return NULL;
     }
@@ -297,6 +298,7 @@ int device_cpu_create(struct device **device, const struct device_options *optio
     cpu->device.name = "cpu";
     cpu->cap = cap;
     cpu->kernels = options->kernels;
+    cpu->threads = options->threads > 1 ? options->threads : 1;
     for (int i = 0; i < THREADS; i++) {
         struct stream *stream = &cpu->streams[i];
         char text[64];

@@ -125,6 +125,7 @@ struct device_options {
     const struct kernels *kernels; /* of the CPU */
     void *stream;                  /* the program's; NULL: one is made */
     int64_t pin_bytes;             /* registered at once; 0: 1 GiB */
+    int threads;                   /* that touch memory first; 0: the caller alone */
 };
 
 int device_cpu_create(struct device **device, const struct device_options *options,

@@ -161,6 +161,22 @@ coverage() {
     awk -v rows=50 -v check=10 -f tests/equal/coverage.awk "$table"
 }
 
+# Each of these makes another model, so no two digests are equal.
+options_that_matter() {
+    local options run=("$gpt2" --layers 1 --channels 16 --seq 16 --batch 1 --steps 3 --sample 0)
+    for options in "" "--clip 0.3" "--weight-decay 0.4" "--l2" "--beta1 0.8" "--beta2 0.9" \
+        "--eps 1e-3" "--lr 2e-3" "--warmup 3" "--decay 2" "--seed 2" "--accumulate 2"; do
+        # shellcheck disable=SC2086 # words
+        timeout -k 5 "$limit" "${run[@]}" --quiet --data LICENSE $options 2>&1 </dev/null |
+            tail -n 1 | sed "s/\$/ $options/"
+    done >"$scratch/digests"
+    checks=$((checks + 1))
+    [ "$(grep '^digest ' "$scratch/digests" | cut -d' ' -f 1-4 | sort -u | wc -l)" = 12 ] && return
+    failures=$((failures + 1))
+    echo "options without effect, or that failed:"
+    sort "$scratch/digests"
+}
+
 run_table() { # check|all, group or nothing
     local row when group last=
     load_table
@@ -253,7 +269,10 @@ TABLE
 gpt2=${2:?"give gpt2: tests/equal/matrix.sh check|all|--self-test GPT2 [GROUP]"}
 case $1 in
 --self-test) self_test ;;
-check | all) run_table "$1" "${3-}" ;;
+check | all)
+    [ -n "${3-}" ] || options_that_matter
+    run_table "$1" "${3-}"
+    ;;
 *) exit 2 ;;
 esac
 closing

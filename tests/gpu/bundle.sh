@@ -77,6 +77,8 @@ glibc() { # folder
 
 make_bundle() { # folder
     [ "$(uname -m)" = x86_64 ] || stop "Only for x86-64 so far."
+    [ ! -e "$1" ] || [ -f "$1/commit" ] || stop "$1 is there, and no bundle: it stays." \
+        "Give another folder."
     rm -rf "$1" && mkdir -p "$1/bin" "$1/lib" "$1/include" || exit 1
     copy_mpi "$1"
     copy_others "$1"

@@ -176,7 +176,7 @@ void session_expect_close(const char *what, int64_t n, const float *got, const d
     for (int64_t i = 0; i < n; i++) {
         double error = fabs((double)got[i] - expected[i]);
         largest = fmax(largest, fabs(expected[i]));
-        if (!(error <= worst)) {
+        if (!(error <= worst) && !isnan(worst)) {
             worst = error;
             at = i;
         }

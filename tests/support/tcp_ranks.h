@@ -20,7 +20,7 @@ struct tcp_rank {
     const struct comm_scenario *scenario;
     struct zero_comm *comm;
     struct error error;
-    char text[256]; /* the comm's, at the end of body */
+    char text[496]; /* the comm's, at the end of body */
     double took;
 };
 
