@@ -601,14 +601,20 @@ END_TEST
 static void calls_back(void *arg)
 {
     const struct scene *s = arg;
-    ck_assert_int_eq(cudaStreamQuery(s->stream), cudaErrorNotPermitted);
+    const cudaError_t wrong = cudaErrorNotPermitted;
+    ck_assert_int_eq(cudaStreamQuery(s->stream), wrong);
+    ck_assert_int_eq(cudaFree(s->there), wrong);
+    ck_assert_int_eq(cudaFreeHost(s->host), wrong);
+    ck_assert_int_eq(cudaHostUnregister(s->host), wrong);
+    ck_assert_int_eq(cudaEventDestroy(s->event), wrong);
+    ck_assert_int_eq(cudaStreamDestroy(s->stream), wrong);
 }
 
 START_TEST(within)
 {
     struct scene s = scene_new();
     ok(cudaLaunchHostFunc(s.stream, calls_back, &s));
-    scene_end(&s, 1, FAKE_CUDA_WITHIN);
+    scene_end(&s, 6, FAKE_CUDA_WITHIN);
 }
 END_TEST
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,6 +298,64 @@ START_TEST(measures)
 }
 END_TEST
 
+/* What was moved, block by block: W and R. */
+static char moves[1 << 16];
+static int made;
+static pthread_mutex_t moves_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static ssize_t moved(char kind, long call, int fd, const void *buffer, size_t bytes, off_t offset)
+{
+    pthread_mutex_lock(&moves_lock);
+    if (made < (int)sizeof(moves) && bytes >= 64 << 10)
+        moves[made++] = kind;
+    pthread_mutex_unlock(&moves_lock);
+    return (ssize_t)syscall(call, fd, buffer, bytes, offset);
+}
+
+/* The C library's, and the library's here. */
+ssize_t pread(int fd, void *buffer, size_t bytes, off_t offset)
+{
+    return moved('R', SYS_pread64, fd, buffer, bytes, offset);
+}
+
+ssize_t pwrite(int fd, const void *buffer, size_t bytes, off_t offset)
+{
+    return moved('W', SYS_pwrite64, fd, buffer, bytes, offset);
+}
+
+static int longest_run(char kind, int from)
+{
+    int longest = 0, run = 0;
+    for (int i = from; i < made; i++) {
+        run = moves[i] == kind ? run + 1 : 0;
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
+/* Of the deepest point each way has 36 blocks at least, and no other comes between. */
+START_TEST(measures_reads_writes_and_both)
+{
+    struct probe p = {0};
+    struct error error = {0};
+    int changes = 0, first = 0;
+    if (!deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM)) {
+        printf("skipped: no seccomp here\n");
+        return;
+    }
+    made = 0;
+    ck_assert_msg(probe_run(&p, home, 0.3, &error) == ZERO_OK, "%s", error.text);
+    while (first < made && moves[first] == 'W') /* the file */
+        first++;
+    for (int i = 1; i < made; i++)
+        changes += moves[i] != moves[i - 1];
+    ck_assert_msg(longest_run('R', first) >= 36 && longest_run('W', first) >= 36 &&
+                      changes > (made - first) / 8,
+                  "%d blocks: %d in a row are read, %d written, %d changes", made - first,
+                  longest_run('R', first), longest_run('W', first), changes);
+}
+END_TEST
+
 START_TEST(measures_no_memory)
 {
     ck_assert(deny_call(SYS_mprotect, 2, ~0u, PROT_READ | PROT_WRITE, ENOMEM));
@@ -522,6 +581,7 @@ int main(void)
     tcase_add_test(c, cache_parallel);
     tcase_add_test(c, keys_name_devices);
     tcase_add_test(c, measures);
+    tcase_add_test(c, measures_reads_writes_and_both);
     tcase_add_test(c, measures_no_memory);
     tcase_add_test(c, one_folder);
     tcase_add_test(c, several_folders);

@@ -149,6 +149,19 @@ bool tracing_open(struct run *r)
     return r->traced || fail(r, "cannot be written");
 }
 
+/* A client of NFS that has looked for a file in vain remembers that until it opens the folder. */
+static void look_anew(const char *file)
+{
+    char folder[TRACING_PATH];
+    snprintf(folder, sizeof(folder), "%s", file);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+}
+
 bool tracing_begin(struct run *r)
 {
     char whole[TRACING_PATH], part[TRACING_PATH];
@@ -156,8 +169,9 @@ bool tracing_begin(struct run *r)
         return file_empty(r->traced) == 0 || fail(r, "cannot be written");
     if (!r->trace || !whole_name(r->a->trace, whole))
         return true;
+    look_anew(tracing_part(r->a->trace, part));
     errno = 0;
-    FILE *f = file_open(tracing_part(r->a->trace, part), O_APPEND);
+    FILE *f = file_open(part, O_APPEND);
     if (!f)
         return fail(r, "cannot be written where rank 0 has made it");
     fclose(f);

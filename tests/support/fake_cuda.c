@@ -121,14 +121,19 @@ void fake_within(void)
     within = true;
 }
 
+bool fake_refuses(void)
+{
+    if (within)
+        fake_report(FAKE_CUDA_WITHIN, "a function that a stream runs calls the runtime");
+    return within;
+}
+
 static cudaError_t enter_any(void)
 {
     if (fake_options.gpus == 0)
         return cudaErrorInsufficientDriver;
-    if (within) {
-        fake_report(FAKE_CUDA_WITHIN, "a function that a stream runs calls the runtime");
+    if (fake_refuses())
         return cudaErrorNotPermitted;
-    }
     return fake_strikes(FAULT_CUDA_CALL) ? cudaErrorUnknown : cudaSuccess;
 }
 

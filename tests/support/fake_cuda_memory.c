@@ -296,6 +296,8 @@ cudaError_t cudaFree(void *memory)
 {
     if (!memory)
         return fake_result(cudaSuccess);
+    if (fake_refuses())
+        return fake_result(cudaErrorNotPermitted);
     struct fake_block *b = block_take(memory, ON_GPU);
     if (!b)
         return not_there(__func__, memory, cudaErrorInvalidValue);
@@ -331,6 +333,8 @@ cudaError_t cudaFreeHost(void *memory)
 {
     if (!memory)
         return fake_result(cudaSuccess);
+    if (fake_refuses())
+        return fake_result(cudaErrorNotPermitted);
     struct fake_block *b = block_take(memory, ON_HOST);
     if (!b)
         return not_there(__func__, memory, cudaErrorInvalidValue);
@@ -360,6 +364,8 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 
 cudaError_t cudaHostUnregister(void *memory)
 {
+    if (fake_refuses())
+        return fake_result(cudaErrorNotPermitted);
     struct fake_block *b = block_take(memory, REGISTERED);
     if (!b)
         return not_there(__func__, memory, cudaErrorHostMemoryNotRegistered);

@@ -45,6 +45,7 @@ int fake_gpu(const char *call);
 
 /* The calling thread is a stream's: calls of the runtime are reported from here on. */
 void fake_within(void);
+bool fake_refuses(void);
 
 void fake_gpu_lose(int gpu);
 cudaError_t fake_gpu_error(int gpu);

@@ -380,6 +380,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    if (fake_refuses())
+        return fake_result(cudaErrorNotPermitted);
     if (!stream || !stream_valid(__func__, stream))
         return fake_result(cudaErrorInvalidResourceHandle);
     stream_end(stream);
@@ -518,6 +520,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    if (fake_refuses())
+        return fake_result(cudaErrorNotPermitted);
     if (!event_valid(__func__, event))
         return fake_result(cudaErrorInvalidResourceHandle);
     atomic_store_explicit(&event->destroyed, true, memory_order_relaxed);
