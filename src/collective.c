@@ -168,7 +168,8 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
 
 /* ----------------------------------------------------------------- deadline */
 
-double clock_seconds(const struct zero *z)
+/* The clock of deadlines between ranks. */
+static double clock_seconds(const struct zero *z)
 {
     return z->seams && z->seams->seconds ? z->seams->seconds() : seconds_now();
 }

@@ -619,9 +619,11 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
     if (seams && seams->observe)
         queues_observe(z->queues, seams->observe, seams->observe_arg);
     schedule_walk(&z->schedule, WALK_FILL, 0, z->plan.chunks);
-    if (engine_wait_all(z)) /* the queues have failed: their abort has told the others */
+    bool failed = engine_wait_all(z) != ZERO_OK;
+    if (z->update.error.status)
+        z->error = z->update.error; /* of a fill, which came first: the ranks tell each other */
+    if (failed)                     /* the queues, whose abort has told the others */
         return z->error.status;
-    z->error = z->update.error;          /* of fills: the ranks tell each other */
     z->step_io[0] = (struct zero_io){0}; /* the first step did not ask for them */
     z->created = !agree(z, "initial values");
     if (z->created)

@@ -42,7 +42,7 @@ struct engine_seams {
     int (*ring)(struct ring **ring, const struct ring_options *options, struct error *error);
     void (*observe)(void *arg, const struct command *c); /* every command appended */
     void *observe_arg;
-    double (*seconds)(void); /* the clock of deadlines */
+    double (*seconds)(void); /* the clock of deadlines between ranks */
 };
 
 #define UPDATE_STEPS 64 /* of a device's own, asked for and not done */
@@ -57,6 +57,7 @@ struct update {
     float *out;
     struct zero_digest digest;
     struct error error; /* of a fill */
+    bool refused;       /* there is one, the engine thread knows */
     /* the chunk under way */
     enum walk_kind kind;
     int64_t chunk;
@@ -112,8 +113,6 @@ struct patience {
 /* Another look at what is waited for. What passed since the last one counts up to
  * most, for a process that was stopped did not wait in it. */
 void patience_look(struct patience *p, double now, double most, bool counts);
-/* The clock of deadlines. */
-double clock_seconds(const struct zero *z);
 
 #define ENGINE_TABLES  13
 #define ENGINE_PASSING (1 << 18) /* elements that ranks read at once of what one of them has */

@@ -29,6 +29,16 @@ static void account_io(struct zero *z, const struct command *c, int64_t bytes)
     }
 }
 
+/* Nothing is written of a model whose fills have failed: it is refused when all have ended. */
+static int start_transfer(struct zero *z, struct transfer *t, const struct ring_request *request,
+                          struct error *error)
+{
+    if (!request->write || !z->update.refused)
+        return pipeline_transfer(&z->pipeline, t, request, error);
+    *t = (struct transfer){.request.write = true, .done = true};
+    return ZERO_OK;
+}
+
 static int start_record(struct zero *z, struct command *c, struct error *error)
 {
     bool write = c->kind == COMMAND_STATE_WRITE;
@@ -38,7 +48,7 @@ static int start_record(struct zero *z, struct command *c, struct error *error)
                                   .buffer = update_record(z, c->chunk, c->slot),
                                   .bytes = c->bytes,
                                   .offset = plan_record_offset(&z->plan, c->chunk)};
-    return pipeline_transfer(&z->pipeline, &slot->record, &record, error);
+    return start_transfer(z, &slot->record, &record, error);
 }
 
 /* A chunk's parameters, to the file or from it. */
@@ -52,7 +62,7 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
                                   .buffer = z->arena.base + z->plan.host.chunk_param[c->slot],
                                   .bytes = c->bytes,
                                   .offset = plan_param_offset(&z->plan, c->chunk)};
-    return pipeline_transfer(&z->pipeline, &slot->param, &params, error);
+    return start_transfer(z, &slot->param, &params, error);
 }
 
 /* The disk is overdue when it moves nothing for too long. What the transfer is
@@ -63,7 +73,7 @@ static int disk_overdue(struct zero *z, const struct command *c, const char *wha
     int limit = engine_deadline(z);
     if (limit < DISK_SECONDS_MIN)
         limit = DISK_SECONDS_MIN;
-    patience_look(&z->with_disk, clock_seconds(z), DISK_LOOK_SECONDS, true);
+    patience_look(&z->with_disk, seconds_now(), DISK_LOOK_SECONDS, true);
     if (z->with_disk.seconds <= limit)
         return ZERO_OK;
     return error_set(error, ZERO_ERR_IO,

@@ -13,7 +13,8 @@ build=$2
 # Each slash once and none at the end, as the list below has them.
 for folder in PREFIX LIBDIR INCLUDEDIR; do
     path=$(tr -s / <<<"${!folder}")
-    printf -v "$folder" %s "${path%/}"
+    [ "$path" = / ] || path=${path%/}
+    printf -v "$folder" %s "$path"
 done
 doc=$PREFIX/share/doc/libzero
 list=$doc/installed

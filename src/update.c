@@ -207,9 +207,9 @@ static void fill(struct zero *z, const struct piece *piece)
 {
     struct update *u = &z->update;
     struct error error = {0};
-    if (u->error.status) {
+    if (u->error.status)
         return;
-    } else if (u->whole) {
+    if (u->whole) {
         fill_piece(z, piece, &u->error);
     } else if (!__atomic_load_n(&u->failed, __ATOMIC_RELAXED)) {
         fill_piece(z, piece, &error);
@@ -424,6 +424,7 @@ static void finish(struct zero *z, const struct command *c)
 {
     struct update *u = &z->update;
     u->running = false;
+    u->refused = u->error.status != ZERO_OK;
     if (plan_chunk_in_file(&z->plan, c->chunk)) {
         bool params = !z->plan.shared && z->plan.set.param == ZERO_NVME;
         pipeline_stepped(&z->pipeline.slots[c->slot], walk_writes(u->kind) ? 1 + params : 0);

@@ -527,7 +527,7 @@ START_TEST(no_file_is_left)
     static const char *const sentences[] = {
         "Rank 0 cannot take the connections of 1 ranks: Too many open files. ",
         "Rank 1 cannot reach rank 0: Too many open files. "};
-    struct tcp_rank rank = {.seconds = 30};
+    struct tcp_rank rank = {.seconds = 30, .job = tcp_job(_i, 2)};
     struct rlimit limit, none;
     getrlimit(RLIMIT_NOFILE, &limit);
     none = limit;

@@ -585,11 +585,11 @@ in_group() { # controller, file of version 1, file of version 2, limit, what is 
         grep -qsw "$1" $base/cgroup.subtree_control || base=
     fi
     if [ -z "$base" ] || ! mkdir "$base/zero-$own" 2>/dev/null; then
-        skip "$5: needs root and a $1 control group"
-        return 1
+        skip "$5: needs root and a $1 control group" && return 1
     fi
     groups+=("$base/zero-$own")
-    echo "$4" >"${groups[-1]}/$file"
+    echo "$4" 2>/dev/null >"${groups[-1]}/$file" ||
+        { skip "$5: $base has no $file"; leave_group; return 1; }
     # shellcheck disable=SC2016 # the shell's words
     with+=(bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "${groups[-1]}")
 }

@@ -197,6 +197,8 @@ static bool compare(const struct hand *h)
     char error[512];
     int status = zero_plan_make(h->params, h->count, &h->config, h->ranks, h->ranks, &plan, error,
                                 sizeof(error));
+    if (h->config.verify_spill && !suite_checksums())
+        return status == ZERO_ERR_UNSUPPORTED;
     ck_assert_msg(status == ZERO_OK, "%s: %s", h->name, error);
     bool good = true;
     for (size_t i = 0; i < FIGURES; i++) {

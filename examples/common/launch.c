@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "offload/groups.h"
+
 static const struct launcher {
     const char *rank, *ranks, *local_rank, *local; /* variables; local may hold "2(x3),1" */
     const char *mark;                              /* without which it is not this one; or NULL */
@@ -99,7 +101,10 @@ int launch_share(int cpus, int online, int local)
 
 int launch_threads(const struct launch *l)
 {
-    return launch_share(launch_cpus(), online_cpus(), l->local);
+    uint64_t group;
+    int threads = launch_share(launch_cpus(), online_cpus(), l->local);
+    int quota = groups_cpus("", &group), mine = quota / l->local > 1 ? quota / l->local : 1;
+    return quota && mine < threads ? mine : threads;
 }
 
 int launch_end(int status)

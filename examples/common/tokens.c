@@ -84,8 +84,8 @@ static int tokens_open(struct token_file *f, struct sink sink)
     return -1;
 }
 
-/* Whether tokens [begin, begin + count) could be read. */
-/* Where it fails, errno is 0 if the file ends early. */
+/* Whether tokens [begin, begin + count) could be read; if not, errno is 0 where the file ends
+ * early. */
 static bool tokens_read(int fd, int64_t begin, int64_t count, uint16_t *out)
 {
     char *to = (char *)out;

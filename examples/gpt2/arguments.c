@@ -142,7 +142,7 @@ static const struct option table[] = {
      .help = WITH_CUBLAS("who adds gradients up over ranks with --device cuda: the library, in "
                          "their order, or NCCL, in an order and with bits of its own")},
     {"threads", WHOLE(threads, 1, 1024), .value = "K",
-     .shown = "the node's CPUs divided by the ranks that share them",
+     .shown = "the node's CPUs, or a quota's, divided by the ranks that share them",
      .help = "of the model and of the engine, each"},
     {"deadline", WHOLE(deadline, 1, 1e9), .value = "SECONDS", .initial = "300",
      .help = "how long a rank waits for another one"},

@@ -87,7 +87,7 @@ static struct guest *place_find(struct door *d)
     return oldest;
 }
 
-/* By errno. */
+/* Whether errno says that no more files may be open. */
 static bool files_lacking(void)
 {
     return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
