@@ -156,7 +156,7 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
         out(z, o);
         return ZERO_OK;
     }
-    if (z->plan.device_apart && op->own) {
+    if (z->plan.device_apart && op->own && z->size == 1) {
         o->copies[0] = (struct device_copy){.to = (char *)op->data + z->rank * op->header.bytes,
                                             .from = op->own,
                                             .bytes = op->header.bytes};
@@ -249,6 +249,16 @@ static int done_on_device(struct zero *z, const struct operation *o, bool *done,
     return *done ? ZERO_OK : z->device->ops->status(z->device, error);
 }
 
+/* What the device still does when ranks have moved all: its copies, and the sums that were appended
+ * to its stream. A gather between GPUs is complete, and sums of a later unit are not waited for. */
+static bool ends_on_device(const struct zero *z, const struct command *c)
+{
+    bool between = z->size > 1 && !z->plan.via_host;
+    bool gather = c->kind == COMMAND_GATHER || c->kind == COMMAND_GATHER_SUMS;
+    return z->plan.device_apart &&
+           (c->kind == COMMAND_ACCUMULATE || (moves_units(c) && !(between && gather)));
+}
+
 /* Moved between ranks: what is left is the device's. */
 static void in(struct zero *z, const struct command *c, struct operation *o)
 {
@@ -283,7 +293,7 @@ static int test_moves(struct zero *z, struct command *c, struct operation *o, bo
 int collective_test(struct zero *z, struct command *c, bool *done, struct error *error)
 {
     struct operation *o = &z->operations[c->resource];
-    bool device = z->plan.device_apart && (moves_units(c) || c->kind == COMMAND_ACCUMULATE);
+    bool device = ends_on_device(z, c);
     *done = false;
     if (o->state == OPERATION_OUT) {
         bool out_there;

@@ -8,10 +8,12 @@
 #include <check.h>
 #include <math.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "include/zero.h"
+#include "tests/support/latch.h"
 #include "tests/support/suite.h"
 
 enum { TENSORS = 6, FIRST = 0, ONES = 1, ZEROS = 2, WIDE = 3, LAST = 4, SIZE = 150001 };
@@ -200,6 +202,30 @@ START_TEST(without_argument)
 }
 END_TEST
 
+static bool counts_writes(void *arg, const struct latch_op *op)
+{
+    if (op->kind == LATCH_RING && op->request->write)
+        atomic_fetch_add((atomic_int *)arg, 1);
+    return false;
+}
+
+/* However large the model is: it is refused without its files being written. */
+START_TEST(nothing_is_written_behind_an_error)
+{
+    const struct zero_param p = {
+        .name = "a", .ndim = 1, .shape = {1 << 14}, .fill = zero_fill_normal};
+    const struct zero_config config = {
+        .size = sizeof(config), .offload = ZERO_NVME, .chunk = 1 << 10, .threads = 1 + _i};
+    atomic_int writes = 0;
+    struct latch latch = {.withheld = counts_writes, .arg = &writes};
+    struct zero *z;
+    ck_assert_int_eq(engine_create(&z, &p, 1, &config, latch_seams(&latch)), ZERO_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(zero_last_error(z), "The fill of tensor a returned"));
+    ck_assert_int_eq(atomic_load(&writes), 0);
+    zero_destroy(z);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("fills");
@@ -209,6 +235,7 @@ int main(void)
     tcase_add_loop_test(c, own_functions_in_order, 0, 6);
     tcase_add_loop_test(c, first_error, 0, 6);
     tcase_add_loop_test(c, without_argument, 0, 3);
+    tcase_add_loop_test(c, nothing_is_written_behind_an_error, 0, 2);
     suite_add_tcase(s, c);
     return suite_run_all(s);
 }
