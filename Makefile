@@ -66,8 +66,8 @@ $(foreach p,$(PACKAGES) CHECK,$(if $(filter-out 0 1,$($p)), \
 	$(error $p is '$($p)'. Give $p=0 to build without it, $p=1 with it, or leave it out)))
 DEFS := $(foreach p,$(PACKAGES),$(if $(filter 1,$($p)),-DHAVE_$p))
 INCS := $(CHECK_CFLAGS) $(MPI_CFLAGS) $(URING_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
-ISA := # of one file
-COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(ISA) -MMD -MP
+OWN := # of one file
+COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(OWN) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -ldl -pthread
 AVX2 := -mavx2 -mf16c
 FMA := -mavx2 -mfma
@@ -177,13 +177,22 @@ $(BUILD)/stamp/%: FORCE | report
 	@printf '%s\n' '$($*)' | cmp -s - $@ || printf '%s\n' '$($*)' >$@
 .PRECIOUS: $(BUILD)/stamp/%
 
-$(BUILD)/obj/kernels/cpu/avx2.o: ISA := $(AVX2)
-$(BUILD)/obj/kernels/cpu/avx512.o: ISA := $(AVX512)
+$(BUILD)/obj/kernels/cpu/avx2.o: OWN := $(AVX2)
+$(BUILD)/obj/kernels/cpu/avx512.o: OWN := $(AVX512)
 ifneq ($(filter x86_64%,$(CC_MACHINE)),) # all of gpt2 is compiled everywhere
-$(BUILD)/obj/examples/gpt2/rows_avx2.o: ISA := $(FMA)
-$(BUILD)/obj/examples/gpt2/rows_avx512.o: ISA := $(AVX512)
+$(BUILD)/obj/examples/gpt2/rows_avx2.o: OWN := $(FMA)
+$(BUILD)/obj/examples/gpt2/rows_avx512.o: OWN := $(AVX512)
 endif
 FLAGS := $(COMPILE) $(AVX2) $(FMA) $(AVX512)
+
+# The version, and a sum of the headers: plugins and who opens them have to be of the same ones.
+VERSION := $(shell sed -n 's/^$(hash)define ZERO_VERSION "\(.*\)"$$/\1/p' include/zero.h)
+SOURCES := $(VERSION)-$(firstword $(shell cat include/*.h kernels/*.h src/*.h src/*/*.h \
+	examples/gpt2/*.h examples/gpt2/cuda/*.h | cksum))
+PLUGGED := $(call obj,src/device/plugin.c src/device/cuda_plugin.c \
+	examples/gpt2/gpu_plugin.c examples/gpt2/cuda/gpu.c)
+$(PLUGGED): OWN := -DSOURCES='"$(SOURCES)"'
+$(PLUGGED): $(BUILD)/stamp/SOURCES
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/stamp/FLAGS
 	$(call say,CC,$<)
@@ -205,7 +214,6 @@ $(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
 # Programs ask for the library by the first component of its version.
-VERSION := $(shell sed -n 's/^$(hash)define ZERO_VERSION "\(.*\)"$$/\1/p' include/zero.h)
 SONAME := libzero.so.$(firstword $(subst ., ,$(VERSION)))
 # It stays until the process ends, also when what asked for it is closed (dlclose): MPI starts once,
 # and what is left to do at exit is in it.

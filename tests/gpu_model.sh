@@ -73,6 +73,13 @@ trains() {
     have_ranks 2 "gpt2 on two GPUs" || return 0
     run ranks 2 --device cuda --dtype fp32 --stage 3 --offload cpu
     same gpu ranks
+    [ ! -s "$scratch/err.ranks" ]
+    verdict $? "two ranks on one GPU are told: $(cat "$scratch/err.ranks")"
+    ZERO_FAKE_GPUS=2 run kinds 2 --device cuda --dtype fp32 --stage 3 --offload cpu
+    same gpu kinds
+    [ "$(grep -c '^rank 0: not all ranks have its kind of GPU .*(GPU 0 of 2, fake GPU 0, cuBLAS' \
+        "$scratch/err.kinds")" = 1 ]
+    verdict $? "two kinds of GPUs are not told: $(cat "$scratch/err.kinds")"
 }
 
 plans() { # what --plan says where there is neither GPU nor plugin is what a run does
@@ -110,7 +117,7 @@ explains() {
         "The plugin for --device cuda cannot be opened: /nowhere/x.so: " --device cuda
     GPT2_CUDA_PLUGIN=libm.so.6 refuses 1 1 "libm.so.6 is no plugin of gpt2. Name gpt2_cuda.so" \
         --device cuda
-    GPT2_CUDA_PLUGIN=$other refuses 1 1 "is of libzero 0.0.1, built from other sources than this" \
+    GPT2_CUDA_PLUGIN=$other refuses 1 1 ", built from other sources than this program, " \
         --device cuda
     ZERO_CUDA_PLUGIN=/nowhere GPT2_CUDA_PLUGIN=$fake refuses 1 1 \
         "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened" --device cuda

@@ -3,4 +3,4 @@
 #include "examples/gpt2/device.h"
 
 ZERO_API extern const struct gpu_plugin gpt2_gpu_plugin;
-const struct gpu_plugin gpt2_gpu_plugin = {.version = "0.0.1"};
+const struct gpu_plugin gpt2_gpu_plugin = {.version = ZERO_VERSION};

@@ -3,4 +3,4 @@
 #include "src/device/plugin.h"
 
 ZERO_API extern const struct device_plugin zero_device_plugin;
-const struct device_plugin zero_device_plugin = {.version = "0.0.1"};
+const struct device_plugin zero_device_plugin = {.version = ZERO_VERSION};

@@ -142,8 +142,7 @@ enum gpu_mark { GPU_FORWARD, GPU_BACKWARD, GPU_END, GPU_WORKS, GPU_RESTS };
 struct gpt_times;
 
 struct gpu_plugin {
-    const char *version; /* ZERO_VERSION and the rest: of the sources the program is from */
-    size_t layers, compute, room; /* their sizes */
+    const char *version; /* SOURCES, of the Makefile: the library's and a sum of the headers */
     const struct layers *table;
     /* The GPU of this rank, its number on the node modulo the GPUs it sees, becomes the calling
      * thread's. NULL with a sentence in error: none can be used. */
@@ -159,7 +158,7 @@ struct gpu_plugin {
     void (*mark)(struct gpu *gpu, enum gpu_mark mark);
     void (*seconds)(struct gpu *gpu, bool wait, struct gpt_times *times);
     const char *(*name)(const struct gpu *gpu);     /* "GPU 0 of 2, NVIDIA H100 80GB HBM3" */
-    const char *(*products)(const struct gpu *gpu); /* "cuBLASLt 13.0, TF32 off" */
+    const char *(*products)(const struct gpu *gpu); /* "cuBLASLt 13.0.2" */
     int64_t (*used)(struct gpu *gpu);               /* of its memory, by all processes */
     double (*flops)(const struct gpu *gpu);         /* of all products so far */
     /* Measured now, in what is between two calls of the model's memory: flop/s of products

@@ -116,12 +116,30 @@ static int check_alike(struct run *r)
     return -1;
 }
 
+/* Another model of GPU or another cuBLASLt chooses other algorithms. */
+static int compare_gpus(struct run *r)
+{
+    const char *model = strchr(r->gpu->plugin->name(r->gpu), ',');
+    const char *const names[] = {model ? model : "", r->gpu->plugin->products(r->gpu)};
+    uint64_t hash = 0;
+    for (int i = 0; i < 2; i++)
+        for (const char *c = names[i]; *c; c++)
+            hash = counter_mix(hash + (unsigned char)*c + 1);
+    int alike = is_alike(r, hash);
+    if (alike == 0 && zero_rank(r->z) == 0)
+        fprintf(stderr,
+                "rank 0: not all ranks have its kind of GPU and cuBLASLt (%s, %s): another run has "
+                "the same digest only where ranks have the same ones.\n",
+                r->gpu->plugin->name(r->gpu), names[1]);
+    return alike < 0 ? -1 : 0;
+}
+
 /* Whether equal runs end in equal bits then depends on which rank is where. */
 static int compare_products(struct run *r)
 {
     int64_t tiles, ranks = zero_size(r->z);
     if (r->gpu)
-        return 0;
+        return compare_gpus(r);
     if (run_sum(r, matmul_in_tiles((enum zero_dtype)r->a->dtype), &tiles))
         return -1;
     if (tiles > 0 && tiles < ranks && zero_rank(r->z) == 0)

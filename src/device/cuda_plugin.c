@@ -35,11 +35,7 @@ int device_cuda_link(struct device_link *link, struct error *error)
 
 ZERO_API extern const struct device_plugin zero_device_plugin;
 const struct device_plugin zero_device_plugin = {
-    .version = ZERO_VERSION,
-    .ops = sizeof(struct device_ops),
-    .options = sizeof(struct device_options),
-    .link = sizeof(struct device_link),
-    .gpu = sizeof(struct zero_gpu),
+    .version = SOURCES,
     .create = device_cuda_create,
     .describe = device_cuda_link,
     .use_gpu = device_cuda_gpu,

@@ -7,8 +7,6 @@
 #ifndef SRC_DEVICE_PLUGIN_H
 #define SRC_DEVICE_PLUGIN_H
 
-#include <stddef.h>
-
 #include "src/device/device.h"
 
 #define DEVICE_PLUGIN_FILE     "libzero_cuda.so"
@@ -16,8 +14,7 @@
 #define DEVICE_PLUGIN_VARIABLE "ZERO_CUDA_PLUGIN" /* names a file instead */
 
 struct device_plugin {
-    const char *version; /* ZERO_VERSION and the rest: of the sources that the library is from */
-    size_t ops, options, link, gpu; /* bytes of what is passed */
+    const char *version; /* SOURCES, of the Makefile: ZERO_VERSION and a sum of the headers */
     int (*create)(struct device **device, const struct device_options *options,
                   struct error *error);
     int (*describe)(struct device_link *link, struct error *error);

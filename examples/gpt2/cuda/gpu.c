@@ -402,10 +402,7 @@ static void cuda_algorithms(const struct gpu *gpu, FILE *out)
 
 ZERO_API extern const struct gpu_plugin gpt2_gpu_plugin;
 const struct gpu_plugin gpt2_gpu_plugin = {
-    .version = ZERO_VERSION,
-    .layers = sizeof(struct layers),
-    .compute = sizeof(struct compute),
-    .room = sizeof(struct cuda_room),
+    .version = SOURCES,
     .table = &layers_cuda,
     .open = cuda_open,
     .close = cuda_close,
