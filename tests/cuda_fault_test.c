@@ -326,11 +326,15 @@ END_TEST
 START_TEST(no_kernels)
 {
     const struct fake_cuda_options one = {.gpus = 1};
-    kernels = cudaErrorNoKernelImageForDevice;
-    expect_creation(&one, ZERO_ERR_UNSUPPORTED,
-                    "This build has no kernels for GPU 0 (fake GPU 0), whose compute capability is "
-                    "9.0. Build it with make CUDA_ARCH=90.",
-                    0);
+    const cudaError_t none[] = {cudaErrorNoKernelImageForDevice, cudaErrorUnsupportedPtxVersion,
+                                cudaErrorInvalidPtx, cudaErrorJitCompilerNotFound};
+    for (int i = 0; i < 4; i++) {
+        kernels = none[i];
+        expect_creation(&one, ZERO_ERR_UNSUPPORTED,
+                        "This build has no kernels for GPU 0 (fake GPU 0), whose compute "
+                        "capability is 9.0. Build it with make CUDA_ARCH=90.",
+                        0);
+    }
     kernels = cudaErrorLaunchFailure;
     expect_creation(&one, ZERO_ERR_DEVICE,
                     "failed to run a kernel: an error of the fake CUDA runtime "

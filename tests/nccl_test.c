@@ -527,6 +527,9 @@ START_TEST(a_gpu_fails)
 {
     for (int64_t n = 1; n <= 13; n++)
         expect_refused(FAULT_CUDA_CALL, n, ZERO_ERR_DEVICE, " for messages between ranks: ");
+    for (int64_t n = 1; n <= 10; n++)
+        expect_refused(FAULT_CUDA_MAKE, n, ZERO_ERR_MEMORY,
+                       " for messages between ranks (cudaErrorMemoryAllocation, 2). Use a higher ");
 }
 END_TEST
 

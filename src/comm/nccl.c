@@ -114,7 +114,12 @@ static bool good(struct nccl *n, cudaError_t rc, const char *what)
     if (rc == cudaSuccess)
         return true;
     (void)cudaGetLastError();
-    if (!n->status)
+    if (!n->status && rc == cudaErrorMemoryAllocation)
+        n->status = error_comm(&n->comm, ZERO_ERR_MEMORY,
+                               "GPU %d has not the memory to %s for messages between ranks (%s, "
+                               "%d). Use a higher stage, more ranks, or offload more.",
+                               n->gpu, what, cudaGetErrorName(rc), (int)rc);
+    else if (!n->status)
         n->status = error_comm(&n->comm, ZERO_ERR_DEVICE,
                                "GPU %d failed to %s for messages between ranks: %s (%s, %d). Look "
                                "for the driver's messages (dmesg, Xid).",

@@ -705,6 +705,13 @@ static bool make_all(struct device_cuda *d, void *compute)
                "make an event");
 }
 
+/* Neither machine code for this GPU, nor PTX that its driver can compile. */
+static bool lacks_kernels(cudaError_t rc)
+{
+    return rc == cudaErrorNoKernelImageForDevice || rc == cudaErrorUnsupportedPtxVersion ||
+           rc == cudaErrorInvalidPtx || rc == cudaErrorJitCompilerNotFound;
+}
+
 /* A kernel runs, so that a build that has none for this GPU is known at once; then all are
  * there. */
 static int try_kernel(struct device_cuda *d, struct error *error)
@@ -713,7 +720,7 @@ static int try_kernel(struct device_cuda *d, struct error *error)
     memset(landing, 0, 8);
     cudaError_t rc = launch_from_bf16(d->calls, 1, (const uint16_t *)(void *)landing,
                                       (float *)(void *)(landing + 4));
-    if (rc == cudaErrorNoKernelImageForDevice) {
+    if (lacks_kernels(rc)) {
         (void)cudaGetLastError();
         return error_set(error, ZERO_ERR_UNSUPPORTED,
                          "This build has no kernels for GPU %d (%s), whose compute capability is "

@@ -40,6 +40,8 @@ wheel() { # its name in make's report, variable, header, library
 }
 
 m() { make "${options[@]}" "$@"; }
+status=0
+part() { m "$@" || status=$?; } # the others are run all the same
 
 # Where the attention kernels' time goes, two layers of gpt2-xl's; the clocks are left alone.
 profile() {
@@ -66,19 +68,20 @@ m -j"$(nproc)" gpu-programs || exit
 echo "built: $SECONDS s"
 case $1 in
 bits)
-    m check-gpu LIMIT=240 ONLY='cuda_kernels gpt2_kernels gpu_model gpu_faults'
-    m bench-gpu ONLY='kernels copies units'
+    part check-gpu LIMIT=240 ONLY='cuda_kernels gpt2_kernels gpu_model gpu_faults'
+    part bench-gpu ONLY='kernels copies units'
     ;;
 speed)
-    m bench-gpu ONLY=gpt2 ROWS=1,8
+    part bench-gpu ONLY=gpt2 ROWS=1,8
     profile
-    m bench-gpu ONLY=gpt2 ROWS=9,18
-    m bench-gpu ONLY='memory timeline peer'
+    part bench-gpu ONLY=gpt2 ROWS=9,18
+    part bench-gpu ONLY='memory timeline peer'
     ;;
 rest)
     suites="cuda gpu_ranks_2 gpu_ranks_3 memscale"
     for name in cuda_kernels gpt2_kernels; do suites+=" memcheck_$name racecheck_$name"; done
-    ZERO_TEST_SHORT=1 m check-gpu LIMIT=330 ONLY="$suites"
+    ZERO_TEST_SHORT=1 part check-gpu LIMIT=330 ONLY="$suites"
     ;;
-files) m bench-gpu ONLY=gpt2 ROWS=19,26 ;;
+files) part bench-gpu ONLY=gpt2 ROWS=19,26 ;;
 esac
+exit $status

@@ -374,6 +374,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
     if (error != cudaSuccess)
         return fake_result(error);
     (void)priority; /* threads share no GPU */
+    if (fake_strikes(FAULT_CUDA_MAKE))
+        return fake_result(cudaErrorMemoryAllocation);
     *stream = stream_create(fake_gpu(__func__), !(flags & cudaStreamNonBlocking));
     return fake_result(*stream ? cudaSuccess : cudaErrorMemoryAllocation);
 }
@@ -507,7 +509,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     if (error != cudaSuccess)
         return fake_result(error);
     int gpu = fake_gpu(__func__);
-    struct CUevent_st *e = calloc(1, sizeof(*e));
+    struct CUevent_st *e = fake_strikes(FAULT_CUDA_MAKE) ? NULL : calloc(1, sizeof(*e));
     if (!e)
         return fake_result(cudaErrorMemoryAllocation);
     e->gpu = gpu;

@@ -62,6 +62,7 @@ enum fault_kind {
     FAULT_COMM_STOP,    /* the rank does nothing any more, and tells nobody */
     /* a GPU's runtime: tests/support/fake_cuda.h */
     FAULT_CUDA_MEMORY,   /* cudaMalloc, cudaHostAlloc: cudaErrorMemoryAllocation */
+    FAULT_CUDA_MAKE,     /* a stream or an event is made: cudaErrorMemoryAllocation */
     FAULT_CUDA_REGISTER, /* cudaHostRegister: cudaErrorNotSupported */
     FAULT_CUDA_CALL,     /* any call that may fail, these and kernels too: cudaErrorUnknown */
     FAULT_CUDA_LOST,     /* an operation, in its stream: its GPU is lost from then on */
