@@ -14,7 +14,7 @@ build=$(realpath "${1:?"give the build: tests/processes.sh BUILD"}") || exit 1
 fake=$build/tests/fake/gpt2_cuda.so
 port=$((20000 + $$ % 12000))
 mkdir "$scratch/files"
-export ZERO_CUDA_PLUGIN=$fake GPT2_CUDA_PLUGIN=$fake
+export ZERO_CUDA_PLUGIN=$fake GPT2_CUDA_PLUGIN=$fake ZERO_FAKE_GPU_ALIKE=1
 read -rd '' -a small <<<"--layers 2 --channels 32 --heads 2 --seq 24 --batch 1 --lr 1e-2 --sample 0
     --dtype fp32 --device cuda --data LICENSE --nvme-path $scratch/files"
 program=("$build/gpt2" "${small[@]}")

@@ -194,7 +194,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     if (device < 0 || device >= fake_options.gpus)
         return fake_result(cudaErrorInvalidDevice);
     memset(properties, 0, sizeof(*properties));
-    snprintf(properties->name, sizeof(properties->name), "fake GPU %d", device);
+    snprintf(properties->name, sizeof(properties->name), "fake GPU");
+    if (!fake_options.alike)
+        snprintf(properties->name, sizeof(properties->name), "fake GPU %d", device);
     memcpy(properties->uuid.bytes, "fake GPU's UUID", 15);
     properties->uuid.bytes[15] = (char)device;
     properties->totalGlobalMem = (size_t)fake_options.bytes;

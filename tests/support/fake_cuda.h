@@ -41,6 +41,7 @@ struct fake_cuda_options {
     bool legacy;         /* the default stream takes operations: each waits for all that stand in
                             streams made with no flag, and what comes there later for it */
     bool captured;       /* some other thread captures a graph */
+    bool alike;          /* all GPUs are of one kind, which their name says */
     struct fault *fault; /* FAULT_CUDA_*; NULL: none */
 };
 
