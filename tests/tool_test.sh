@@ -331,7 +331,7 @@ by_hand() {
     equals 3,cpu nvme 0
     local unchecked files
     unchecked=$(column 3,nvme host) files=$(column 3,nvme nvme)
-    if "$zero" plan --help | grep -q -e --verify-spill; then
+    if "$zero" plan --help | grep -q '^  --verify-spill'; then
         tool plan --layers 2 --channels 64 --seq 32 --vocab 256 --ranks 2 --csv --verify-spill
         equals 3,nvme host $((unchecked + $(up $((files / 512)))))
         equals 3,cpu nvme 0
@@ -578,7 +578,7 @@ bench() {
     verdict $? "bench io by a fio without CPU seconds prints these"
     run_bench comm ours/limit comm_gather_1M comm_reduce_1M
     run_bench step limit/ours step_1M
-    if "$zero" bench --help | grep -q -e --verify-spill; then
+    if "$zero" bench --help | grep -q '^  --verify-spill'; then
         run_bench "step --verify-spill" limit/ours step_1M step_checked_1M
     else
         failed "Install libxxhash-dev" bench step --quick --verify-spill

@@ -21,6 +21,9 @@
     X(cudaErrorInvalidDevice, 101)                                                                 \
     X(cudaErrorNoKernelImageForDevice, 209)                                                        \
     X(cudaErrorECCUncorrectable, 214)                                                              \
+    X(cudaErrorInvalidPtx, 218)                                                                    \
+    X(cudaErrorJitCompilerNotFound, 221)                                                           \
+    X(cudaErrorUnsupportedPtxVersion, 222)                                                         \
     X(cudaErrorInvalidResourceHandle, 400)                                                         \
     X(cudaErrorNotReady, 600)                                                                      \
     X(cudaErrorIllegalAddress, 700)                                                                \
