@@ -30,7 +30,7 @@
 # MPI=0 URING=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 NCCL=0 (build without that package),
 # CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
-# ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite) JOBS=2 (check:
+# ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite) JOBS=3 (check:
 # suites at a time; most of them wait for what they provoke),
 # SECONDS=600 (fuzz: in all) TARGETS=options (fuzz: only these)
 # DEMO='options' (demo: of build/gpt2).
@@ -187,8 +187,8 @@ FLAGS := $(COMPILE) $(AVX2) $(FMA) $(AVX512)
 
 # The version, and a sum of the headers: plugins and who opens them have to be of the same ones.
 VERSION := $(shell sed -n 's/^$(hash)define ZERO_VERSION "\(.*\)"$$/\1/p' include/zero.h)
-SOURCES := $(VERSION)-$(firstword $(shell cat include/*.h kernels/*.h src/*.h src/*/*.h \
-	examples/gpt2/*.h examples/gpt2/cuda/*.h | cksum))
+SOURCES := $(VERSION)-$(firstword $(shell cat $(sort $(wildcard include/*.h kernels/*.h src/*.h \
+	src/*/*.h examples/gpt2/*.h examples/gpt2/cuda/*.h)) | cksum))
 PLUGGED := $(call obj,src/device/plugin.c src/device/cuda_plugin.c \
 	examples/gpt2/gpu_plugin.c examples/gpt2/cuda/gpu.c)
 $(PLUGGED): OWN := -DSOURCES='"$(SOURCES)"'
@@ -254,8 +254,8 @@ $(BUILD)/libzero_cuda.so: $(PLUGIN) $(KERNELS) $(BUILD)/stamp/LINKED
 $(BUILD)/gpt2_cuda.so: $(call obj,$(GPT2_CUDA)) $(GPT2_KERNELS) $(BUILD)/stamp/LINKED
 	$(call link,$(PLUGIN_SHARED) $(WHOLE) $(CUDA_LIBS) $(CUBLAS_LIBS) -lm)
 
-# The programs use the public interface alone: examples/gpt2 and examples/common
-# see nothing of src/.
+# The programs use the public interface alone: examples/gpt2 and examples/common see nothing of
+# src/. (How many CPUs a quota leaves, launch.c asks as the library does.)
 $(BUILD)/gpt2: $(call obj,$(GPT2) $(COMMON))
 $(BUILD)/quickstart: $(call obj,examples/quickstart.c)
 # These describe models as gpt2 does.
@@ -337,7 +337,7 @@ $(BUILD)/tests/gpu_model_test $(BUILD)/tests/gpu_matmul_test: $(call obj,$(GPT2_
 $(BUILD)/tests/hit.so: $(BUILD)/obj/tests/hit.o $(BUILD)/stamp/LINKED
 	$(call link,-shared -ldl)
 
-# Plugins for tests/plugin_test.c: over fake GPUs, and of another version; and one for gpt2 that is
+# Plugins for tests/plugin_test.c: over fake GPUs, and of other sources; and one for gpt2 that is
 # its and the library's in one, as both have to see the same fake GPUs.
 FAKES := $(BUILD)/tests/fake/libzero_cuda.so $(BUILD)/tests/other/libzero_cuda.so \
 	$(BUILD)/tests/fake/gpt2_cuda.so $(BUILD)/tests/other/gpt2_cuda.so

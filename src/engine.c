@@ -620,8 +620,8 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         queues_observe(z->queues, seams->observe, seams->observe_arg);
     schedule_walk(&z->schedule, WALK_FILL, 0, z->plan.chunks);
     bool failed = engine_wait_all(z) != ZERO_OK;
-    if (z->update.error.status)
-        z->error = z->update.error; /* of a fill, which came first: the ranks tell each other */
+    if (z->update.error.status && (!failed || z->update.refused)) /* of a fill, which came first */
+        z->error = z->update.error; /* the ranks tell each other, within the deadline */
     if (failed)                     /* the queues, whose abort has told the others */
         return z->error.status;
     z->step_io[0] = (struct zero_io){0}; /* the first step did not ask for them */

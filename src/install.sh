@@ -56,7 +56,11 @@ check_build() {
     [ -f "$build/$library" ] || stop "There is no $build/$library. Run make first."
     local plugin=(-path '*/obj/kernels/cuda/*' -o -name 'cuda*' -o -name 'nccl*')
     check_newest "$library" ! \( "${plugin[@]}" \)
-    [ ! -f "$build/libzero_cuda.so" ] || check_newest libzero_cuda.so \( "${plugin[@]}" \)
+    [ -f "$build/libzero_cuda.so" ] || return 0
+    check_newest libzero_cuda.so \( "${plugin[@]}" \)
+    grep -qaF "$(<"$build/stamp/SOURCES")" "$build/libzero_cuda.so" ||
+        stop "$build/libzero_cuda.so is of other sources than $build/$library. Run make first," \
+            "where the CUDA toolkit is, or remove it."
 }
 
 # mode or link|what|where: all that is installed.

@@ -75,6 +75,7 @@ trains() {
     same gpu ranks
     [ ! -s "$scratch/err.ranks" ]
     verdict $? "two ranks on one GPU are told: $(cat "$scratch/err.ranks")"
+    may_read || return 0
     ZERO_FAKE_GPUS=2 run kinds 2 --device cuda --dtype fp32 --stage 3 --offload cpu
     same gpu kinds
     [ "$(grep -c '^rank 0: not all ranks have its kind of GPU .*(GPU 0 of 2, fake GPU 0, cuBLAS' \

@@ -198,6 +198,11 @@ rm "$scratch/old/obj/src/cuda.d"
 echo "adam.o: kernels/cuda/adam.cu" >"$scratch/old/obj/kernels/cuda/adam.d"
 refused "kernels newer than their plugin" "kernels/cuda/adam.cu is newer than .*/libzero_cuda.so" \
     env "${usr[@]}" src/install.sh install "$scratch/old"
+rm -r "$scratch/old/obj"
+mkdir -p "$scratch/old/stamp"
+echo "0.0.0-1" >"$scratch/old/stamp/SOURCES"
+refused "a plugin of other sources" "libzero_cuda.so is of other sources than .*/libzero\.so" \
+    env "${usr[@]}" src/install.sh install "$scratch/old"
 mkdir -p "$prefix/bin" "$prefix/include"
 echo "another's" >"$prefix/include/zero.h"
 refused "another's file" "not from an earlier" "${install[@]}" PREFIX="$prefix"

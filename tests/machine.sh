@@ -580,10 +580,8 @@ sweep() { # case, limits
 # A control group of ours, in "with". Version 1, or 2 where it has the controller.
 in_group() { # controller, file of version 1, file of version 2, limit, what is skipped without
     local base=/sys/fs/cgroup/$1 file=$2
-    if ! [ -d "$base" ]; then
-        base=/sys/fs/cgroup file=$3
-        grep -qsw "$1" $base/cgroup.subtree_control || base=
-    fi
+    [ -d "$base" ] || base=/sys/fs/cgroup file=$3
+    [ -d "/sys/fs/cgroup/$1" ] || grep -qsw "$1" "$base/cgroup.subtree_control" || base=
     if [ -z "$base" ] || ! mkdir "$base/zero-$own" 2>/dev/null; then
         skip "$5: needs root and a $1 control group" && return 1
     fi
@@ -653,6 +651,9 @@ cpu_group() {
     run 1 3
     [ "$status" = 0 ] && grep -q ': 1 rank, 1 thread each' "$scratch/out"
     verdict $? "$name: status $status, $(head -n 1 "$scratch/out")"
+    run 1 3 --plan
+    grep -q '1 thread each' "$scratch/out"
+    verdict $? "$name: --plan says $(head -n 1 "$scratch/out")"
     leave_group
 }
 

@@ -251,7 +251,8 @@ gpus() {
     largest 2 3 none "[0-9]+ bytes of GPU memory are needed, [0-9]+" "--device cuda"
     through=()
     nccl="(NCCL failed to .*, whose memory does not suffice: '.*'|it does not fit on another rank)"
-    ZERO_FAKE_GPUS=2 ZERO_FAKE_NCCL_BYTES=4000000 largest 2 3 none "$nccl" "--device cuda"
+    may_read &&
+        ZERO_FAKE_GPUS=2 ZERO_FAKE_NCCL_BYTES=4000000 largest 2 3 none "$nccl" "--device cuda"
     unset ZERO_FAKE_GPU_BYTES
     ZERO_FAKE_GPUS=0 refused 1 1 "No GPU can be used: .* \(cudaErrorInsufficientDriver, 35\)\." \
         --device cuda

@@ -160,10 +160,8 @@ scaling() { # ranks
     own=()
 }
 
-# One process may read another's memory.
-may_read=$(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0)
 alone
-if [ "$may_read" -lt 2 ]; then
+if may_read; then
     equal 2
     equal 4
     killed 2 1
@@ -172,7 +170,5 @@ if [ "$may_read" -lt 2 ]; then
     fails
     differ
     scaling 2
-else
-    echo "skipped: no process may read another's memory here (kernel.yama.ptrace_scope)"
 fi
 closing

@@ -15,8 +15,8 @@ struct launch {
 struct launch launch_find(void);
 
 /* Threads of a rank, as the engine counts them, which asks the others: the CPUs that this process
- * may use, divided among the node's ranks where it has not as many for each, and no more than their
- * quota is worth; at least 1. */
+ * may use, divided among the node's ranks where it has not as many for each, and no more than a
+ * quota is worth, which they are taken to share; at least 1. */
 int launch_threads(const struct launch *l);
 int launch_share(int cpus, int online, int local);
 /* Whether this rank is one of several on the node that have CPUs of their own each, it seems. */

@@ -243,7 +243,7 @@ static const char environment[] =
     "TORCHELASTIC_RUN_ID, before any other), or SLURM_PROCID, SLURM_LOCALID,\n"
     "SLURM_NODEID, SLURM_STEP_NUM_TASKS, SLURM_STEP_TASKS_PER_NODE and\n"
     "SLURM_STEP_NODELIST, for which MASTER_ADDR stands in, and MASTER_PORT (srun\n"
-    "without PMIx). zero info lists those that are set.\n"
+    "without PMI and PMIx). zero info lists those that are set.\n"
     "\n"
     "Open MPI reads its own, of which these matter here:\n"
     "\n"

@@ -91,6 +91,12 @@ static int folders_find(struct machine *m, const struct plan_options *o)
     return shares_find(m, &paths);
 }
 
+/* Of one rank that has this machine to itself. */
+static int threads_here(void)
+{
+    return launch_threads(&(struct launch){.local = 1});
+}
+
 static int machine_find(struct machine *m, const struct plan_options *o)
 {
     *m = (struct machine){0};
@@ -99,7 +105,7 @@ static int machine_find(struct machine *m, const struct plan_options *o)
     if (!status)
         status = folders_find(m, o);
     if (!status) /* measuring takes no more than a part of what is there */
-        m->stream = stream_rate_apart(launch_cpus(), false, m->memory / 4);
+        m->stream = stream_rate_apart(threads_here(), false, m->memory / 4);
     return status;
 }
 
@@ -286,7 +292,7 @@ static void predicted_print(const struct machine *m)
             "  GPU's: state in a GPU's memory is updated there; its seconds are not known here\n");
     if (m->stream > 0)
         printf("  memory: %s/s, measured now on %d CPUs\n", in_bytes((int64_t)m->stream).text,
-               launch_cpus());
+               threads_here());
     else
         printf("  memory: not measured, for want of it\n");
     if (m->probe.read > 0)

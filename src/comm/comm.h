@@ -17,7 +17,7 @@ int comm_self_create(struct zero_comm **comm, struct error *error);
 /*
  * For ranks that compute on device: MPI as the job's launcher provides it, started
  * when the program has not; self when the process was not launched beside others. Where
- * torchrun or srun without PMIx (this build without MPI: also with) has started several
+ * torchrun or srun without PMI and PMIx (this build without MPI: also with) has started several
  * ranks, TCP with ZERO_CUDA, over which units do not go (src/comm/tcp.h), else
  * ZERO_ERR_UNSUPPORTED, as when they need MPI and this build has none, or MPI runs with less
  * than MPI_THREAD_MULTIPLE. ZERO_ERR_DEADLINE when its start takes too long; with MPI from

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What a launcher other than MPI's leaves in the environment of the processes it
- * starts: torchrun, or Slurm's srun without PMIx. Reads variables, opens nothing.
+ * starts: torchrun, or Slurm's srun without PMI. Reads variables, opens nothing.
  */
 #ifndef SRC_COMM_JOB_H
 #define SRC_COMM_JOB_H

@@ -24,6 +24,12 @@ skip() { # what, and why
     echo "skipped: $1"
 }
 
+# Whether one process may read another's memory, as ranks' fake GPUs do.
+may_read() {
+    [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0)" -lt 2 ] ||
+        { skip "no process may read another's memory here (kernel.yama.ptrace_scope)" && false; }
+}
+
 have_ranks() { # ranks, what is skipped without them
     [ "$1" = 1 ] || [ "${#launcher[@]}" != 0 ] || { skip "$2: needs mpirun" && false; }
 }
