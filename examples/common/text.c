@@ -150,14 +150,14 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
     int64_t now = t->train_bytes + t->held_bytes;
     errno = reason;
     refuse(
-        sink, "%lld bytes of text were found, and %lld could be read (%s). %s.", (long long)bytes,
+        sink, "%lld bytes of text were found, and %lld could be read (%s): %s.", (long long)bytes,
         (long long)now,
         reason        ? file_reason()
         : now < bytes ? "they end earlier"
                       : "some are longer",
         reason == EMFILE
-            ? "Raise that limit"
-            : "Files under --data have changed meanwhile, or cannot be read any more: leave them "
+            ? "raise that limit"
+            : "files under --data have changed meanwhile, or cannot be read any more. Leave them "
               "as they are, or name others");
     text_free(t);
     return -1;

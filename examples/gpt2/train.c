@@ -153,8 +153,8 @@ static int compare_products(struct run *r)
 static bool log_fail(struct run *r)
 {
     refuse((struct sink){r->error, sizeof(r->error)},
-           "'%s' cannot be written: %s. Give --log a file of its own where you may write and there "
-           "is room.",
+           "'%s' cannot be written: %s. Give --log a file of its own with room where you may "
+           "write.",
            r->a->log, file_reason());
     return false;
 }
