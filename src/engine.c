@@ -127,7 +127,8 @@ static void introduce(struct zero *z, struct introduction *me)
     }
     me->error = z->error;
     sched_getaffinity(0, sizeof(me->cpus), me->cpus);
-    me->quota = groups_cpus("", &me->quota_group);
+    if (!z->threads)
+        me->quota = groups_cpus("", &me->quota_group);
 }
 
 static bool share_node(const struct preflight_facts *a, const struct preflight_facts *b)

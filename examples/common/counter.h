@@ -4,6 +4,7 @@
 #ifndef EXAMPLES_COMMON_COUNTER_H
 #define EXAMPLES_COMMON_COUNTER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* A bijective finaliser: Stafford's 13th variant, as in splitmix64. */
@@ -12,6 +13,14 @@ static inline uint64_t counter_mix(uint64_t x)
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
     x = (x ^ x >> 27) * 0x94D049BB133111EBu;
     return x ^ x >> 31;
+}
+
+/* A hash of what stood before and of bytes behind it. */
+static inline uint64_t counter_hash(uint64_t hash, const void *bytes, size_t count)
+{
+    for (const unsigned char *b = bytes; count > 0; b++, count--)
+        hash = counter_mix(hash ^ *b);
+    return hash;
 }
 
 static inline uint64_t counter_bits(uint64_t seed, uint64_t stream, uint64_t index)

@@ -30,7 +30,7 @@ static int kind_of(const struct paths *files, struct sink sink)
         return refuse(sink,
                       "'%s' cannot be read (%s), and '%s' is a token file, of which none is left "
                       "out. Make it readable, or name the others with --data.",
-                      unreadable, (errno = reason, file_reason()), token);
+                      unreadable, file_reason(reason), token);
     if (token && other)
         return refuse(sink,
                       "'%s' is a token file and '%s' is not. Give --data text, or "

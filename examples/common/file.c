@@ -145,12 +145,12 @@ bool file_within(const char *path, const char *folder)
     return within;
 }
 
-const char *file_reason(void)
+const char *file_reason(int error)
 {
-    return errno == ENXIO         ? "nobody reads this pipe"
-           : errno == EBUSY       ? "what this run prints goes there"
-           : errno == EWOULDBLOCK ? "another run writes it"
-           : errno == EMFILE      ? "no more files may be open (ulimit -n)"
-           : errno == EFBIG       ? "files may be no larger (ulimit -f)"
-                                  : strerror(errno);
+    return error == ENXIO         ? "nobody reads this pipe"
+           : error == EBUSY       ? "what this run prints goes there"
+           : error == EWOULDBLOCK ? "another run writes it"
+           : error == EMFILE      ? "no more files may be open (ulimit -n)"
+           : error == EFBIG       ? "files may be no larger (ulimit -f)"
+                                  : strerror(error);
 }

@@ -43,7 +43,7 @@ bool file_same(const char *a, const char *b);
  * its folders. */
 bool file_within(const char *path, const char *folder);
 
-/* errno as a clause, for a sentence about a file that could not be opened or written. */
-const char *file_reason(void);
+/* An errno as a clause, for a sentence about a file that could not be opened, read or written. */
+const char *file_reason(int error);
 
 #endif

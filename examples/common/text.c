@@ -148,11 +148,10 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
     if (t->sizes == found.sizes)
         return 0;
     int64_t now = t->train_bytes + t->held_bytes;
-    errno = reason;
     refuse(
         sink, "%lld bytes of text were found, and %lld could be read (%s): %s.", (long long)bytes,
         (long long)now,
-        reason        ? file_reason()
+        reason        ? file_reason(reason)
         : now < bytes ? "they end earlier"
                       : "some are longer",
         reason == EMFILE

@@ -110,7 +110,7 @@ static int lost(const struct token_file *f, struct sink sink)
         return refuse(sink,
                       "'%s' cannot be read any more: %s. Give --data files that can be read as "
                       "long as the run takes.",
-                      f->path, file_reason());
+                      f->path, file_reason(errno));
     return refuse(sink,
                   "'%s' is not what it was when the run began: it was changed, cut or removed. "
                   "Leave the files under --data as they are while they are read.",

@@ -91,7 +91,7 @@ int report_log_header(FILE *log)
 /* Said while somebody may still make room for the next run; run_finish says it again. */
 static void log_ends(struct run *r, int64_t step)
 {
-    const char *reason = file_reason();
+    const char *reason = file_reason(errno);
     if (r->live)
         putchar('\n');
     r->live = false;

@@ -72,7 +72,7 @@ static bool fail(struct run *r, const char *what)
     refuse((struct sink){r->error, sizeof(r->error)},
            "'%s' %s: %s. Give --trace a file of its own in a folder with room that every rank can "
            "write to.",
-           r->a->trace, what, errno ? file_reason() : "no memory");
+           r->a->trace, what, errno ? file_reason(errno) : "no memory");
     return false;
 }
 

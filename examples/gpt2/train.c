@@ -4,6 +4,7 @@
  * that no rank waits for one that is gone. */
 #include "examples/gpt2/train.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -123,8 +124,7 @@ static int compare_gpus(struct run *r)
     const char *const names[] = {model ? model : "", r->gpu->plugin->products(r->gpu)};
     uint64_t hash = 0;
     for (int i = 0; i < 2; i++)
-        for (const char *c = names[i]; *c; c++)
-            hash = counter_mix(hash + (unsigned char)*c + 1);
+        hash = counter_hash(hash, names[i], strlen(names[i]) + 1);
     int alike = is_alike(r, hash);
     if (alike == 0 && zero_rank(r->z) == 0)
         fprintf(stderr,
@@ -155,7 +155,7 @@ static bool log_fail(struct run *r)
     refuse((struct sink){r->error, sizeof(r->error)},
            "'%s' cannot be written: %s. Give --log a file of its own with room where you may "
            "write.",
-           r->a->log, file_reason());
+           r->a->log, file_reason(errno));
     return false;
 }
 

@@ -2,6 +2,7 @@
 /* The memscale program: bytes of a rank and seconds of a step by stage, place and
  * size of the model. Exit status: 0 all went well (what does not fit is said),
  * 1 the test or a configuration failed, 2 the command line is wrong. */
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -64,7 +65,7 @@ static bool open_file(struct test *t, const char *name, FILE **file)
         fail(t,
              "'%s' cannot be written: %s. Give --csv and --svg files of their own where you may "
              "write.",
-             name, file_reason());
+             name, file_reason(errno));
     return *file;
 }
 
@@ -73,7 +74,7 @@ static bool empty_file(struct test *t, const char *name, FILE *file)
 {
     if (!file || file_empty(file) == 0)
         return true;
-    fail(t, "'%s' cannot be written: %s. Give another file.", name, file_reason());
+    fail(t, "'%s' cannot be written: %s. Give another file.", name, file_reason(errno));
     return false;
 }
 

@@ -142,8 +142,7 @@ static int check_alike(struct scale *s, int argc, char **argv)
     for (int i = 1; i <= argc; i++) {
         const char *word = i < argc ? argv[i] : cap ? cap : "";
         size_t at = strlen(given);
-        for (const char *c = word; *c; c++)
-            hash = counter_mix(hash ^ (uint64_t)*c ^ (uint64_t)i << 8);
+        hash = counter_hash(hash, word, strlen(word) + 1);
         if (i < argc || cap)
             snprintf(given + at, sizeof(given) - at, "%s%s%s", at ? " " : "",
                      i < argc ? "" : CAP_VARIABLE "=", word);
@@ -164,9 +163,7 @@ static int check_alike(struct scale *s, int argc, char **argv)
 /* Who shares this rank's GPU. */
 static int count_sharers(struct scale *s)
 {
-    uint64_t hash = 0;
-    for (int i = 0; i < (int)sizeof(s->gpu.uuid); i++)
-        hash = counter_mix(hash ^ s->gpu.uuid[i]);
+    uint64_t hash = counter_hash(0, s->gpu.uuid, sizeof(s->gpu.uuid));
     double mine = (double)(hash >> 32), of_rank;
     s->on_gpu = 0;
     for (int r = 0; r < s->ranks; r++) {
