@@ -385,21 +385,32 @@ END_TEST
 
 /* ------------------------------------------------------ parameters and bounds */
 
+/* Norms begin with weights of 1, and every bias with 0. */
+static void check_vector(const struct zero_param *p)
+{
+    float x[2] = {0}, begin = strstr(p->name, "ln_") && strstr(p->name, ".weight") ? 1 : 0;
+    if (p->fill)
+        ck_assert_int_eq(p->fill(p->fill_arg, session_elements(p) - 2, 2, x), 0);
+    ck_assert_msg(x[0] == begin && x[1] == begin, "%s begins with %g", p->name, (double)x[0]);
+}
+
 START_TEST(parameters_are_gpt2s)
 {
     static const struct gpt_shape small = {12, 768, 12, 1024, 50257};
     struct zero_param *params;
     int count;
     int64_t total = 0;
-    float sample[4096];
+    float sample[4096], begins[148] = {0};
     ck_assert_int_eq(gpt_params(&small, 7, &params, &count), ZERO_OK);
     ck_assert_int_eq(count, 148);
     for (int i = 0; i < count; i++) {
         const struct zero_param *p = &params[i];
         total += session_elements(p);
         ck_assert_int_eq(p->flags, p->ndim == 1 ? ZERO_NO_DECAY : 0);
-        if (p->ndim == 1)
+        if (p->ndim == 1) {
+            check_vector(p);
             continue;
+        }
         double sum = 0, squares = 0;
         double std = strstr(p->name, "c_proj") ? 0.02 / sqrt(24) : 0.02;
         ck_assert_int_eq(p->fill(p->fill_arg, 0, 4096, sample), 0);
@@ -409,6 +420,9 @@ START_TEST(parameters_are_gpt2s)
         }
         ck_assert(fabs(sum / 4096) < 0.1 * std);
         ck_assert(fabs(sqrt(squares / 4096) / std - 1) < 0.05);
+        begins[i] = sample[0];
+        for (int j = 0; j < i; j++) /* each has numbers of its own */
+            ck_assert_msg(begins[j] != begins[i], "%s begins as %s", p->name, params[j].name);
     }
     /* GPT-2's 124 439 808 and the padding of wte */
     ck_assert_int_eq(total, 124439808 + (50304 - 50257) * 768);

@@ -109,7 +109,7 @@ void report_row(struct run *r, const struct step_record *s)
     if (!r->log || ferror(r->log))
         return;
     char eval[32] = "";
-    if (!isnan(s->eval_loss))
+    if (s->evaluated)
         snprintf(eval, sizeof(eval), "%.6f", s->eval_loss);
     fprintf(r->log, "%lld,%.6f,%08x,%.6g,%08x,%.6g,%s,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%lld,%lld\n",
             (long long)s->step, s->loss, float_bits(s->loss), s->norm, float_bits(s->norm), s->lr,
@@ -123,7 +123,7 @@ void report_row(struct run *r, const struct step_record *s)
 static void progress_line(const struct run *r, const struct step_record *s, char *line, size_t size)
 {
     char eval[40] = "", scale[40] = "";
-    if (!isnan(s->eval_loss))
+    if (s->evaluated)
         snprintf(eval, sizeof(eval), " | held out %.4f", s->eval_loss);
     if (r->a->dtype == ZERO_FP16)
         snprintf(scale, sizeof(scale), " | scale %.6g", s->loss_scale);
@@ -157,13 +157,13 @@ void report_step(struct run *r, const struct step_record *s)
         return;
     progress_line(r, s, line, sizeof(line));
     if (terminal_watched()) { /* a measured or skipped step stays */
-        r->live = isnan(s->eval_loss) && !s->skipped && !r->stopped && s->step < r->a->steps;
+        r->live = !s->evaluated && !s->skipped && !r->stopped && s->step < r->a->steps;
         terminal_line(line, !r->live);
         listen(r);
         return;
     }
     bool due = r->a->steps <= EVERY_STEP || s->step == 1 || s->step == r->a->steps || s->skipped ||
-               r->stopped || !isnan(s->eval_loss) || clock_now() - r->printed >= LINE_SECONDS;
+               r->stopped || s->evaluated || clock_now() - r->printed >= LINE_SECONDS;
     if (!due)
         return;
     puts(line);

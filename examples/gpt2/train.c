@@ -510,11 +510,11 @@ int run_train(struct run *r)
         return -1;
     bool adapts = a->dtype == ZERO_FP16 && a->loss_scale == 0; /* then the engine ends it */
     for (int step = 1, skips = 0; step <= a->steps && !r->stopped; step++) {
-        struct step_record record = {.step = step, .eval_loss = NAN};
+        struct step_record record = {.step = step};
         if (train_step(r, &last, &record))
             return -1;
-        bool due = a->eval_every && step % a->eval_every == 0 && !r->stopped;
-        if (due && evaluate_apart(r, &last, &record.eval_loss))
+        record.evaluated = a->eval_every && step % a->eval_every == 0 && !r->stopped;
+        if (record.evaluated && evaluate_apart(r, &last, &record.eval_loss))
             return -1;
         report_step(r, &record);
         if (a->log)

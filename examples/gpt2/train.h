@@ -23,7 +23,8 @@ enum { RECENT = 20 }; /* losses in the mean that is printed at the end */
 struct step_record {
     int64_t step; /* 1, 2, ... */
     double loss, norm, lr;
-    double eval_loss; /* NAN: not measured */
+    bool evaluated;
+    double eval_loss; /* where evaluated; NAN: not finite */
     double loss_scale;
     bool skipped;
     double seconds, wait, update;

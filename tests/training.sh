@@ -1,0 +1,50 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# gpt2 trains as its options say: tests/training.sh GPT2
+# The learning rate of each step is that of the formula; what is held out is not trained on; a
+# loss of it that is not finite is told. Make it run by: make check ONLY=training.sh.
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+gpt2=${1:?"give gpt2: tests/training.sh GPT2"}
+. tests/support/verdicts.sh
+
+run() { # options; leaves log.csv, out and err
+    timeout -k 5 60 "$gpt2" --layers 1 --channels 64 --seq 32 --batch 4 --dtype fp32 --sample 0 \
+        --log "$scratch/log.csv" "$@" >"$scratch/out" 2>"$scratch/err"
+    verdict $? "$* failed: $(cat "$scratch/err")"
+}
+
+# Values of one of the log's columns, a line each.
+column() { # name
+    awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i; next }
+        { print $c }' "$scratch/log.csv"
+}
+
+# Up to its highest value in step 3, then along half a cosine to a tenth of it in step 10.
+run --steps 12 --warmup 3 --decay 9 --lr 2e-3 --data LICENSE
+column lr >"$scratch/lr"
+awk 'BEGIN { pi = atan2(0, -1); for (step = 0; step < 12; step++) {
+         part = step < 9 ? (step - 3) / 6 : 1
+         print step < 3 ? 2e-3 * (step + 1) / 3 : 2e-3 * (0.1 + 0.45 * (1 + cos(pi * part))) } }' |
+    paste - "$scratch/lr" >"$scratch/both"
+awk '{ d = $1 / $2 - 1; wrong += d * d > 1e-9 } END { exit wrong || NR != 12 }' "$scratch/both"
+verdict $? "the learning rates were $(tr '\n' ' ' <"$scratch/lr")"
+
+# The 20th file has one letter alone, which the others have not.
+mkdir "$scratch/text"
+for i in {01..20}; do
+    yes "$([ "$i" = 20 ] && echo Z || echo abcdefg)" | tr -d '\n' | head -c 4096 \
+        >"$scratch/text/$i.txt"
+done
+run --steps 30 --lr 1e-2 --eval-every 30 --data "$scratch/text"
+loss=$(column loss | tail -n 1) held=$(column eval_loss | tail -n 1)
+awk -v loss="$loss" -v held="$held" 'BEGIN { exit !(loss < 1 && held > 5) }'
+verdict $? "trained to $loss, and what was held out has $held"
+
+# Parameters that one update has ruined.
+run --steps 1 --lr 1e37 --clip 0 --eval-every 1 --data LICENSE
+held=$(column eval_loss)
+[[ $held = *nan ]] && grep -q 'held out -\?nan' "$scratch/out"
+verdict $? "a loss that is not finite is '$held' in the log, and: $(grep '^step' "$scratch/out")"
+closing
