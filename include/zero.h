@@ -42,10 +42,10 @@
  * Rules for all calls
  *  - COLLECTIVE calls are made by all ranks, in the same order, with equal
  *    arguments. A rank that differs is an error on all of them.
- *  - One thread at a time calls an engine, one that rounds to nearest (fenv.h).
+ *  - Call an engine from one thread at a time, one that rounds to nearest (fenv.h).
  *    Several engines in one process are independent; ranks that share them make
- *    collective calls, also to destroy them, in one order over all of them. A fork of
- *    it has none of them, nor their memory.
+ *    collective calls, also to destroy them, in one order over all of them. After
+ *    fork() the child must not use them: it has neither them nor their memory.
  *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the
  *    sentence. A call that fails with ZERO_ERR_ARGUMENT, ZERO_ERR_STATE or
  *    ZERO_ERR_UNSUPPORTED has changed nothing. After any other error the engine
@@ -244,9 +244,9 @@ struct zero_config {
     enum zero_reduction reduction; /* default ZERO_REDUCE_ORDERED. ZERO_REDUCE_NCCL where several
                                       ranks do not reach each other by NCCL (.comm):
                                       ZERO_ERR_UNSUPPORTED */
-    int accumulate;    /* micro-steps per step until zero_set_accumulate. With .grad_dtype =
-                          ZERO_BF16, 1 plans 2 bytes an element for gradients; more, or
-                          ZERO_LOCAL, 4: sums are fp32 while they grow. 1 or more. Default 1 */
+    int accumulate;    /* micro-steps per step until zero_set_accumulate, 1 or more. Default 1.
+                          With .grad_dtype = ZERO_BF16 gradient sums take 2 bytes an element only
+                          with 1 and ZERO_SHARD; else 4, as sums are fp32 until complete */
     double loss_scale; /* a fixed loss scale, 2^-64 to 2^64. Default: dynamic with ZERO_FP16,
                           else 1 */
 
@@ -263,12 +263,12 @@ struct zero_config {
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64, up to
                               2^30. Default ZERO_CHUNK_NVME where it is in files, else
                               ZERO_CHUNK_CUDA with ZERO_CUDA and ZERO_CHUNK without */
-    int chunk_slots;       /* chunks that pass through memory at once, 2 to 64. Of files so many
-                              are read while gradients are still reduced, and written when
-                              nobody waits for it; the others then pass through four of the
-                              slots for each folder (or an eighth, if more), whose memory stays
-                              in a CPU's cache. Default: as many as hold 2^22 elements of files,
-                              4 to 32, else 4 */
+    int chunk_slots;       /* chunks in memory at once, 2 to 64. Of state in files so many are
+                              read early, while gradients are still reduced, and written late,
+                              when nothing waits. The other chunks use only four of the slots
+                              for each folder (or an eighth, if more), so that these stay in the
+                              CPU's cache. Default: as many as hold 2^22 elements of files, 4 to
+                              32, else 4 */
     int gather_slots;      /* stage 3: units whose parameters are whole at once, 1 to 64.
                               Default 3 */
     int grad_slots;        /* units whose gradients are whole at once, 1 to 64. Default 3 */
@@ -282,23 +282,23 @@ struct zero_config {
                               activations say: ranks that do not fit into their node with it are
                               refused by zero_create, not killed later. Up to 2^50. Default 0 */
 
-    int threads;            /* of the engine's update, on the CPUs of the thread that creates it.
-                               Default: as many, no more than a control group's quota of CPU time is
-                               worth, divided by the node's ranks that share them; 1 to 1024 */
+    int threads;            /* of the engine's update, on the CPUs of the thread that creates it,
+                               1 to 1024. Default: as many as these CPUs, or as a control group's
+                               quota allows, divided by the node's ranks that share them */
     int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all
                                ranks to come where zero_create starts MPI, and, but 10 at least,
                                for a disk that moves nothing. Up to 2^30. Default 300 */
     struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
                                if need be), else this rank is alone. An MPI that zero_create has
-                               started is finalized at exit. Where other ranks do not come there
-                               in time, SIGALRM ends this process (in place of an alarm and a
-                               handler that the program had for it; with the exit status of an
-                               error, if it had one): after the deadline, 10 s at least, or after
-                               10 s where it exits with an error while it has an engine. Where it
-                               does so after an engine has failed it does not wait at all: the
-                               launcher ends the other ranks, whatever they still do. A process
-                               that exits with an engine has left, also with success: calls of the
-                               other ranks that wait for it are errors.
+                               started is finalized at exit, which waits for all ranks. So that
+                               this ends, an alarm ends the process (with the exit status of an
+                               error, if it had one) after the deadline, 10 s at least, or after
+                               10 s where it exits with an error while it has an engine; it takes
+                               the place of the program's own alarm and SIGALRM handler. After an
+                               engine has failed, a process that exits with an error waits for
+                               nobody: the launcher ends the other ranks. Destroy engines before
+                               exit: ranks that wait for this one else get an error, even if it
+                               exits with success.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM, and so are other ranks' that
@@ -317,8 +317,8 @@ struct zero_config {
     zero_trace_fn *trace; /* default: none */
     void *trace_arg;
 
-    zero_log_fn *log; /* called by the thread that calls the engine. Default: standard error, by
-                         rank 0 what all ranks have in common, by each what it alone has met */
+    zero_log_fn *log; /* called by the thread that calls the engine. Default: standard error, where
+                         rank 0 prints what concerns all ranks, each what concerns it alone */
     void *log_arg;
     enum zero_log_level log_level; /* default ZERO_LOG_WARNING */
 };
@@ -406,8 +406,9 @@ ZERO_API const void *zero_param_data(struct zero *z, int param);
 /* Local. Tensor i's gradients, shaped and typed as its parameters, zeroed at
  * the unit's first call in a micro-step (on ZERO_CUDA by the program's stream):
  * add d(mean loss of this rank's micro-batch * zero_loss_scale) here until the
- * unit's reduce. The engine divides by micro-steps, ranks and scale. A tensor
- * that a rank never asks for adds zeros. A unit's first call in a micro-step waits
+ * unit's reduce. The engine divides by micro-steps, ranks and scale. A tensor that a rank
+ * never asks for adds zeros. (With zeros alone moments become denormals, which CPUs update several
+ * times slower: flag what is not trained ZERO_FROZEN.) A unit's first call in a micro-step waits
  * until the last reduce of its slot is done, on all ranks. NULL on failure: tensor frozen,
  * out of phase, unit already reduced, the engine has failed, or all slots that are large enough
  * hold units not reduced yet (any .grad_slots units fit at once where none was held before). */
@@ -429,17 +430,16 @@ struct zero_step_info {
     int64_t step;      /* updates performed so far, this one included */
     double norm;       /* of the mean gradient, before clipping; NaN where skipped */
     double factor;     /* the clip factor applied to it: 1 when not clipped */
-    bool skipped;      /* a gradient was not finite, or would not be in fp32 once a .loss_scale
-                          below 1 is divided out, or once rounded as .grad_dtype says: nothing
-                          was updated, on any rank */
+    bool skipped;      /* a gradient was not finite, or their norm would not be in fp32 once a
+                          .loss_scale below 1 is divided out, or in .grad_dtype: nothing was
+                          updated, on any rank */
     double loss_scale; /* of this step's gradients */
     uint32_t votes;    /* bits that any rank voted for since the last step */
 };
 
 /*
- * COLLECTIVE. After the last micro-step's reduces: agrees on norm and health
- * (the verdict), then updates all parameters with Adam. Returns with the
- * verdict; the update goes on behind the next forward pass. info may be NULL.
+ * COLLECTIVE. After the last micro-step's reduces: agrees on norm and health, and returns with this
+ * verdict; all parameters are updated with Adam behind the next forward pass. info may be NULL.
  *   ZERO_ERR_STATE     a unit was not reduced, is still acquired, or a group's
  *                      hyper-parameters were never set
  *   ZERO_ERR_OVERFLOW  a gradient was not finite, and a dynamic loss scale was
@@ -475,9 +475,9 @@ ZERO_API int zero_vote(struct zero *z, int bit);
  * still for the oldest message that another rank has not answered: not while
  * the program computes, and not while this process is stopped. Where the wait is
  * too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
- * ranks that are known not to have arrived, and at what. Where they are several, all
- * but one may wait as well: for a tenth of the deadline more, 1 second at least, such
- * a rank can give up first and say whom it waited for.
+ * ranks that are known not to have arrived, and at what. Where they are several, most may only be
+ * waiting for the one that is gone: this rank then waits a tenth longer, 1 second at least, in
+ * which such a rank can give up first and name it.
  * A disk may move nothing for as long as the deadline, but 10 seconds at least.
  * One atomic store: a signal handler and any thread may call it, at any time
  * between zero_create's return and zero_destroy. It returns ZERO_OK, or
@@ -503,9 +503,10 @@ struct zero_adam {
  * between ranks checks that the others agree. */
 ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *adam);
 
-/* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are scaled to
- * it; 0: no clipping (the default). Without it, an element of a gradient beyond
- * 1e19 may make its second moment infinite: the parameter then only decays. */
+/* COLLECTIVE, likewise. Gradients are multiplied by max_norm / (norm + 1e-6), as in PyTorch, where
+ * that is below 1; 0: no clipping (the default). Without it an element beyond 1e19 may make its
+ * second moment infinite: the parameter then only decays (with .l2: stays; with .beta2 of 0: is NaN
+ * a step later). */
 ZERO_API int zero_set_clip(struct zero *z, double max_norm);
 
 /* COLLECTIVE, likewise. Micro-steps per step, >= 1.
@@ -548,16 +549,15 @@ ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t 
  * How far a run has come: what a next step depends on beside masters and moments and what the
  * program sets itself. A run goes on in another engine with the same bits, at any stage and
  * place and on any number of ranks, where zero_write takes over what zero_read gave of all
- * tensors, and zero_set_progress what zero_progress gave (infinities and masters beyond what the
- * dtype holds, which it refuses, end that). Without it Adam's bias corrections
- * begin anew, whatever the moments. For moments from elsewhere (PyTorch's exp_avg and
- * exp_avg_sq) change .steps of what zero_progress gives. Steps that were skipped
- * are not in it: where a run is in its data, the program counts by itself.
+ * tensors (but it refuses infinities, and masters beyond the dtype), and zero_set_progress what
+ * zero_progress gave. Without it Adam's bias corrections begin anew, whatever the moments. For
+ * moments from elsewhere (PyTorch's exp_avg and exp_avg_sq) change .steps of what zero_progress
+ * gives. Steps that were skipped are not in it: where a run is in its data, the program counts.
  */
 struct zero_progress {
     int64_t steps;      /* performed, without those skipped: up to 2^53 */
-    double loss_scale;  /* zero_loss_scale; these three hold where the scale is dynamic */
-    int64_t since_skip; /* steps since the last that was skipped, or since the start */
+    double loss_scale;  /* zero_loss_scale; these three count where the scale is dynamic */
+    int64_t since_skip; /* steps since the last that was skipped, or since the start: up to 2^53 */
     int64_t forgiven;   /* skipped steps that would not halve the scale: 0 or 1 */
 };
 
@@ -565,7 +565,7 @@ struct zero_progress {
 ZERO_API int zero_progress(const struct zero *z, struct zero_progress *progress);
 
 /* COLLECTIVE, between steps and before zero_grad_data. zero_step_info and zero_stats count from
- * there on. */
+ * there on. ZERO_ERR_ARGUMENT: a field is out of its range. */
 ZERO_API int zero_set_progress(struct zero *z, const struct zero_progress *progress);
 
 /* COLLECTIVE, between steps. Sums modulo 2^64 of a mix of (element index,

@@ -23,7 +23,7 @@ static inline uint64_t random_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Two words made in opposite order, so that no two (seed, stream) share both. */
+/* Two words made in opposite order: two (seed, stream) share both no sooner than by chance. */
 struct random_key {
     uint64_t a, b;
 };

@@ -373,6 +373,14 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
     return ZERO_OK;
 }
 
+#define PROGRESS_MOST ((int64_t)1 << 53) /* steps */
+
+static bool scale_valid(const struct zero_progress *p)
+{
+    return p->loss_scale >= SCALER_LEAST && p->loss_scale <= SCALER_MOST && p->since_skip >= 0 &&
+           p->since_skip <= PROGRESS_MOST && p->forgiven >= 0 && p->forgiven < SCALER_HYSTERESIS;
+}
+
 int zero_set_progress(struct zero *z, const struct zero_progress *p)
 {
     if (engine_enter_between_steps(z, "zero_set_progress"))
@@ -384,10 +392,7 @@ int zero_set_progress(struct zero *z, const struct zero_progress *p)
         return error_set(&z->error, ZERO_ERR_STATE,
                          "zero_set_progress behind zero_grad_data, whose gradients have the loss "
                          "scale of before. Call zero_discard first, or zero_reduce and zero_step.");
-    const int64_t most = (int64_t)1 << 53;
-    if (p->steps < 0 || p->steps > most ||
-        !(p->loss_scale >= SCALER_LEAST && p->loss_scale <= SCALER_MOST) || p->since_skip < 0 ||
-        p->since_skip > most || p->forgiven < 0 || p->forgiven >= SCALER_HYSTERESIS)
+    if (p->steps < 0 || p->steps > PROGRESS_MOST || (z->scaler.dynamic && !scale_valid(p)))
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
                          "zero_set_progress to %lld steps (0 to 2^53), loss scale %g (2^-64 to "
                          "2^64), %lld steps since one was skipped (0 to 2^53), %lld forgiven (0 or "

@@ -115,8 +115,9 @@ static void pass_on(struct zero *z, struct saved *s)
             EXPECT(!(s->goes_on ? zero_write(z, t, (enum zero_what)what, 0, tensor_size[t], x)
                                 : zero_read(z, t, (enum zero_what)what, 0, tensor_size[t], x)));
         }
+    struct zero_progress steps = {.steps = s->progress.steps}; /* all that a fixed scale takes */
     if (s->goes_on)
-        EXPECT(!zero_set_progress(z, &s->progress));
+        EXPECT(!zero_set_progress(z, z->scaler.dynamic ? &s->progress : &steps));
     else if (zero_rank(z) == 0)
         EXPECT(!zero_progress(z, &s->progress));
 }
