@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
 #include "src/norm.h"
+#include "tests/support/kernels.h"
 #include "tests/support/random.h"
 #include "tests/support/suite.h"
 
@@ -271,15 +271,11 @@ START_TEST(norm)
         grad[i] = (float)(random_normal(10, 0, (uint64_t)i) * ldexp(1.0, exponent));
         plain += (long double)grad[i] * (long double)grad[i];
     }
-    static const char *const isas[] = {"scalar", "avx2", "avx512"};
     struct error error = {0};
     double expect = norm_over(kernels_select("scalar", &error), grad, N, 1);
     ck_assert(fabsl((long double)expect * (long double)expect / plain - 1) < 1e-12L);
-    for (int i = 0; i < 3; i++) {
-        error = (struct error){0};
-        const struct kernels *kernels = kernels_select(isas[i], &error);
-        if (!kernels)
-            printf("skipped: %s\n", error.text);
+    for (int i = 0; i < test_isa_count; i++) {
+        const struct kernels *kernels = test_kernels(i);
         for (int ranks = 1; kernels && ranks <= 8; ranks++)
             ck_assert(norm_over(kernels, grad, N, ranks) == expect);
     }

@@ -3,7 +3,7 @@
 # A training step of build/gpt2 beside DDP, FSDP2 and DeepSpeed, two ranks with a
 # thread each, in turn: tests/bench/train.sh BUILD PYTHON [MODEL... (d6)]
 # ROUNDS=3 STEPS=7 of each round and side, MODES='ddp zero3': some peers, DTYPE=bf16 or fp32,
-# OURS=--bf16x3: more options of ours.
+# OURS=--bf16x3: more options of ours, LIMIT=600: seconds that a round of a side may take.
 # zero3nvme and zero3pipe have everything in files in TMPDIR, as --offload nvme beside them; of
 # those the update alone is compared with `zero bench step` of as many parameters too, in turn. Of
 # zero3update, whose parameters are in memory, it is all that is compared: also of models that
@@ -15,7 +15,7 @@ cd "$(dirname "$0")/../.." || exit 1
 build=${1:?the build folder} python=${2:?a Python with torch and deepspeed}
 shift 2
 [ $# -gt 0 ] || set -- d6
-rounds=${ROUNDS:-3} steps=${STEPS:-7} warm=2
+rounds=${ROUNDS:-3} steps=${STEPS:-7} limit=${LIMIT:-600} warm=2
 . tests/bench/rows.sh
 export DTYPE=${DTYPE:-bf16} TMPDIR=${TMPDIR:-/var/tmp}
 export OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 MASTER_ADDR=127.0.0.1
@@ -35,19 +35,19 @@ ours_of() {
 # Both append to a file: seconds, MiB.
 run_peer() { # mode, layers, channels, file
     local line
-    line=$(timeout 600 "$python" -m torch.distributed.run --nproc-per-node 2 \
+    line=$(timeout "$limit" "$python" -m torch.distributed.run --nproc-per-node 2 \
         --log-dir "$scratch/torch" --master-port $((20000 + RANDOM % 9000)) \
         tests/bench/train.py "$1" "$2" "$3" "$steps" \
         2>"$scratch/err" | grep "^$1 ")
+    rm -rf "$TMPDIR"/zero-peer.*
     [ -n "$line" ] || {
-        echo "$1 failed: $(tail -n 3 "$scratch/err")" >&2
+        echo "$1 failed, or took longer than $limit s: $(tail -n 3 "$scratch/err")" >&2
         return 1
     }
     # What it trains must learn: the last loss is below the first.
     [ "$1" = zero3update ] || awk '{ exit !($7 < $6) }' <<<"$line" ||
         echo "# $1 does not learn: $line"
     awk '{ print $2, $5, $8, $9 }' <<<"$line" >>"$4"
-    rm -rf "$TMPDIR"/zero-peer.*
 }
 
 run_ours() { # stage or files, model, file
@@ -55,7 +55,7 @@ run_ours() { # stage or files, model, file
     [ "$1" != files ] || way=(--stage 3 --offload nvme --nvme-path "$TMPDIR")
     # shellcheck disable=SC2206 # words
     way+=(${OURS-})
-    timeout -k 5 600 "${launcher[@]}" -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
+    timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$build/gpt2" --model "$2" --seq 256 --batch 8 \
         --threads 1 --dtype "$DTYPE" "${way[@]}" --steps $((warm + steps)) --sample 0 \
         --log "$scratch/log.csv" >"$scratch/out" 2>"$scratch/err" || {
         echo "gpt2 ${way[*]} failed: $(tail -n 3 "$scratch/err")" >&2
@@ -92,10 +92,11 @@ has_update() { [[ $1 == zero3[a-z]* ]]; } # mode: in files at least what an upda
 updates=("" "--alone --state split" "--alone --state split --host-share 30")
 run_updates() { # mode, model
     local count i
-    count=$(awk 'END { print $3 }' "$scratch/$2.$1") && [ -n "$count" ] || return
+    [ -s "$scratch/$2.$1" ] || return
+    count=$(awk 'END { print $3 }' "$scratch/$2.$1")
     for i in "${!updates[@]}"; do
         # shellcheck disable=SC2086 # words
-        timeout -k 5 900 "${launcher[@]}" -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
+        timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$build/zero" bench step --nvme-path "$TMPDIR" \
             --params "$count" ${updates[i]} >"$scratch/step" || return
         # step_24M_ours, step_split_24M_ours and step_split_host30_24M_ours
         awk '/_ours / { ours = $2 } END { print ours }' "$scratch/step" >>"$scratch/$2.$1.$i"
