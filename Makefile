@@ -4,23 +4,24 @@
 # make demo       installs what is missing, builds, trains a small GPT
 # make check      installs what is missing, builds, runs the tests
 # make check-all  more of the tests: also under the sanitizers
-# make check-scale  what only large runs show: minutes, 14 GB, 22 GB of disk
+# make check-scale  tests that need large models: minutes, 14 GB, 22 GB of disk
 # make check-valgrind  suites under valgrind: minutes
 # make fuzz       feeds the readers of files and options with made-up bytes (clang)
 # make tests      builds the tests alone
 # make ptx-report  registers and spills of the kernels for GPUs
-# make chaos      gpt2 runs to which things happen: ROUNDS=200 SEED=1
+# make chaos      runs gpt2 while ranks die, disks fail and limits fall: ROUNDS=200 SEED=1
 # make bench      measures the library against this machine's limits
 # make bench-runs whole runs of gpt2: what hides behind compute, what stage 3 costs
 # make bench-peers  the same work by fio, PyTorch and DeepSpeed, which it installs in
 #                 PEERS=build-peers (gigabytes); ONLY='adam io train update': some
 # make check-gpu  tests on this machine's GPU, again where it was cut off; ONLY='cuda ...'
-# make bench-gpu  a table of what the library does there; QUICK=1: that it runs;
-#                 FAKE_GPU=1: either over the runtime for tests; RESULTS=folder: where
-#                 what has passed and the table go
+# make bench-gpu  a table of what the library does there; QUICK=1: only see that it runs;
+#                 FAKE_GPU=1: both on a simulated GPU; RESULTS=folder: where the table and
+#                 the names of what has passed go
 # make gpu-bundle  copies what such a machine lacks to build-bundle; there: make
 #                 check-gpu BUNDLE=build-bundle; PROVE=1 tries it here, as root
-# make deps       installs what is missing (as root, from the distribution)
+# make deps       installs what is missing (as root, from the distribution); make deps-extra:
+#                 also what check-all, check-valgrind and fuzz use
 # make install    puts library, headers and zero.pc, as built, in PREFIX; make uninstall
 # make clean      removes every build folder
 # make help       this page
@@ -33,7 +34,9 @@
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite) JOBS=3 (check:
 # suites at a time; most of them wait for what they provoke),
 # SECONDS=600 (fuzz: in all) TARGETS=options (fuzz: only these)
-# DEMO='options' (demo: of build/gpt2).
+# DEMO='options' DEMO_RANKS=2 (demo: of build/gpt2),
+# MPICC MPIRUN CUDA_HOME NVCC URING_CFLAGS URING_LIBS XXHASH_CFLAGS (packages in folders of
+# their own: the README).
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := all

@@ -32,7 +32,7 @@ static void check(struct zero *z, int status)
         fail(z, zero_status_name(status));
 }
 
-/* Behind a failure, another rank's too, there are none. */
+/* There are none after a failure, of this rank or of another. */
 static const float *param(struct zero *z, int tensor)
 {
     const float *data = zero_param_data(z, tensor);

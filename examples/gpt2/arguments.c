@@ -53,20 +53,13 @@ static const struct option table[] = {
     {"offload-grad", CHOICE(offload_grad, grad_places),
      .shown = "none with --offload none or --accumulate-in local, else cpu",
      .help = "gradients alone"},
-    {"state", CHOICE(state, state_choices), .initial = "fp32",
-     .help =
-         "what is kept of a bf16 model's fp32 master: all of it, or (split) the 16 bits that the "
-         "weight lacks; the same bits, 10 instead of 12 bytes of optimizer state"},
+    {"state", CHOICE(state, state_choices), .initial = "fp32", .help = STATE_HELP},
     {"grad-dtype", CHOICE(grad_dtype, grad_dtype_choices), .initial = "fp32",
-     .help = "of gradient sums at rest; bf16 rounds them once, when a step's sum is complete, and "
-             "takes half of the memory with --accumulate 1 and --accumulate-in shard"},
+     .help = GRAD_DTYPE_HELP},
     {"accumulate-in", CHOICE(accumulate_in, accumulate_choices), .initial = "shard",
-     .help = "where micro-steps add up: in each rank's shard, or in whole sums on every rank "
-             "(stages 0 and 1), which sends less and, with several ranks and micro-steps, gives "
-             "other bits"},
-    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = "DIR[:DIR]",
-     .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
-     .help = "folder for the files of --offload nvme, or several that share them"},
+     .help = ACCUMULATE_IN_HELP},
+    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = NVME_PATH_VALUE,
+     .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set", .help = NVME_PATH_HELP},
     {"host-bytes", SIZE(host_bytes, 0, 0x1p50), .value = "SIZE", .initial = "0",
      .help = "per rank: how much optimizer state stays in host memory although its place is nvme"},
     {"chunk", SIZE(chunk, 64, 0x1p30), .value = "ELEMENTS",
@@ -96,13 +89,13 @@ static const struct option table[] = {
      .help = "instead of --model: width"},
     {"heads", WHOLE(heads, 1, 1024), .value = "H", .shown = "channels / 64",
      .help = "instead of --model: attention heads, which divide the channels"},
-    {"seq", WHOLE(seq, 1, 65536), .value = "T", .shown = "128; d12 256; larger ones 1024",
+    {"seq", WHOLE(seq, 1, 65536), .value = "T", .shown = "d4 and d6 128; d12 256; others 1024",
      .help = "tokens (of text: bytes) of a sequence"},
     {"dtype", CHOICE(dtype, dtype_choices), .initial = "bf16",
      .help = "of parameters and gradients; optimizer state is fp32"},
     {"loss-scale", REAL(loss_scale), NOT_NEGATIVE, .value = "X", .initial = "0",
      .help = "what the loss is multiplied by before backward; 0: adapted with fp16, else 1"},
-    {"batch", WHOLE(batch, 1, 65536), .value = "B", .shown = "8; d12 4; larger ones 1",
+    {"batch", WHOLE(batch, 1, 65536), .value = "B", .shown = "d4 and d6 8; d12 4; others 1",
      .help = "sequences per rank and micro-step"},
     {"accumulate", WHOLE(accumulate, 1, 65536), .value = "A", .initial = "1",
      .help = "micro-steps per step"},
@@ -158,7 +151,9 @@ static const struct option table[] = {
      .help = "tokens to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",
      .help = "of the sample; 0: always the likeliest token"},
-    {"plan", .kind = OPTION_FLAG, FIELD(plan), .help = "print what this job would need, and end"},
+    {"plan", .kind = OPTION_FLAG, FIELD(plan),
+     .help = "print what this job would need, with as many ranks as it is started with, and end; "
+             "zero plan says whether a model fits"},
     {"quiet", .kind = OPTION_FLAG, FIELD(quiet), .help = "print the last line (the digest) only"},
     {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
 };
@@ -339,8 +334,13 @@ void arguments_help(FILE *out)
     fputs("usage: mpirun -n RANKS build/gpt2 [options]\n\n"
           "Trains a GPT on bytes of text or on tokens, its state sharded over the ranks, offloaded "
           "as asked.\n"
-          "It gives the same bits at every stage, place, chunk size and number of threads, and on\n"
-          "any number of ranks as long as ranks x accumulate stays the same.\n"
+          "It gives the same bits at every stage, place, chunk size and number of threads, and on "
+          "any\n"
+          "number of ranks as long as ranks x accumulate, --batch and --seed stay the same. Other "
+          "bits come\n"
+          "from --grad-dtype bf16, --accumulate-in local, --reduction nccl, --tf32, --bf16x3 and "
+          "other\n"
+          "types of CPU or GPU (zero help law).\n"
           "SIGTERM or SIGINT to any rank ends all after the step under way, with exit status 128 + "
           "signal;\n"
           "another, a second later or more, ends it at once.\n\n",

@@ -125,7 +125,8 @@ static const struct tool_options options = {
         "         a file as large as their state is written beside it\n"
         "  fixed  a step of a tiny model, which computes nothing, per step and per unit (also\n"
         "         mpirun -n N zero bench fixed), against 200 us and 20 us a unit, with several\n"
-        "         ranks six wakings of a thread and back a unit; a share above 1 is below that\n\n"
+        "         ranks against six wake-ups of a thread and back a unit; a share above 1 is\n"
+        "         faster than that\n\n"
         "Prints NAME_limit, NAME_ours and NAME_share; limit and ours are measured in turn, in one\n"
         "run, on the same memory. Results are checked first. Each ends within 45 s.\n",
     .table = table,

@@ -28,7 +28,8 @@ static void usage(void)
     fputs("usage: zero COMMAND [options]\n\n", stdout);
     for (int i = 0; i < COMMANDS; i++)
         printf("  %-8s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nEach command prints its options with --help.\n", stdout);
+    fputs("\nEach command prints its options with --help; zero --version prints the library's.\n",
+          stdout);
 }
 
 static int finish(int status)
