@@ -8,9 +8,10 @@
  * update. They meet in the queues alone: what a caller reads after
  * queues_wait, a command wrote before it was done, and nothing else writes.
  *
- * What shutdown does: the ranks meet and queues drain (not a failed engine's), the
- * thread ends, the pool ends its job, the device its copies, the ring its transfers;
- * then memory is freed. None of it waits for another rank after a failure.
+ * What shutdown does, in this order: the ranks meet and queues drain (not a failed engine's);
+ * the thread ends; NCCL, which moves the device's memory, the pool, the ring and the device end
+ * what they do; then the engine's own MPI; then memory is freed. None of it waits for another rank
+ * after a failure.
  */
 #ifndef SRC_ENGINE_H
 #define SRC_ENGINE_H

@@ -19,9 +19,9 @@
  *
  * What shutdown does: abort tells all peers the first message that this rank
  * has not completed, then ends its own transfers within QUIESCE_SECONDS; after
- * that the collectives' memory is the caller's again. A peer that still waits
- * for this rank hears the notice in its next test. MPI_Finalize with an engine
- * alive does the same.
+ * that the collectives' memory is the caller's again, unless holds says that it
+ * is not. A peer that still waits for this rank hears the notice in its next
+ * test. MPI_Finalize with an engine alive does the same.
  */
 #include "src/comm/mpi_set.h"
 
@@ -54,6 +54,7 @@ static atomic_int exit_status;
 static _Atomic pid_t started_in; /* the process that has: a fork of it neither uses nor ends it */
 static atomic_bool given_up;     /* its start: it may be half done for good */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* engines' threads may race for it */
+static pthread_mutex_t ending = PTHREAD_MUTEX_INITIALIZER;   /* exit may race with zero_destroy */
 
 void mpi_fail(struct mpi *m, int status)
 {
@@ -366,21 +367,30 @@ static void mpi_free(struct mpi *m)
     free(m);
 }
 
+static void withdraw(struct mpi *m)
+{
+    if (m->finalized)
+        return;
+    bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
+    quiesce(m);
+    notices_end(m);
+    /* With messages still on their way, another communicator must not get
+     * this one's number. */
+    if (clean)
+        MPI_Comm_free(&m->world);
+    else
+        mpi_fail(m, ZERO_ERR_COMM);
+    finalize_unwatch(m);
+}
+
 static void mpi_destroy(struct zero_comm *comm)
 {
     struct mpi *m = (struct mpi *)comm;
     atomic_fetch_sub(&living, 1);
-    if (!m->finalized && !forked()) {
-        bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
-        quiesce(m);
-        notices_end(m);
-        /* With messages still on their way, another communicator must not get
-         * this one's number. */
-        if (clean)
-            MPI_Comm_free(&m->world);
-        else
-            mpi_fail(m, ZERO_ERR_COMM);
-        finalize_unwatch(m);
+    if (!forked()) {
+        pthread_mutex_lock(&ending);
+        withdraw(m);
+        pthread_mutex_unlock(&ending);
     }
     if (!m->left)
         mpi_free(m);
@@ -639,7 +649,9 @@ static void finalize(void)
     int seconds = comm_deadline_seconds();
     alarm((unsigned)(seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN));
     fflush(NULL);
+    pthread_mutex_lock(&ending);
     MPI_Finalize();
+    pthread_mutex_unlock(&ending);
     alarm(0);
 }
 
