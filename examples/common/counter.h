@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* A bijective finaliser: Stafford's 13th variant, as in splitmix64. */
 static inline uint64_t counter_mix(uint64_t x)
@@ -15,11 +16,15 @@ static inline uint64_t counter_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A hash of what stood before and of bytes behind it. */
+/* A hash of what stood before and of bytes behind it, of which zeros make the last
+ * word a whole one. */
 static inline uint64_t counter_hash(uint64_t hash, const void *bytes, size_t count)
 {
-    for (const unsigned char *b = bytes; count > 0; b++, count--)
-        hash = counter_mix(hash ^ *b);
+    for (size_t at = 0; at < count; at += 8) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)bytes + at, count - at < 8 ? count - at : 8);
+        hash = counter_mix(hash ^ word) + 0x9E3779B97F4A7C15u;
+    }
     return hash;
 }
 

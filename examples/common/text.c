@@ -170,22 +170,11 @@ void text_free(struct text *t)
 
 /* ------------------------------------------------------------------ cutting */
 
-static uint64_t hash_bytes(uint64_t hash, const unsigned char *from, int64_t bytes)
-{
-    uint64_t word;
-    hash = counter_mix(hash + (uint64_t)bytes);
-    for (int64_t i = 0; i < bytes; i += 8) {
-        int64_t left = bytes - i < 8 ? bytes - i : 8;
-        word = 0;
-        memcpy(&word, from + i, (size_t)left);
-        hash = counter_mix(hash ^ word) + 0x9E3779B97F4A7C15u;
-    }
-    return hash;
-}
-
 uint64_t text_hash(const struct text *t)
 {
-    return hash_bytes(hash_bytes(0, t->train, t->train_bytes), t->held, t->held_bytes);
+    size_t train = (size_t)t->train_bytes, held = (size_t)t->held_bytes;
+    uint64_t hash = counter_hash(counter_mix(train), t->train, train);
+    return counter_hash(counter_mix(hash + held), t->held, held);
 }
 
 int64_t text_needs(int length)

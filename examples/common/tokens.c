@@ -117,16 +117,6 @@ static int lost(const struct token_file *f, struct sink sink)
                   f->path);
 }
 
-static uint64_t piece_hash(uint64_t hash, const uint16_t *from, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += 4) {
-        uint64_t word = 0;
-        memcpy(&word, from + i, (size_t)(count - i < 4 ? count - i : 4) * sizeof(*from));
-        hash = counter_mix(hash ^ word) + 0x9E3779B97F4A7C15u;
-    }
-    return hash;
-}
-
 /* Looks at every token, a piece at a time. */
 static int pieces_check(const struct token_file *f, int fd, uint16_t *piece, uint64_t *hash,
                         struct sink sink)
@@ -143,7 +133,7 @@ static int pieces_check(const struct token_file *f, int fd, uint16_t *piece, uin
                               "the file anew with GPT-2's tokenizer.",
                               f->path, (unsigned)piece[i], (long long)(first + i),
                               TOKENS_VOCAB - 1);
-        *hash = piece_hash(*hash, piece, count);
+        *hash = counter_hash(*hash, piece, (size_t)count * sizeof(*piece));
     }
     return 0;
 }

@@ -76,13 +76,6 @@ static int is_alike(struct run *r, uint64_t hash)
     return deviation == 0;
 }
 
-static uint64_t value_hash(double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return counter_mix(bits);
-}
-
 /* Ranks with other options or files would train another model without a word. All are
  * compared at once, and one by one where they differ, so that the sentence names which. */
 static int check_alike(struct run *r)
@@ -91,12 +84,12 @@ static int check_alike(struct run *r)
     int count = arguments_alike(r->a, values);
     uint64_t hash = data_hash(&r->data);
     for (int i = 0; i < count; i++)
-        hash = counter_mix(hash + value_hash(values[i].value)) + (uint64_t)i;
+        hash = counter_hash(hash, &values[i].value, sizeof(values[i].value));
     int alike = is_alike(r, hash);
     if (alike)
         return alike < 0 ? -1 : 0;
     for (int i = 0; i < count; i++) {
-        alike = is_alike(r, value_hash(values[i].value));
+        alike = is_alike(r, counter_hash(0, &values[i].value, sizeof(values[i].value)));
         if (alike < 0)
             return -1;
         if (alike)
