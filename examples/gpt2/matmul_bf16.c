@@ -561,6 +561,8 @@ static bool tiles_run(void)
 }
 #endif
 
+#endif
+
 const struct pieces *pieces_amx(void)
 {
 #ifdef AMX
@@ -628,29 +630,9 @@ const struct pieces *pieces_bf16(void)
  * other cycle, and two multiply-adds of fp32 in each. Cooper Lake, before them, knows no VBMI. */
 bool pairs_are_slow(void)
 {
+#ifdef BF16
     return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512vbmi");
-}
-
 #else
-
-const struct pieces *pieces_bf16(void)
-{
-    return NULL;
-}
-
-bool pairs_are_slow(void)
-{
     return false;
-}
-
-const struct pieces *pieces_amx(void)
-{
-    return NULL;
-}
-
-const struct pieces *pieces_terms(void)
-{
-    return NULL;
-}
-
 #endif
+}

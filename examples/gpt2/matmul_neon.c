@@ -37,8 +37,11 @@ static void piece_multiply(int k, const float *a, const float *b, bool add, floa
             vst1q_f32(c + (int64_t)i * ldc + j * WIDTH, s[i][j]);
 }
 
+#endif
+
 const struct pieces *pieces_neon(void)
 {
+#ifdef __aarch64__
     static const struct pieces neon = {.name = "packed panels, NEON",
                                        .rows = PIECE_ROWS,
                                        .cols = COLS,
@@ -49,13 +52,7 @@ const struct pieces *pieces_neon(void)
                                        .pack_b = plain_pack_b,
                                        .multiply = {piece_multiply}};
     return &neon;
-}
-
 #else
-
-const struct pieces *pieces_neon(void)
-{
     return NULL;
-}
-
 #endif
+}

@@ -255,8 +255,11 @@ AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, 
     parts_multiply(ACROSS, k, a, b, add, c, ldc);
 }
 
+#endif
+
 const struct pieces *pieces_avx2(void)
 {
+#ifdef AVX2
     static const struct pieces avx2 = {.name = "packed panels, AVX2",
                                        .rows = PIECE_ROWS,
                                        .cols = COLS,
@@ -266,12 +269,15 @@ const struct pieces *pieces_avx2(void)
                                        .pack_a = pack_a,
                                        .pack_b = pack_b,
                                        .multiply = {piece_multiply}};
-    bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    return runs ? &avx2 : NULL; /* every CPU with AVX2 has F16C */
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &avx2; /* every CPU with AVX2 has F16C */
+#endif
+    return NULL;
 }
 
 const struct pieces *pieces_avx512(void)
 {
+#ifdef AVX512
     static const struct pieces avx512 = {
         .name = "packed panels, AVX-512",
         .rows = ROWS_AVX512,
@@ -282,19 +288,8 @@ const struct pieces *pieces_avx512(void)
         .pack_a = pack_a_avx512,
         .pack_b = pack_b_avx512,
         .multiply = {part_multiply_avx512, two_parts_multiply_avx512, piece_multiply_avx512}};
-    return pieces_avx2() && __builtin_cpu_supports("avx512f") ? &avx512 : NULL;
-}
-
-#else
-
-const struct pieces *pieces_avx2(void)
-{
-    return NULL;
-}
-
-const struct pieces *pieces_avx512(void)
-{
-    return NULL;
-}
-
+    if (pieces_avx2() && __builtin_cpu_supports("avx512f"))
+        return &avx512;
 #endif
+    return NULL;
+}
