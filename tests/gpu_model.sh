@@ -57,9 +57,6 @@ trains() {
     says gpu 'compute: the GPU .* large products alone$'
     says gpu '^  \(48, 32\) x \(32, 96\), fp32 to fp32 with bias: [0-9]+ times by algorithm'
     says gpu '^sample of 20 bytes'
-    awk '/the program allocated/ { seen++; wrong += $(NF - 3) $(NF - 2) != $(NF - 1) $NF }
-         END { exit !(seen && !wrong) }' "$scratch/out.gpu"
-    verdict $? "the program took other bytes than planned: $(cat "$scratch/out.gpu")"
     run gpu-bf16 1 --device cuda --accumulate 2 --trace "$scratch/trace"
     near cpu gpu-bf16 2e-2
     run tf32 1 --device cuda --dtype fp32 --tf32 --accumulate 2

@@ -337,12 +337,13 @@ START_TEST(describes_itself)
     char *text = NULL;
     size_t size = 0;
     start(1, 0);
-    open(&s, &session_tiny, ZERO_BF16);
+    struct gpt_config config = config_of(&session_tiny, ZERO_BF16);
+    open_config(&s, &config);
     session_train(&s);
     const struct gpu_plugin *on = s.gpu->plugin;
     ck_assert_str_eq(on->name(s.gpu), "GPU 0 of 1, fake GPU 0");
     ck_assert_str_eq(on->products(s.gpu), "cuBLASLt 13.0.0");
-    ck_assert_int_ge(on->used(s.gpu), gpt_bytes(s.m));
+    ck_assert_int_ge(on->used(s.gpu), gpt_plan_bytes(&config));
     /* 6 flop per weight and row */
     double rows = SESSION_BATCH * session_tiny.seq, n = session_tiny.channels;
     double expected = rows * (2 * 12 * n * n + 128 * n) * 6;

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What --plan says is what a run does: tests/plan.sh GPT2
 # For each case the two print the same plan, --plan ends with status 0 on every
-# rank and leaves no digest behind; the run's own bytes are those planned. Make
-# it run by: make check ONLY=plan.sh.
+# rank and leaves no digest behind. Make it run by: make check ONLY=plan.sh.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
@@ -31,9 +30,6 @@ run_case() { # ranks, options
     plan_of "$scratch/plan" >"$scratch/said"
     plan_of "$scratch/run" | diff "$scratch/said" - >"$scratch/diff" && [ -s "$scratch/said" ]
     verdict $? "of $name another plan was printed: $(cat "$scratch/diff")"
-    awk '/the program allocated/ { seen++; wrong += $(NF - 3) $(NF - 2) != $(NF - 1) $NF }
-         END { exit !(seen && !wrong) }' "$scratch/run"
-    verdict $? "of $name the program took other bytes than planned"
 }
 
 # A rank that its job has not, as variables left of another job tell: the plan is of one.

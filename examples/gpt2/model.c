@@ -266,11 +266,6 @@ int64_t gpt_plan_pinned(const struct gpt_config *config)
     return plan(&m, config) ? 0 : m.pinned_bytes;
 }
 
-int64_t gpt_bytes(const struct gpt *m)
-{
-    return m->on_gpu ? m->bytes : m->bytes + workers_bytes(m->compute.workers);
-}
-
 const char *gpt_last_error(const struct gpt *m)
 {
     const char *failure = m->compute.layers->failure(&m->compute);

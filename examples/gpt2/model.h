@@ -77,9 +77,7 @@ struct gpt_config {
 struct gpt *gpt_create(const struct gpt_config *config, char *error, size_t error_size);
 void gpt_destroy(struct gpt *m); /* NULL is fine. On a GPU before zero_destroy: its stream */
 
-/* Of its memory: activations and scratch, on a GPU what it needs there. The same, before;
- * 0: no such model. */
-int64_t gpt_bytes(const struct gpt *m);
+/* Of its memory: activations and scratch, on a GPU what it needs there. 0: no such model. */
 int64_t gpt_plan_bytes(const struct gpt_config *config);
 /* Of a model on a GPU: registered memory of the host. */
 int64_t gpt_plan_pinned(const struct gpt_config *config);

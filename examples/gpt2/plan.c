@@ -16,13 +16,13 @@
 
 /* ---------------------------------------------------------------- own bytes */
 
-struct own_bytes own_sum(const struct arguments *a, const struct data *data, int64_t model)
+struct own_bytes own_planned(const struct arguments *a, const struct data *data, int threads)
 {
+    struct gpt_config config = arguments_model_config(a, threads);
     int64_t rows = (int64_t)a->batch * a->shape.seq, sample = a->quiet ? 0 : a->sample;
-    struct own_bytes own = {.model = model, .data = data->bytes};
+    struct own_bytes own = {.model = gpt_plan_bytes(&config), .data = data->bytes};
     if (a->device == ZERO_CUDA) {
-        struct gpt_config config = arguments_model_config(a, 1);
-        own.gpu = model;
+        own.gpu = own.model;
         own.model = gpt_plan_pinned(&config);
     }
     own.buffers = 2 * rows * (int64_t)sizeof(int32_t) + a->accumulate * (int64_t)sizeof(double);
@@ -33,12 +33,6 @@ struct own_bytes own_sum(const struct arguments *a, const struct data *data, int
                        sample_bytes(a);
     own.total = own.model + own.data + own.buffers;
     return own;
-}
-
-struct own_bytes own_planned(const struct arguments *a, const struct data *data, int threads)
-{
-    struct gpt_config config = arguments_model_config(a, threads);
-    return own_sum(a, data, gpt_plan_bytes(&config));
 }
 
 /* ----------------------------------------------------------------- printing */

@@ -17,8 +17,6 @@ struct own_bytes {
     int64_t total;
 };
 struct own_bytes own_planned(const struct arguments *a, const struct data *data, int threads);
-/* model: of gpt_bytes. */
-struct own_bytes own_sum(const struct arguments *a, const struct data *data, int64_t model);
 
 void plan_print_task(const struct arguments *a, const struct data *data, int ranks);
 void plan_print(const struct arguments *a, const struct zero_plan *p, const struct own_bytes *own);

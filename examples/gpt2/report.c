@@ -220,7 +220,6 @@ static int report_gpu_memory(struct run *r, const struct zero_plan *p)
 static int report_memory(struct run *r, const struct zero_stats *s)
 {
     const struct zero_plan *p = &s->plan;
-    struct own_bytes own = own_sum(r->a, &r->data, gpt_bytes(r->model));
     if (zero_rank(r->z) == 0) {
         printf("memory of rank 0 as planned: device %s, host %s, the program's own %s; the process "
                "adds code and libraries\n",
@@ -229,9 +228,7 @@ static int report_memory(struct run *r, const struct zero_stats *s)
         printf("  %-34s %12s %12s\n", "", "planned", "measured");
     }
     int64_t planned = (r->gpu ? 0 : p->device.total) + p->host.total + r->own.total;
-    if (report_ranks(r, "memory (VmHWM)", planned, usage_peak()) ||
-        report_ranks(r, "the program allocated", r->own.total + r->own.gpu, own.total + own.gpu) ||
-        report_gpu_memory(r, p))
+    if (report_ranks(r, "memory (VmHWM)", planned, usage_peak()) || report_gpu_memory(r, p))
         return -1;
     return report_ranks(r, "nvme", p->nvme.total, usage_files(s->nvme_path));
 }
