@@ -10,7 +10,6 @@
 
 struct head_task {
     const struct compute *c;
-    const struct head_room *room;
     const int32_t *targets;
     int first;   /* vocabulary column of the product's first one */
     int across;  /* tiles of the whole vocabulary */
@@ -44,16 +43,8 @@ static void logits_run(const struct compute *c, const void *x, const void *wte, 
                        int count, tile_finish_fn *finish, void *arg)
 {
     int n = c->channels;
-    struct matmul p = {c->dtype,
-                       false,
-                       true,
-                       compute_rows(c),
-                       count,
-                       n,
-                       x,
-                       n,
-                       operand_at(c->dtype, wte, (int64_t)first * n),
-                       n};
+    const void *part = operand_at(c->dtype, wte, (int64_t)first * n);
+    struct matmul p = {c->dtype, false, true, compute_rows(c), count, n, x, n, part, n};
     matmul_tiles(c->workers, &p, finish, arg);
 }
 
@@ -63,9 +54,9 @@ static void tile_to_sums(void *arg, const struct tile *tile)
     for (int r = 0; r < tile->rows; r++) {
         float *logits = tile_line(tile, r);
         int row = tile->row + r, target = h->targets[row] - tile->col;
-        float *sums = h->room->tiles + ((int64_t)row * h->across + tile->col / TILE_COLS) * 2;
+        float *sums = h->c->head->tiles + ((int64_t)row * h->across + tile->col / TILE_COLS) * 2;
         if (target >= 0 && target < tile->cols)
-            h->room->chosen[row] = logits[target];
+            h->c->head->chosen[row] = logits[target];
         sums[0] = rows_best()->max(tile->cols, logits);
         sums[1] = rows_best()->exp(tile->cols, 1.0f, sums[0], logits);
     }
@@ -74,7 +65,7 @@ static void tile_to_sums(void *arg, const struct tile *tile)
 static void loss_task(void *arg, int64_t index, void *scratch)
 {
     const struct head_task *h = arg;
-    const float *sums = h->room->tiles + index * h->across * 2;
+    const float *sums = h->c->head->tiles + index * h->across * 2;
     float max = sums[0];
     double sum = 0;
     (void)scratch;
@@ -86,15 +77,14 @@ static void loss_task(void *arg, int64_t index, void *scratch)
         sum += (double)sums[2 * i + 1] * (double)factor;
     }
     double lse = (double)max + number_log(sum);
-    h->room->lse[index] = (float)lse;
-    h->room->losses[index] = lse - (double)h->room->chosen[index];
+    h->c->head->lse[index] = (float)lse;
+    h->c->head->losses[index] = lse - (double)h->c->head->chosen[index];
 }
 
 void head_loss(const struct compute *c, const void *x, const void *wte, const int32_t *targets)
 {
     const struct head_room *room = c->head;
-    struct head_task h = {
-        .c = c, .room = room, .targets = targets, .across = tiles_across(c->vocab)};
+    struct head_task h = {.c = c, .targets = targets, .across = tiles_across(c->vocab)};
     int rows = compute_rows(c);
     logits_run(c, x, wte, 0, c->vocab, tile_to_sums, &h);
     workers_run(c->workers, loss_task, &h, rows);
@@ -116,8 +106,8 @@ static void tile_to_dlogits(void *arg, const struct tile *tile)
     for (int r = 0; r < tile->rows; r++) {
         float *logits = tile_line(tile, r);
         int row = tile->row + r, target = h->targets[row] - h->first - tile->col;
-        void *out = operand_at(dtype, h->room->dlogits, (int64_t)row * h->width + tile->col);
-        rows_best()->softmax(dtype, tile->cols, 1.0f, h->room->lse[row], h->scale, logits, out);
+        void *out = operand_at(dtype, h->c->head->dlogits, (int64_t)row * h->width + tile->col);
+        rows_best()->softmax(dtype, tile->cols, 1.0f, h->c->head->lse[row], h->scale, logits, out);
         if (target >= 0 && target < tile->cols) {
             float dlogit = (logits[target] - 1.0f) * h->scale;
             operand_store(dtype, out, target, 1, &dlogit);
@@ -130,8 +120,7 @@ void head_backward(const struct compute *c, double loss_scale, const void *x, co
 {
     const struct head_room *room = c->head;
     int n = c->channels, rows = compute_rows(c);
-    struct head_task h = {
-        .c = c, .room = room, .targets = targets, .scale = (float)(loss_scale / rows)};
+    struct head_task h = {.c = c, .targets = targets, .scale = (float)(loss_scale / rows)};
     for (int first = 0; first < c->vocab; first += HEAD_COLUMNS) {
         int64_t at = (int64_t)first * n;
         h.first = first;
@@ -139,16 +128,9 @@ void head_backward(const struct compute *c, double loss_scale, const void *x, co
         logits_run(c, x, wte, first, h.width, tile_to_dlogits, &h);
 
         struct tile_target to_dx = {.dtype = ZERO_FP32, .width = n, .to = dx};
-        struct matmul p = {c->dtype,
-                           false,
-                           false,
-                           rows,
-                           n,
-                           h.width,
-                           room->dlogits,
-                           h.width,
-                           operand_at(c->dtype, wte, at),
-                           n};
+        const void *part = operand_at(c->dtype, wte, at);
+        struct matmul p = {c->dtype, false,         false,   rows, n,
+                           h.width,  room->dlogits, h.width, part, n};
         matmul_tiles(c->workers, &p, first > 0 ? tile_to_gradient : tile_to_float, &to_dx);
         linear_backward_weight(c, room->dlogits, x, h.width, n, operand_at(c->dtype, dwte, at));
     }
