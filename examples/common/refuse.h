@@ -3,7 +3,6 @@
 #ifndef EXAMPLES_COMMON_REFUSE_H
 #define EXAMPLES_COMMON_REFUSE_H
 
-#include <stdarg.h>
 #include <stddef.h>
 
 struct sink {
@@ -11,10 +10,8 @@ struct sink {
     size_t size;
 };
 
-/* Both return -1, to be returned. A sentence that is too long for the sink loses its middle: a
+/* Returns -1, to be returned. A sentence that is too long for the sink loses its middle: a
  * path, and neither what happened to it nor what to do. */
 int refuse(struct sink sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int refuse_v(struct sink sink, const char *format, va_list args)
-    __attribute__((format(printf, 2, 0)));
 
 #endif

@@ -4,7 +4,6 @@
  * 1 the test or a configuration failed, 2 the command line is wrong. */
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
 #include "examples/common/figure.h"
@@ -29,14 +28,9 @@ struct test {
     bool failed; /* a configuration did */
 };
 
-static int fail(struct test *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(struct test *t, const char *format, ...)
+static struct sink sink_of(struct test *t)
 {
-    va_list args;
-    va_start(args, format);
-    refuse_v((struct sink){t->scale.error, sizeof(t->scale.error)}, format, args);
-    va_end(args);
-    return -1;
+    return (struct sink){t->scale.error, sizeof(t->scale.error)};
 }
 
 /* A line that goes when the next one is printed. */
@@ -57,15 +51,16 @@ static bool open_file(struct test *t, const char *name, FILE **file)
     if (!name || t->scale.rank != 0)
         return true;
     if (file_same(t->a.csv, name) && name != t->a.csv) {
-        fail(t, "'%s' is the file of --csv, '%s', too. Give --svg another one.", name, t->a.csv);
+        refuse(sink_of(t), "'%s' is the file of --csv, '%s', too. Give --svg another one.", name,
+               t->a.csv);
         return false;
     }
     *file = file_create(name);
     if (!*file)
-        fail(t,
-             "'%s' cannot be written: %s. Give --csv and --svg files of their own where you may "
-             "write.",
-             name, file_reason(errno));
+        refuse(sink_of(t),
+               "'%s' cannot be written: %s. Give --csv and --svg files of their own where you may "
+               "write.",
+               name, file_reason(errno));
     return *file;
 }
 
@@ -74,7 +69,7 @@ static bool empty_file(struct test *t, const char *name, FILE *file)
 {
     if (!file || file_empty(file) == 0)
         return true;
-    fail(t, "'%s' cannot be written: %s. Give another file.", name, file_reason(errno));
+    refuse(sink_of(t), "'%s' cannot be written: %s. Give another file.", name, file_reason(errno));
     return false;
 }
 
@@ -87,10 +82,10 @@ static int close_file(struct test *t, const char *name, FILE **file)
     *file = NULL;
     if (well)
         return 0;
-    return fail(t,
-                "'%s' could not be written to its end. Give a file with room to grow (its disk, "
-                "quota, ulimit -f).",
-                name);
+    return refuse(sink_of(t),
+                  "'%s' could not be written to its end. Give a file with room to grow (its disk, "
+                  "quota, ulimit -f).",
+                  name);
 }
 
 /* This rank's sentence, if it has one. */
@@ -107,7 +102,7 @@ static int one(struct test *t, int stage, enum zero_place offload, const struct 
 {
     struct result *results = realloc(t->results, (size_t)(t->count + 1) * sizeof(*results));
     if (!results)
-        return fail(t, "No memory for %d results.", t->count + 1);
+        return refuse(sink_of(t), "No memory for %d results.", t->count + 1);
     t->results = results;
     struct result *r = &results[t->count];
     progress(t, stage, offload, size->name);
@@ -155,13 +150,13 @@ static int finish(struct test *t)
         if (close_file(t, t->a.csv, &t->csv) || close_file(t, t->a.svg, &t->svg))
             return -1;
         if (!file_printed())
-            return fail(t, "Standard output could not be written.");
+            return refuse(sink_of(t), "Standard output could not be written.");
     }
     if (left > LEFT_MAX)
-        return fail(t,
-                    "%s of memory were not given back between configurations. This is a fault of "
-                    "the library: tell its makers.",
-                    in_bytes(left).text);
+        return refuse(sink_of(t),
+                      "%s of memory were not given back between configurations. This is a fault of "
+                      "the library: tell its makers.",
+                      in_bytes(left).text);
     return t->failed ? -1 : 0;
 }
 
