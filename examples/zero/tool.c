@@ -7,33 +7,19 @@
 
 #include "examples/common/launch.h"
 
-static void complain(const char *format, va_list args)
+int tool_complain(int status, const char *format, ...)
 {
     struct launch l = launch_find();
+    va_list args;
     fflush(stdout);
     fputs("zero: ", stderr);
     if (l.ranks > 1)
         fprintf(stderr, "rank %d: ", l.rank);
+    va_start(args, format);
     vfprintf(stderr, format, args);
+    va_end(args);
     fputc('\n', stderr);
-}
-
-int tool_refuse(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    complain(format, args);
-    va_end(args);
-    return 2;
-}
-
-int tool_fail(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    complain(format, args);
-    va_end(args);
-    return 1;
+    return status;
 }
 
 int tool_parse(const struct tool_options *options, int argc, char **argv, void *into, bool *given,

@@ -22,9 +22,10 @@ int plan_command(int argc, char **argv);
 int bench_command(int argc, char **argv);
 int help_command(int argc, char **argv);
 
-/* One sentence to standard error; return 2 and 1. */
-int tool_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
-int tool_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* One sentence to standard error; returns the exit status. */
+int tool_complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define tool_fail(...)   tool_complain(1, __VA_ARGS__)
+#define tool_refuse(...) tool_complain(2, __VA_ARGS__)
 
 /* One command's options. into's field help is where help points. */
 struct tool_options {
