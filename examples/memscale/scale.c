@@ -267,21 +267,20 @@ int scale_start(struct scale *s, bool well)
 
 /* ----------------------------------------------------------- one configuration */
 
-/* Whether the plan keeps to the limits that are known beforehand; if not, why. */
-static bool within(const struct scale *s, const struct zero_plan *plan, struct result *r)
+/* Whether what is planned keeps to the limits that are known beforehand; if not, why. */
+static bool within(const int64_t limits[PLACES], struct result *r)
 {
     static const char *const names[PLACES] = {"device", "host memory", "nvme"};
-    const int64_t needs[PLACES] = {plan->device.total, plan->host.total, plan->nvme.total};
     for (int i = 0; i < PLACES; i++) {
-        int64_t there = s->a->memory[i];
-        if (there == 0 || needs[i] <= there)
+        int64_t needs = r->planned[i], there = limits[i];
+        if (there == 0 || needs <= there)
             continue;
-        struct figure need = in_bytes(needs[i]), room = in_bytes(there);
+        struct figure need = in_bytes(needs), room = in_bytes(there);
         if (strcmp(need.text, room.text) != 0)
             snprintf(r->why, sizeof(r->why), "%s needs %s of %s", names[i], need.text, room.text);
         else
             snprintf(r->why, sizeof(r->why), "%s needs %lld of %lld bytes", names[i],
-                     (long long)needs[i], (long long)there);
+                     (long long)needs, (long long)there);
         return false;
     }
     return true;
@@ -440,12 +439,13 @@ static int describe(struct scale *s, const struct size *size, int layers, struct
 
 /* What zero_create would allocate; a model that is too large for a plan does not fit. */
 static bool planned(const struct scale *s, const struct model *m, const struct zero_config *config,
-                    struct zero_plan *plan, struct result *r)
+                    struct result *r)
 {
+    struct zero_plan plan;
     char sentence[512];
-    if (zero_plan_make(m->params, m->count, config, s->ranks, s->local, plan, sentence,
+    if (zero_plan_make(m->params, m->count, config, s->ranks, s->local, &plan, sentence,
                        sizeof(sentence)) == ZERO_OK) {
-        take_plan(r, plan);
+        take_plan(r, &plan);
         return true;
     }
     take_reason(r, sentence);
@@ -456,7 +456,6 @@ int scale_try(struct scale *s, int stage, enum zero_place offload, const struct 
               int layers, struct result *r)
 {
     struct zero_config config = arguments_config(s->a, stage, offload);
-    struct zero_plan plan;
     struct model m;
     int64_t memory = memory_now();
     config.log_level = ZERO_LOG_SILENT; /* the smallest has said all */
@@ -464,7 +463,7 @@ int scale_try(struct scale *s, int stage, enum zero_place offload, const struct 
     if (describe(s, size, layers, &m, r))
         return -1;
     int status = 0;
-    if (planned(s, &m, &config, &plan, r) && within(s, &plan, r))
+    if (planned(s, &m, &config, r) && within(s->a->memory, r))
         status = try_model(s, memory, &m, &config, r);
     free(m.params);
     if (s->error[0])
@@ -477,26 +476,22 @@ int scale_try(struct scale *s, int stage, enum zero_place offload, const struct 
 
 /* By the plan alone: how many layers keep to the limits that were given, and to what a GPU
  * has. */
-static int layers_planned(struct scale *all, int stage, enum zero_place offload,
+static int layers_planned(struct scale *s, int stage, enum zero_place offload,
                           const struct size *size)
 {
-    const struct zero_config config = arguments_config(all->a, stage, offload);
-    struct arguments limits = *all->a;
-    struct scale guess = *all, *s = &guess;
+    const struct zero_config config = arguments_config(s->a, stage, offload);
+    int64_t limits[PLACES];
     int fits = 0, over = LAYERS_MAX + 1;
-    if (on_gpu(all) && limits.memory[0] == 0)
-        limits.memory[0] = all->gpu.memory_free / all->on_gpu;
-    guess.a = &limits;
+    memcpy(limits, s->a->memory, sizeof(limits));
+    if (on_gpu(s) && limits[0] == 0)
+        limits[0] = s->gpu.memory_free / s->on_gpu;
     while (over - fits > 1) {
         int layers = fits + (over - fits) / 2;
-        struct zero_plan plan;
         struct result r;
         struct model m;
-        if (describe(s, size, layers, &m, &r)) {
-            memcpy(all->error, guess.error, sizeof(all->error));
+        if (describe(s, size, layers, &m, &r))
             return -1;
-        }
-        bool good = planned(s, &m, &config, &plan, &r) && within(s, &plan, &r);
+        bool good = planned(s, &m, &config, &r) && within(limits, &r);
         free(m.params);
         if (good)
             fits = layers;
