@@ -86,30 +86,17 @@ static int word_value(const char *option, const char *word, const struct option_
     return refuse(sink, "--%s cannot be '%s'. Give some of %s.", option, word, all);
 }
 
-/* Words of argv, or those that stand for none. */
-static const struct option_list *words_of(const struct option_list *list,
-                                          const struct option_list *otherwise)
-{
-    return list->count ? list : otherwise;
-}
-
 static int resolve_lists(struct arguments *a, struct sink sink)
 {
-    static const struct option_list all_stages = {{"0", "1", "2", "3"}, 4},
-                                    all_places = {{"none", "cpu", "nvme"}, 3};
-    const struct option_list *words = words_of(&a->stage_list, &all_stages);
-    for (int i = 0; i < words->count; i++)
-        if ((a->stages[i] = word_value("stage", words->items[i], stages, sink)) < 0)
+    for (int i = 0; i < a->stage_list.count; i++)
+        if ((a->stages[i] = word_value("stage", a->stage_list.items[i], stages, sink)) < 0)
             return -1;
-    a->stage_count = words->count;
-    words = words_of(&a->offload_list, &all_places);
-    for (int i = 0; i < words->count; i++) {
-        int place = word_value("offload", words->items[i], place_choices, sink);
+    for (int i = 0; i < a->offload_list.count; i++) {
+        int place = word_value("offload", a->offload_list.items[i], place_choices, sink);
         if (place < 0)
             return -1;
         a->offloads[i] = (enum zero_place)place;
     }
-    a->offload_count = words->count;
     return 0;
 }
 
@@ -143,7 +130,9 @@ static int resolve_sizes(struct arguments *a, const bool *given, struct sink sin
         size_add(a, &m, NULL);
         return 0;
     }
-    const struct option_list *words = words_of(&a->model_list, a->find_largest ? &one : &some);
+    const struct option_list *words = a->model_list.count ? &a->model_list
+                                      : a->find_largest   ? &one
+                                                          : &some;
     for (int i = 0; i < words->count; i++) {
         int model = word_value("model", words->items[i], model_choices, sink);
         if (model < 0)
@@ -157,7 +146,8 @@ int arguments_parse(struct arguments *a, int argc, char **argv, char *error, siz
 {
     struct sink sink = {error, error_size};
     bool given[OPTIONS];
-    *a = (struct arguments){0};
+    *a = (struct arguments){.stage_list = {{"0", "1", "2", "3"}, 4},
+                            .offload_list = {{"none", "cpu", "nvme"}, 3}};
     if (options_parse(table, OPTIONS, argc, argv, a, given, error, error_size))
         return a->help ? 0 : -1;
     if (a->help)

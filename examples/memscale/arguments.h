@@ -28,10 +28,9 @@ struct arguments {
     int64_t chunk;
     const char *nvme_path, *csv, *svg;
     bool find_largest, help;
-    /* What the lists amount to. */
-    int stages[OPTION_LIST_MAX], stage_count;
+    /* What the lists amount to, word by word. */
+    int stages[OPTION_LIST_MAX];
     enum zero_place offloads[OPTION_LIST_MAX];
-    int offload_count;
     struct size sizes[OPTION_LIST_MAX];
     int size_count;
 };

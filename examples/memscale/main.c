@@ -41,8 +41,8 @@ static void progress(const struct test *t, int stage, enum zero_place offload, c
     if (t->scale.rank != 0 || !terminal_watched())
         return;
     snprintf(line, sizeof(line), "%d of %d: stage %d, %s, %s ...", t->count + 1,
-             a->stage_count * a->offload_count * a->size_count, stage, arguments_offload(offload),
-             size);
+             a->stage_list.count * a->offload_list.count * a->size_count, stage,
+             arguments_offload(offload), size);
     terminal_line(line, false);
 }
 
@@ -129,8 +129,8 @@ static int all(struct test *t)
         table_csv_header(t->csv);
     }
     for (int i = 0; i < a->size_count; i++)
-        for (int k = 0; k < a->stage_count; k++)
-            for (int p = 0; p < a->offload_count; p++)
+        for (int k = 0; k < a->stage_list.count; k++)
+            for (int p = 0; p < a->offload_list.count; p++)
                 if (one(t, a->stages[k], a->offloads[p], &a->sizes[i]))
                     return -1;
     return 0;

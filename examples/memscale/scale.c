@@ -223,7 +223,7 @@ static int try_smallest(struct scale *s, const struct zero_config *config, bool 
 static struct zero_config config_farthest(const struct arguments *a)
 {
     enum zero_place place = ZERO_DEVICE;
-    for (int i = 0; i < a->offload_count; i++)
+    for (int i = 0; i < a->offload_list.count; i++)
         place = a->offloads[i] > place ? a->offloads[i] : place;
     return arguments_config(a, 3, place);
 }
