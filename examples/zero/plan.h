@@ -26,7 +26,6 @@ struct plan_model {
     char title[160];
     struct zero_param *params;
     int count;
-    void *memory; /* that holds the list */
 };
 
 /* 0, or -1 with a sentence in error. */

@@ -25,12 +25,11 @@ static int equal_units(struct plan_model *m, const struct plan_options *o, char 
                  (long long)UNITS_MAX);
         return -1;
     }
-    m->memory = calloc((size_t)units, sizeof(*m->params) + NAME);
-    if (!m->memory) {
+    m->params = calloc((size_t)units, sizeof(*m->params) + NAME);
+    if (!m->params) {
         snprintf(error, error_size, "Out of memory for %lld units.", (long long)units);
         return -1;
     }
-    m->params = m->memory;
     m->count = (int)units;
     char *names = (char *)(m->params + units);
     for (int u = 0; u < m->count; u++) {
@@ -66,7 +65,6 @@ static int gpt(struct plan_model *m, const struct plan_options *o, char *error, 
                  channels, heads);
         return -1;
     }
-    m->memory = m->params;
     snprintf(m->title, sizeof(m->title), "GPT of %s, %s, %s, vocabulary %d: %s parameters",
              counted(shape.layers, "layer").text, counted(channels, "channel").text,
              counted(shape.seq, "token").text, shape.vocab,
@@ -83,5 +81,5 @@ int plan_model_make(struct plan_model *m, const struct plan_options *o, char *er
 
 void plan_model_free(struct plan_model *m)
 {
-    free(m->memory);
+    free(m->params);
 }
