@@ -184,6 +184,7 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
     return 0;
 }
 
+/* kind NULL: none is named, and --help needs none. */
 static int kind_run(const struct kind *kind, int argc, char **argv)
 {
     struct bench b = {0};
@@ -192,6 +193,8 @@ static int kind_run(const struct kind *kind, int argc, char **argv)
     int status = tool_parse(&options, argc, argv, &b, given, &b.help);
     if (status != TOOL_GO_ON)
         return status;
+    if (!kind)
+        return tool_refuse("zero bench needs a name. Give adam, io, comm, step or fixed.");
     status = contradictions(kind, &b, given);
     if (status)
         return status;
@@ -205,19 +208,10 @@ static int kind_run(const struct kind *kind, int argc, char **argv)
 
 int bench_command(int argc, char **argv)
 {
-    if (argc < 2)
-        return tool_refuse("zero bench needs a name. Give adam, io, comm, step or fixed.");
+    if (argc < 2 || options_is_help(argv[1]) || strncmp(argv[1], "--", 2) == 0)
+        return kind_run(NULL, argc, argv);
     for (int i = 0; i < KINDS; i++)
         if (strcmp(argv[1], kinds[i].name) == 0)
             return kind_run(&kinds[i], argc - 1, argv + 1);
-    /* --help, or a sentence about what it is not */
-    if (options_is_help(argv[1]) || strncmp(argv[1], "--", 2) == 0) {
-        struct bench b = {0};
-        bool given[OPTIONS];
-        int status = tool_parse(&options, argc, argv, &b, given, &b.help);
-        return status != TOOL_GO_ON
-                   ? status
-                   : tool_refuse("zero bench needs a name. Give adam, io, comm, step or fixed.");
-    }
     return tool_refuse("There is no bench '%s'. Give adam, io, comm, step or fixed.", argv[1]);
 }
