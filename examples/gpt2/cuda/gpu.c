@@ -13,14 +13,9 @@
 #include "examples/gpt2/cuda/room.h"
 #include "examples/gpt2/model.h"
 
-static struct gpu_cuda *cuda_of(struct gpu *gpu)
+static struct gpu_cuda *cuda_of(const struct gpu *gpu)
 {
     return (struct gpu_cuda *)gpu;
-}
-
-static const struct gpu_cuda *cuda_is(const struct gpu *gpu)
-{
-    return (const struct gpu_cuda *)gpu;
 }
 
 /* ------------------------------------------------------------------- errors */
@@ -84,25 +79,25 @@ static int none(cudaError_t rc, char *error, size_t error_size)
 static int choose(struct gpu_cuda *g, int local_rank, char *error, size_t error_size)
 {
     struct cudaDeviceProp properties;
-    int count = 0;
+    int count = 0, number = 0;
     cudaError_t rc = cudaGetDeviceCount(&count);
     if (rc == cudaSuccess && count == 0)
         rc = cudaErrorNoDevice;
     if (rc == cudaSuccess) {
-        g->number = local_rank % count;
-        rc = cudaSetDevice(g->number);
+        number = local_rank % count;
+        rc = cudaSetDevice(number);
     }
     if (rc == cudaSuccess)
         rc = cudaFree(NULL); /* with it the GPU is the thread's for other copies of the runtime */
     if (rc == cudaSuccess)
-        rc = cudaGetDeviceProperties(&properties, g->number);
+        rc = cudaGetDeviceProperties(&properties, number);
     if (rc != cudaSuccess)
         return none(rc, error, error_size);
-    snprintf(g->name, sizeof(g->name), "GPU %d of %d, %.64s", g->number, count, properties.name);
+    snprintf(g->name, sizeof(g->name), "GPU %d of %d, %.64s", number, count, properties.name);
     return 0;
 }
 
-extern const struct gpu_plugin gpt2_gpu_plugin;
+ZERO_API extern const struct gpu_plugin gpt2_gpu_plugin;
 
 static struct gpu *cuda_open(int local_rank, char *error, size_t error_size)
 {
@@ -289,12 +284,12 @@ static void cuda_seconds(struct gpu *gpu, bool wait, struct gpt_times *times)
 
 static const char *cuda_name(const struct gpu *gpu)
 {
-    return cuda_is(gpu)->name;
+    return cuda_of(gpu)->name;
 }
 
 static const char *cuda_products(const struct gpu *gpu)
 {
-    return cuda_is(gpu)->products;
+    return cuda_of(gpu)->products;
 }
 
 static int64_t cuda_used(struct gpu *gpu)
@@ -307,7 +302,7 @@ static int64_t cuda_used(struct gpu *gpu)
 
 static double cuda_flops(const struct gpu *gpu)
 {
-    return matmul_plans_flops(cuda_is(gpu)->plans);
+    return matmul_plans_flops(cuda_of(gpu)->plans);
 }
 
 #define MEASURED_MS 20.0f /* is enough for the clock */
@@ -397,10 +392,9 @@ static double cuda_copy_rate(struct gpu *gpu)
 
 static void cuda_algorithms(const struct gpu *gpu, FILE *out)
 {
-    matmul_plans_print(cuda_is(gpu)->plans, out);
+    matmul_plans_print(cuda_of(gpu)->plans, out);
 }
 
-ZERO_API extern const struct gpu_plugin gpt2_gpu_plugin;
 const struct gpu_plugin gpt2_gpu_plugin = {
     .version = SOURCES,
     .table = &layers_cuda,
