@@ -31,10 +31,6 @@
     X(CUBLAS_COMPUTE_32F, 68)                                                                      \
     X(CUBLAS_COMPUTE_32F_FAST_TF32, 77)
 
-#define CUBLAS_OPERATIONS(X)                                                                       \
-    X(CUBLAS_OP_N, 0)                                                                              \
-    X(CUBLAS_OP_T, 1)
-
 #define CUBLAS_DESCRIPTIONS(X)                                                                     \
     X(CUBLASLT_MATMUL_DESC_TRANSA, 3)                                                              \
     X(CUBLASLT_MATMUL_DESC_TRANSB, 4)                                                              \
@@ -50,6 +46,8 @@
     X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)
 
 #define CUBLAS_CONSTANTS(X)                                                                        \
+    X(CUBLAS_OP_N, 0)                                                                              \
+    X(CUBLAS_OP_T, 1)                                                                              \
     X(CUBLASLT_REDUCTION_SCHEME_NONE, 0)                                                           \
     X(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2)                                                   \
     X(CUBLASLT_EPILOGUE_DEFAULT, 1)                                                                \
@@ -65,7 +63,6 @@
 CUBLAS_STATUSES(CUBLAS_SAME)
 CUBLAS_TYPES(CUBLAS_SAME)
 CUBLAS_COMPUTES(CUBLAS_SAME)
-CUBLAS_OPERATIONS(CUBLAS_SAME)
 CUBLAS_DESCRIPTIONS(CUBLAS_SAME)
 CUBLAS_PREFERENCES(CUBLAS_SAME)
 CUBLAS_CONSTANTS(CUBLAS_SAME)
@@ -82,7 +79,6 @@ typedef enum cudaDataType_of cudaDataType;
 #endif
 enum cublasStatus { CUBLAS_STATUSES(CUBLAS_NAME) };
 enum cublasComputeType { CUBLAS_COMPUTES(CUBLAS_NAME) };
-enum cublasOperation { CUBLAS_OPERATIONS(CUBLAS_NAME) };
 enum cublasLtMatmulDescAttributes { CUBLAS_DESCRIPTIONS(CUBLAS_NAME) };
 enum cublasLtMatmulPreferenceAttributes { CUBLAS_PREFERENCES(CUBLAS_NAME) };
 enum { CUBLAS_CONSTANTS(CUBLAS_NAME) };
@@ -90,7 +86,6 @@ enum { CUBLAS_CONSTANTS(CUBLAS_NAME) };
 
 typedef enum cublasStatus cublasStatus_t;
 typedef enum cublasComputeType cublasComputeType_t;
-typedef enum cublasOperation cublasOperation_t;
 typedef enum cublasLtMatmulDescAttributes cublasLtMatmulDescAttributes_t;
 typedef enum cublasLtMatmulPreferenceAttributes cublasLtMatmulPreferenceAttributes_t;
 typedef unsigned cublasLtMatmulAlgoConfigAttributes_t;
