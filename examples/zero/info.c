@@ -15,11 +15,6 @@
 
 /* ------------------------------------------------------------------ printing */
 
-void info_section(const char *title)
-{
-    printf("%s\n", title);
-}
-
 void info_fact(const char *name, const char *format, ...)
 {
     va_list args;
@@ -83,7 +78,7 @@ static void info_disks(void)
 {
     const char *variable, *path = disk_default(&variable);
     char label[32];
-    info_section("disks");
+    puts("disks");
     info_fact("default for nvme", "%s (%s%s)", path, variable ? "$" : "",
               variable ? variable : "neither $SLURM_TMPDIR nor $TMPDIR is set");
     for (int i = 0; i < DISK_VARIABLES; i++) {
@@ -99,19 +94,16 @@ static void info_disks(void)
 
 /* -------------------------------------------------------------------- launch */
 
-static void variable_print(const char *name, const char *value)
-{
-    info_fact(name, "%s", value);
-}
-
 static void info_launch(const struct launch *l)
 {
     struct launcher launcher = launcher_find();
-    info_section("launch");
+    puts("launch");
     info_fact("launched under", "%s", launcher.by);
     info_fact("that means", "%s", launcher.meaning);
     info_fact("rank", "%d of %d", l->rank, l->ranks);
-    launcher_variables(variable_print);
+    for (const char *const *name = launcher_variables; *name; name++)
+        if (getenv(*name))
+            info_fact(*name, "%s", getenv(*name));
 }
 
 /* ------------------------------------------------------------------- command */

@@ -7,8 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A heading, and a line "  name   text". */
-void info_section(const char *title);
+/* A line "  name   text". */
 void info_fact(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The first line of a file without its end; false when there is none. */

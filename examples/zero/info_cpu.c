@@ -79,7 +79,7 @@ static void isa_print(void)
 void info_cpu(void)
 {
     char model[256];
-    info_section("processor");
+    puts("processor");
     if (!info_value("/proc/cpuinfo", "model name", model, sizeof(model)))
         snprintf(model, sizeof(model), "the kernel does not say");
     info_fact("model", "%s", model);

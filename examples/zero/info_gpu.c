@@ -83,7 +83,7 @@ void info_gpu(void)
 {
     struct driver d = {0};
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    info_section("GPUs");
+    puts("GPUs");
     if (!library || !driver_open(library, &d))
         info_fact("GPUs", "no NVIDIA driver");
     else

@@ -59,7 +59,7 @@ static void huge_print(void)
 void info_memory(void)
 {
     char text[64], source[PATH_MAX];
-    info_section("memory");
+    puts("memory");
     if (info_value("/proc/meminfo", "MemTotal", text, sizeof(text)))
         info_fact("total", "%s", in_bytes(strtoll(text, NULL, 10) * 1024).text);
     int64_t available = memory_available("", source, sizeof(source));

@@ -86,7 +86,7 @@ static void io_uring_print(void)
 void info_versions(void)
 {
     struct utsname name;
-    info_section("build");
+    puts("build");
     info_fact("libzero", "%s", ZERO_VERSION);
 #ifdef __clang__
     info_fact("compiler", "%s", __VERSION__);
@@ -96,7 +96,7 @@ void info_versions(void)
     mpi_print();
     liburing_print();
     xxhash_print();
-    info_section("kernel");
+    puts("kernel");
     if (uname(&name) == 0) {
         info_fact("host", "%s", name.nodename);
         info_fact("kernel", "%s %s %s", name.sysname, name.release, name.machine);

@@ -66,7 +66,7 @@ struct launcher launcher_find(void)
     return l;
 }
 
-static const char *const variables[] = {
+const char *const launcher_variables[] = {
     "SLURM_JOB_ID",
     "SLURM_JOB_NODELIST",
     "SLURM_NNODES",
@@ -110,13 +110,5 @@ static const char *const variables[] = {
     "ZERO_PROBE",
     "ZERO_CUDA_PLUGIN",
     "GPT2_CUDA_PLUGIN",
+    NULL,
 };
-
-void launcher_variables(void (*found)(const char *name, const char *value))
-{
-    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
-        const char *value = getenv(variables[i]);
-        if (value)
-            found(variables[i], value);
-    }
-}

@@ -12,7 +12,7 @@ struct launcher {
 
 struct launcher launcher_find(void);
 
-/* Calls back with each launch variable that is set; sorted by launcher. */
-void launcher_variables(void (*found)(const char *name, const char *value));
+/* Names of what is set where ranks are launched, sorted by launcher; NULL ends them. */
+extern const char *const launcher_variables[];
 
 #endif
