@@ -10,20 +10,16 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define LIMB_BITS   32
-#define LIMB_MASK   0xFFFFFFFFu
-#define LOWEST      (-320)             /* exponent of limb 0's lowest bit */
-#define HIGHEST     318                /* values reach up to 2^HIGHEST */
 #define PENDING_MAX ((int64_t)1 << 29) /* additions of < 2^32 each, on top of < 2^62 */
 
 static void limbs_add(struct wide *w, uint64_t magnitude, int position, bool negative)
 {
-    int first = position / LIMB_BITS, shift = position % LIMB_BITS;
-    uint64_t rest = magnitude >> (LIMB_BITS - shift);
+    int first = position / WIDE_BITS, shift = position % WIDE_BITS;
+    uint64_t rest = magnitude >> (WIDE_BITS - shift);
     int64_t part[3] = {
-        (int64_t)((magnitude << shift) & LIMB_MASK),
-        (int64_t)(rest & LIMB_MASK),
-        (int64_t)(rest >> LIMB_BITS),
+        (int64_t)((magnitude << shift) & WIDE_MASK),
+        (int64_t)(rest & WIDE_MASK),
+        (int64_t)(rest >> WIDE_BITS),
     };
     for (int i = 0; i < 3; i++) {
         if (part[i] == 0)
@@ -38,14 +34,14 @@ void wide_add(struct wide *w, double x)
     uint64_t bits;
     memcpy(&bits, &x, sizeof(bits));
     int exponent = (int)(bits >> 52 & 0x7FF); /* of the value: exponent - 1023 */
-    if (exponent >= HIGHEST + 1023) {
+    if (exponent >= WIDE_HIGHEST + 1023) {
         w->nonfinite++;
         return;
     }
     uint64_t magnitude = bits & (((uint64_t)1 << 52) - 1);
     if (exponent > 0)
         magnitude |= (uint64_t)1 << 52;
-    int position = exponent - 1075 - LOWEST; /* of the lowest bit; denormals lie far below 0 */
+    int position = exponent - 1075 - WIDE_LOWEST; /* of the lowest bit; denormals lie far below 0 */
     if (position < 0) {
         magnitude = position > -64 ? magnitude >> -position : 0;
         position = 0;
@@ -60,8 +56,8 @@ void wide_add(struct wide *w, double x)
 void wide_carry(struct wide *w)
 {
     for (int i = 0; i + 1 < WIDE_LIMBS; i++) {
-        w->limb[i + 1] += w->limb[i] >> LIMB_BITS;
-        w->limb[i] &= LIMB_MASK;
+        w->limb[i + 1] += w->limb[i] >> WIDE_BITS;
+        w->limb[i] &= WIDE_MASK;
     }
     w->pending = 0;
 }
@@ -89,21 +85,21 @@ double wide_value(struct wide *w)
     /* Digits of 32 bits, the highest limb's excess as one more, two zeros below. */
     uint64_t digit[WIDE_LIMBS + 3] = {0};
     for (int i = 0; i < WIDE_LIMBS; i++)
-        digit[i + 2] = (uint64_t)positive.limb[i] & LIMB_MASK;
-    digit[WIDE_LIMBS + 2] = (uint64_t)positive.limb[WIDE_LIMBS - 1] >> LIMB_BITS;
+        digit[i + 2] = (uint64_t)positive.limb[i] & WIDE_MASK;
+    digit[WIDE_LIMBS + 2] = (uint64_t)positive.limb[WIDE_LIMBS - 1] >> WIDE_BITS;
     int top = WIDE_LIMBS + 2;
     while (top > 1 && digit[top] == 0)
         top--;
     if (top == 1)
         return 0.0;
 
-    int shift = __builtin_clzll(digit[top] << LIMB_BITS);
-    uint64_t head = digit[top] << LIMB_BITS | digit[top - 1];
+    int shift = __builtin_clzll(digit[top] << WIDE_BITS);
+    uint64_t head = digit[top] << WIDE_BITS | digit[top - 1];
     uint64_t tail = digit[top - 2] << shift; /* its upper half belongs into head */
-    head = head << shift | tail >> LIMB_BITS;
-    bool sticky = tail & LIMB_MASK;
+    head = head << shift | tail >> WIDE_BITS;
+    bool sticky = tail & WIDE_MASK;
     for (int i = 0; i < top - 2; i++)
         sticky = sticky || digit[i];
-    double value = head_round(head, LOWEST + LIMB_BITS * (top - 3) - shift, sticky);
+    double value = head_round(head, WIDE_LOWEST + WIDE_BITS * (top - 3) - shift, sticky);
     return negative ? -value : value;
 }

@@ -9,7 +9,11 @@
 
 #include <stdint.h>
 
-#define WIDE_LIMBS 20
+#define WIDE_LIMBS   20
+#define WIDE_BITS    32 /* of a limb's payload */
+#define WIDE_MASK    0xFFFFFFFFu
+#define WIDE_LOWEST  (-320) /* exponent of limb 0's lowest bit */
+#define WIDE_HIGHEST 318    /* values reach up to 2^WIDE_HIGHEST */
 
 struct wide {
     int64_t limb[WIDE_LIMBS];

@@ -14,19 +14,13 @@
 #define AT_ONCE 8  /* whose loads are under way together: few blocks have all the values */
 #define WARP    32
 
-/* src/norm.c has their meaning. */
-#define LIMB_BITS 32
-#define LIMB_MASK 0xFFFFFFFFu
-#define LOWEST    (-320)
-#define HIGHEST   318
-
 #define FRACTION_BITS 52
 #define LEADING_BIT   ((uint64_t)1 << FRACTION_BITS)
 
 /* Biased exponents: of a double whose last bit is the first of limb 0; the least that wide_add
  * refuses. */
-#define EXPONENT_LEAST (1023 + FRACTION_BITS + LOWEST)
-#define EXPONENT_END   (1023 + HIGHEST)
+#define EXPONENT_LEAST (1023 + FRACTION_BITS + WIDE_LOWEST)
+#define EXPONENT_END   (1023 + WIDE_HIGHEST)
 
 /* Limb i of all threads side by side: no two threads of a warp meet in a bank. */
 struct Columns {
@@ -55,10 +49,10 @@ __device__ inline bool column_add(Columns &columns, double x)
         magnitude = position > -64 ? magnitude >> -position : 0;
         position = 0;
     }
-    const int first = position / LIMB_BITS, shift = position % LIMB_BITS;
-    const uint64_t rest = magnitude >> (LIMB_BITS - shift);
-    const int64_t part[3] = {(int64_t)(magnitude << shift & LIMB_MASK), (int64_t)(rest & LIMB_MASK),
-                             (int64_t)(rest >> LIMB_BITS)};
+    const int first = position / WIDE_BITS, shift = position % WIDE_BITS;
+    const uint64_t rest = magnitude >> (WIDE_BITS - shift);
+    const int64_t part[3] = {(int64_t)(magnitude << shift & WIDE_MASK), (int64_t)(rest & WIDE_MASK),
+                             (int64_t)(rest >> WIDE_BITS)};
 #pragma unroll
     for (int i = 0; i < 3; i++)
         if (part[i]) /* at the upper end there is no third limb */
@@ -84,7 +78,7 @@ __device__ inline Window window_near(const double (&x)[AT_ONCE])
     for (int k = 0; k < AT_ONCE; k++)
         largest = max(largest, exponent_of(x[k]));
     const int base = max(largest - WINDOW_BELOW, EXPONENT_LEAST);
-    return {min(base, EXPONENT_LEAST + WIDE_LIMBS * LIMB_BITS - WINDOW_BITS), 0};
+    return {min(base, EXPONENT_LEAST + WIDE_LIMBS * WIDE_BITS - WINDOW_BITS), 0};
 }
 
 /* False: it does not fit. */
@@ -103,13 +97,13 @@ __device__ inline bool window_add(Window &window, double x)
 __device__ inline void window_join(Columns &columns, const Window &window)
 {
     const int position = window.base - EXPONENT_LEAST;
-    const int first = position / LIMB_BITS, shift = position % LIMB_BITS;
+    const int first = position / WIDE_BITS, shift = position % WIDE_BITS;
 #pragma unroll
     for (int i = 0; i < 5; i++) {
         const uint64_t part =
             (uint64_t)(i == 0 ? window.sum << shift
-                              : window.sum >> (i - 1) * LIMB_BITS >> (LIMB_BITS - shift)) &
-            LIMB_MASK;
+                              : window.sum >> (i - 1) * WIDE_BITS >> (WIDE_BITS - shift)) &
+            WIDE_MASK;
         if (part) /* at the upper end there is no fifth limb */
             columns.limb[first + i][threadIdx.x] += (int64_t)part;
     }
@@ -168,8 +162,8 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int limb = 0; limb + 1 < WIDE_LIMBS; limb++) {
-            total[limb + 1] += total[limb] >> LIMB_BITS;
-            total[limb] &= LIMB_MASK;
+            total[limb + 1] += total[limb] >> WIDE_BITS;
+            total[limb] &= WIDE_MASK;
         }
         atomic_add(&sum->pending, 1);
     }
