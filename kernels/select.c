@@ -46,11 +46,6 @@ static const struct isa isas[] = {
 };
 #define ISAS ((int)(sizeof(isas) / sizeof(isas[0])))
 
-static bool isa_runs(const struct isa *isa, unsigned cpu)
-{
-    return isa->kernels && (isa->needs & ~cpu) == 0;
-}
-
 const struct kernels *kernels_choose(const char *isa, unsigned cpu, struct error *error)
 {
     const struct kernels *best = NULL;
@@ -58,7 +53,7 @@ const struct kernels *kernels_choose(const char *isa, unsigned cpu, struct error
     for (int i = 0; i < ISAS; i++) {
         bool named = isa && strcmp(isa, isas[i].name) == 0;
         known = known || named;
-        if (!isa_runs(&isas[i], cpu))
+        if (!isas[i].kernels || (isas[i].needs & ~cpu))
             continue;
         if (!isa || named)
             return isas[i].kernels;
