@@ -17,11 +17,8 @@
 
 int64_t layers_scratch(enum zero_dtype dtype, int channels, int rows)
 {
-    int k = rows > 4 * channels ? rows : 4 * channels;
-    int64_t tiles = matmul_tiles_scratch(dtype, k);
-    int64_t views = 4 * ((int64_t)channels * 4 + 64);
-    int64_t row_views = 4 * views; /* at most four rows of up to 4C */
-    return tiles > row_views ? tiles : row_views;
+    /* Products need more than the two rows of C that norms view. */
+    return matmul_tiles_scratch(dtype, rows > 4 * channels ? rows : 4 * channels);
 }
 
 /* The rows of one task: [first, first + count). */
