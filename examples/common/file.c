@@ -99,6 +99,11 @@ FILE *file_open(const char *path, int flags)
     return stream(fd, true, flags & O_APPEND ? "a" : "w");
 }
 
+FILE *file_to_read(const char *path)
+{
+    return stream(open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), true, "r");
+}
+
 bool file_taken(const char *path)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files that a program writes where its user said: never one that it waits for, nor one that
- * was not meant. */
+/* Files that a program writes or reads where its user said: never one that it waits for, nor one
+ * that was not meant. */
 #ifndef EXAMPLES_COMMON_FILE_H
 #define EXAMPLES_COMMON_FILE_H
 
@@ -28,6 +28,9 @@ FILE *file_create(const char *path);
 /* Likewise, with flags of open in place of those that make or empty a file, and beside whoever
  * has it from here: for a file that ranks write in turn. */
 FILE *file_open(const char *path, int flags);
+
+/* A file to be read; a pipe that nobody writes to ends at once. NULL with errno. */
+FILE *file_to_read(const char *path);
 
 /* Empties what file_create has opened, before anything is written, once nothing else can be
  * refused: a device or a pipe is as it is. Returns 0, or -1 with errno. */

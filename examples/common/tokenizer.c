@@ -4,32 +4,19 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "examples/common/file.h"
 #include "examples/common/refuse.h"
 
 enum { MAGIC = 20240328, HEADER = 1024, GPT2_END = 50256 };
 
-/* A pipe that nobody writes to ends at once. */
-static FILE *open_at_once(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd >= 0)
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
-    if (fd >= 0 && !f)
-        close(fd);
-    return f;
-}
-
 /* The whole file, or the first most bytes of one that is longer. */
 static int file_read(struct tokenizer *t, const char *path, int64_t most, struct sink sink)
 {
-    FILE *f = open_at_once(path);
+    FILE *f = file_to_read(path);
     t->file = f ? malloc((size_t)most) : NULL;
     size_t got = t->file ? fread(t->file, 1, (size_t)most, f) : 0;
     int status = 0;
