@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/common/choices.h"
 #include "examples/common/launch.h"
 #include "examples/common/predict.h"
 #include "examples/common/stream.h"
@@ -137,11 +138,7 @@ static void machine_print(const struct machine *m)
 
 /* -------------------------------------------------------------------- one row */
 
-static const struct {
-    const char *name;
-    enum zero_place place;
-} places[] = {{"none", ZERO_DEVICE}, {"cpu", ZERO_HOST}, {"nvme", ZERO_NVME}};
-enum { PLACES = 3, STAGES = 4 };
+enum { STAGES = 4 };
 
 static struct zero_config config_of(const struct plan_options *o, int stage, enum zero_place place)
 {
@@ -245,9 +242,10 @@ static void row_csv(int stage, const char *place, const struct zero_plan *p, dou
 
 /* Returns the bytes that a gather of all units reads from files. */
 static int64_t row(const struct plan_options *o, const struct plan_model *model,
-                   const struct machine *m, int stage, int place)
+                   const struct machine *m, int stage, enum zero_place place)
 {
-    struct zero_config config = config_of(o, stage, places[place].place);
+    struct zero_config config = config_of(o, stage, place);
+    const char *name = options_choice_name(place_choices, (int)place);
     struct zero_plan plan = {0};
     char why[DISK_PATH + 256], verdict[sizeof(why) + 8];
     int status = zero_plan_make(model->params, model->count, &config, o->ranks, o->ranks_per_node,
@@ -258,9 +256,9 @@ static int64_t row(const struct plan_options *o, const struct plan_model *model,
     double seconds =
         on_gpu ? 0 : predict_update(&plan, o->ranks_per_node, &m->probe, m->stream).seconds;
     if (o->csv)
-        row_csv(stage, places[place].name, &plan, seconds, fit, why);
+        row_csv(stage, name, &plan, seconds, fit, why);
     else
-        row_print(stage, places[place].name, &plan, seconds, on_gpu ? "GPU's" : "?", verdict);
+        row_print(stage, name, &plan, seconds, on_gpu ? "GPU's" : "?", verdict);
     return plan.param_read_bytes;
 }
 
@@ -313,7 +311,7 @@ int plan_table(const struct plan_options *o, const struct plan_model *model)
     header_print(o, model, &m);
     int64_t gathered = 0;
     for (int stage = 0; stage < STAGES; stage++)
-        for (int place = 0; place < PLACES; place++)
+        for (enum zero_place place = ZERO_DEVICE; place <= ZERO_NVME; place++)
             gathered += row(o, model, &m, stage, place);
     if (o->csv)
         return 0;
