@@ -85,7 +85,6 @@ void disk_look(struct disk *d, const char *path)
         d->refused = errno;
         return;
     }
-    d->writable = true;
     d->direct = spill_direct(fd);
     close(fd);
 }

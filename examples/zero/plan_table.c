@@ -80,7 +80,7 @@ static int folders_find(struct machine *m, const struct plan_options *o)
         struct disk *d = &m->disk[i];
         bool known = false;
         disk_look(d, paths.path[i]);
-        if (!d->writable && !m->refused[0])
+        if (d->refused && !m->refused[0])
             snprintf(m->refused, sizeof(m->refused), "%s: %s", d->path, strerror(d->refused));
         for (int j = 0; j < i; j++)
             known = known || m->disk[j].id == d->id;
