@@ -41,7 +41,7 @@ static inline struct figure counted(int64_t count, const char *noun)
     return f;
 }
 
-static inline struct figure in_thousands(int64_t count)
+static inline struct figure in_words(int64_t count)
 {
     struct figure f;
     double value = (double)count;

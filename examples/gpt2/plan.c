@@ -46,7 +46,7 @@ void plan_print_task(const struct arguments *a, const struct data *data, int ran
         snprintf(unreadable, sizeof(unreadable), ", of which %d cannot be read",
                  data->text.unreadable);
     printf("model %s: %s parameters in %s; %s, %s, %s, %s, vocabulary %d\n", arguments_model(a),
-           in_thousands(gpt_param_count(shape)).text, arguments_dtype(a),
+           in_words(gpt_param_count(shape)).text, arguments_dtype(a),
            counted(shape->layers, "layer").text, counted(shape->channels, "channel").text,
            counted(shape->heads, "head").text, counted(shape->seq, "token").text, shape->vocab);
     if (data->is_tokens)

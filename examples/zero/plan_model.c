@@ -40,8 +40,8 @@ static int equal_units(struct plan_model *m, const struct plan_options *o, char 
                                            .ndim = 1,
                                            .shape = {left < o->unit_size ? left : o->unit_size}};
     }
-    snprintf(m->title, sizeof(m->title), "%s parameters in %s of %lld",
-             in_thousands(o->params).text, counted(m->count, "unit").text, (long long)o->unit_size);
+    snprintf(m->title, sizeof(m->title), "%s parameters in %s of %lld", in_words(o->params).text,
+             counted(m->count, "unit").text, (long long)o->unit_size);
     return 0;
 }
 
@@ -67,8 +67,7 @@ static int gpt(struct plan_model *m, const struct plan_options *o, char *error, 
     }
     snprintf(m->title, sizeof(m->title), "GPT of %s, %s, %s, vocabulary %d: %s parameters",
              counted(shape.layers, "layer").text, counted(channels, "channel").text,
-             counted(shape.seq, "token").text, shape.vocab,
-             in_thousands(gpt_param_count(&shape)).text);
+             counted(shape.seq, "token").text, shape.vocab, in_words(gpt_param_count(&shape)).text);
     return 0;
 }
 
