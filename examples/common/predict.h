@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* How long an update takes by itself, before there is one: its files' bytes at what
  * the drives were found to do, its memory's bytes at what the memory does, and the
- * larger of both, since one goes on beside the other. Arithmetic only. */
+ * larger of both, since one goes on beside the other. */
 #ifndef EXAMPLES_COMMON_PREDICT_H
 #define EXAMPLES_COMMON_PREDICT_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a run will need before it needs it: the engine's plan and the program's
- * own bytes. Measures nothing; report.h compares. */
+ * own bytes; report.h compares. */
 #ifndef EXAMPLES_GPT2_PLAN_H
 #define EXAMPLES_GPT2_PLAN_H
 
@@ -21,8 +21,8 @@ struct own_bytes own_planned(const struct arguments *a, const struct data *data,
 void plan_print_task(const struct arguments *a, const struct data *data, int ranks);
 void plan_print(const struct arguments *a, const struct zero_plan *p, const struct own_bytes *own);
 
-/* --plan: prints both for this job, creates nothing. 0, or -1 with a sentence
- * in error. Local: for one rank to call. */
+/* --plan: prints both for this job, and how long an update takes, for which it measures this
+ * machine's memory. 0, or -1 with a sentence in error. Local: for one rank to call. */
 int plan_run(struct arguments *a, char *error, size_t error_size);
 
 #endif

@@ -15,7 +15,7 @@ enum { BENCH_SAMPLES = 64 };
 
 struct bench {
     bool full, quick, fio, verify_spill, alone, help;
-    int threads;           /* 0: all that this process may use */
+    int threads;           /* of adam; 0: one, then all that this process may use */
     int64_t params;        /* of step */
     int state, host_share; /* likewise: enum zero_state, percent */
     const char *nvme_path;

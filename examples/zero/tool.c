@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sentences, figures and the common start of every command. */
+/* Sentences and the common start of every command. */
 #include "examples/zero/tool.h"
 
 #include <stdarg.h>

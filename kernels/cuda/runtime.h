@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the library uses of the CUDA runtime, and the one home of its header.
- * Where there is no toolkit the same is declared here, so that what runs on the
- * host compiles, and is tested on the runtime of tests/support/fake_cuda.h,
+ * What the library and its tests use of the CUDA runtime, and the one home of its
+ * header. Where there is no toolkit the same is declared here, so that what runs on
+ * the host compiles, and is tested on the runtime of tests/support/fake_cuda.h,
  * everywhere; where there is one the compiler holds these declarations to it.
  * Nothing here differs between CUDA 12 and 13.
  */
