@@ -287,8 +287,8 @@ static void failed(void *arg)
 {
     struct zero *z = arg;
     z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-    if (z->pool)
-        pool_wait(z->pool);
+    pool_destroy(z->pool); /* behind the job under way; there will be no other */
+    z->pool = NULL;
 }
 
 const struct queue_ops engine_queue_ops = {

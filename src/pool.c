@@ -18,7 +18,7 @@
 
 struct pool {
     pthread_mutex_t lock;
-    pthread_cond_t wake, ended;
+    pthread_cond_t wake;
     /* Written under lock while no worker is in the job, so workers that joined
      * under lock read them freely. */
     pool_task_fn *task;
@@ -38,12 +38,9 @@ struct pool {
 
 static void job_work(struct pool *pool)
 {
-    for (;;) {
-        int64_t index = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (index >= pool->tasks)
-            return;
+    int64_t index;
+    while ((index = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < pool->tasks)
         pool->task(pool->arg, index);
-    }
 }
 
 /* A job that this worker has not joined yet. */
@@ -73,7 +70,6 @@ static void *worker_run(void *arg)
         if (--pool->inside == 0) {
             assert(atomic_load(&pool->next) >= pool->tasks);
             pool->running = false;
-            pthread_cond_broadcast(&pool->ended);
             event_write(pool->event_fd);
         }
     }
@@ -91,7 +87,6 @@ int pool_create(struct pool **out, int threads, int event_fd, struct error *erro
                          "No memory for a pool of %d threads." ERROR_FREE_MEMORY, threads);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
-    pthread_cond_init(&pool->ended, NULL);
     pool->event_fd = event_fd;
     while (pool->threads < threads) {
         int rc = thread_start(&pool->thread[pool->threads], worker_run, pool);
@@ -121,7 +116,6 @@ void pool_destroy(struct pool *pool)
     for (int i = 0; i < pool->threads; i++)
         pthread_join(pool->thread[i], NULL);
     pthread_cond_destroy(&pool->wake);
-    pthread_cond_destroy(&pool->ended);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
 }
@@ -141,14 +135,6 @@ void pool_start(struct pool *pool, pool_task_fn *task, void *arg, int64_t tasks)
         pthread_cond_broadcast(&pool->wake);
     else
         event_write(pool->event_fd);
-    pthread_mutex_unlock(&pool->lock);
-}
-
-void pool_wait(struct pool *pool)
-{
-    pthread_mutex_lock(&pool->lock);
-    while (pool->running)
-        pthread_cond_wait(&pool->ended, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
 }
 

@@ -28,7 +28,4 @@ void pool_start(struct pool *pool, pool_task_fn *task, void *arg, int64_t tasks)
 /* Whether the job has ended: what its tasks wrote is visible to the caller then. */
 bool pool_idle(struct pool *pool);
 
-/* Waits for that. */
-void pool_wait(struct pool *pool);
-
 #endif
