@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The lines that commands stand in and the thread that carries them out. Knows
- * nothing of what a command does. */
+/* The lines that commands stand in and the thread that carries them out. What a command does
+ * it leaves to struct queue_ops; of queues it knows that updates start one at a time and that
+ * what is between ranks must be polled. */
 #include "src/queue.h"
 
 #include <assert.h>
@@ -23,9 +24,8 @@
 #define SLEEP_NS_MIN 20000L /* while something must be polled, growing to */
 #define SLEEP_NS_MAX 500000L
 #define CHUNKS_MAX   80000 /* of a walk that is appended without waiting */
-#define LOOK_SECONDS 60e-6 /* before a thread sleeps: longer than another one takes to wake */
-#define LOOK_PAUSE   6     /* after looks in vain: up to 2^6 waits go to sleep at once */
-#define CAPACITY     QUEUE_MARKS
+#define SPIN_SECONDS 60e-6 /* before a thread sleeps: longer than another one takes to wake */
+#define SPIN_PAUSE   6     /* after spins in vain: up to 2^6 waits go to sleep at once */
 
 /* Room for an update, which starts when the one before is done, so that appending it does not
  * wait: what a walk asks of each queue for a chunk, and a unit's reads. */
@@ -46,8 +46,8 @@ struct queue {
 };
 
 /* Looking on for a while before sleeping. It pays where what is waited for comes within
- * LOOK_SECONDS; after looks in vain, more and more waits go without. */
-struct look {
+ * SPIN_SECONDS; after spins in vain, more and more waits go without. */
+struct spin {
     int in_vain;     /* in a row */
     unsigned paused; /* so many waits yet */
 };
@@ -62,7 +62,7 @@ struct queues {
     uint64_t appended, seen;    /* commands, to all queues; by the engine thread */
     bool waited_for;            /* by the caller; read without the lock */
     bool told;                  /* the caller, of what it waits for; likewise */
-    struct look caller, engine; /* each one's own */
+    struct spin caller, engine; /* each one's own */
     struct ref awaited;         /* sequence 0: the caller waits for any change */
     int event;
     double waited;
@@ -140,21 +140,21 @@ void command_wait(struct command *command, struct ref ref)
 
 /* Looks for what the caller or the engine thread waits for, without the lock; whether it
  * came. */
-static bool look(struct queues *s, struct look *l, bool (*came)(const struct queues *s))
+static bool spin(struct queues *s, struct spin *spin, bool (*came)(const struct queues *s))
 {
-    if (l->paused > 0) {
-        l->paused--;
+    if (spin->paused > 0) {
+        spin->paused--;
         return false;
     }
-    double until = seconds_now() + LOOK_SECONDS;
+    double until = seconds_now() + SPIN_SECONDS;
     do {
         if (came(s)) {
-            l->in_vain = 0;
+            spin->in_vain = 0;
             return true;
         }
     } while (seconds_now() < until);
-    l->in_vain += l->in_vain < LOOK_PAUSE;
-    l->paused = (1U << l->in_vain) - 1;
+    spin->in_vain += spin->in_vain < SPIN_PAUSE;
+    spin->paused = (1U << spin->in_vain) - 1;
     return false;
 }
 
@@ -227,25 +227,14 @@ struct ref queues_append(struct queues *s, enum queue_id id, const struct comman
     return ref;
 }
 
-int queues_status(struct queues *s, struct error *error)
-{
-    pthread_mutex_lock(&s->lock);
-    if (s->failed)
-        error_set(error, s->error.status, "%s", s->error.text);
-    pthread_mutex_unlock(&s->lock);
-    return error->status;
-}
-
 int queues_wait(struct queues *s, struct ref ref, struct error *error)
 {
-    if (!ref.sequence)
-        return queues_status(s, error);
     pthread_mutex_lock(&s->lock);
     if (!s->failed && !done(s, ref)) {
         double start = seconds_now();
         wait_begin(s, ref);
         pthread_mutex_unlock(&s->lock);
-        look(s, &s->caller, told);
+        spin(s, &s->caller, told);
         pthread_mutex_lock(&s->lock);
         while (!s->failed && !done(s, ref))
             wait_for_change(s, NULL);
@@ -256,6 +245,11 @@ int queues_wait(struct queues *s, struct ref ref, struct error *error)
         error_set(error, s->error.status, "%s", s->error.text);
     pthread_mutex_unlock(&s->lock);
     return error->status;
+}
+
+int queues_status(struct queues *s, struct error *error)
+{
+    return queues_wait(s, (struct ref){0}, error);
 }
 
 struct ref queues_tail(const struct queues *s, enum queue_id queue)
@@ -341,8 +335,7 @@ static bool round_once(struct queues *s)
         pthread_mutex_lock(&s->lock);
     }
     for (int i = 0; i < QUEUES && !error.status; i++) {
-        if (s->queue[i].head < s->queue[i].started)
-            progress |= test_some(s, &s->queue[i], &error);
+        progress |= test_some(s, &s->queue[i], &error);
         progress |= start_some(s, &s->queue[i], &error);
     }
     if (error.status) {
@@ -399,7 +392,7 @@ static void *engine_main(void *arg)
         bool polled = comm->head < comm->started;
         if (!polled) {
             pthread_mutex_unlock(&s->lock);
-            bool came = look(s, &s->engine, woken);
+            bool came = spin(s, &s->engine, woken);
             pthread_mutex_lock(&s->lock);
             if (came || s->appended != s->seen)
                 continue;
@@ -473,7 +466,7 @@ int queues_create(struct queues **queues, int64_t chunks, struct error *error)
             strerror(errno));
     uint64_t most = (uint64_t)(chunks < CHUNKS_MAX ? chunks : CHUNKS_MAX);
     for (int i = 0; i < QUEUES; i++) {
-        uint64_t capacity = CAPACITY + per_chunk[i] * most;
+        uint64_t capacity = QUEUE_MARKS + per_chunk[i] * most;
         s->queue[i].capacity = capacity;
         s->queue[i].ring = calloc(capacity, sizeof(struct command));
         if (!s->queue[i].ring)
