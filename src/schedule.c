@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls become commands: gathers and reductions; the update is in walk.c. Moves no data
- * and waits for nothing. */
+/* Calls become commands: gathers and reductions; the update is in walk.c. Moves no data,
+ * and waits for nothing but room in a queue. */
 #include "src/schedule.h"
 
 #include <assert.h>
@@ -269,28 +269,24 @@ static struct ref gather_parts(struct schedule *s, int unit, int slot, struct re
 }
 
 /* Appends the gather of unit into slot (stage 3), or in place. */
-static struct ref gather(struct schedule *s, int unit, int slot)
+static void gather(struct schedule *s, int unit, int slot)
 {
     struct unit_state *u = &s->units[unit];
+    struct ref *made = slot < 0 ? &u->gather : &s->gather[slot].gather;
+    struct ref here = *made; /* what it goes to is still being written */
     s->gathers++;
     u->used = false;
-    if (slot < 0) {
-        struct ref last = gather_parts(s, unit, slot, u->gather);
-        if (last.sequence) /* a part that is stale may be empty */
-            u->gather = last;
-        u->fresh[PART_LIVE] = u->fresh[PART_FROZEN] = true;
-        return u->gather;
-    }
-    struct gather_slot *g = &s->gather[slot];
-    if (g->unit >= 0)
-        schedule_forget(s, g->unit, PART_LIVE);
-    struct ref here = g->gather; /* the slot is still being written */
+    if (slot >= 0 && s->gather[slot].unit >= 0)
+        schedule_forget(s, s->gather[slot].unit, PART_LIVE);
     if (s->plan->set.param != ZERO_DEVICE && s->layout->unit[unit].elements > 0)
         here = fetch(s, unit, slot);
-    g->unit = unit;
-    u->slot = slot;
     struct ref last = gather_parts(s, unit, slot, here);
-    return g->gather = last.sequence ? last : here;
+    *made = last.sequence ? last : here; /* a part that is stale may be empty */
+    u->slot = slot;
+    if (slot < 0)
+        u->fresh[PART_LIVE] = u->fresh[PART_FROZEN] = true;
+    else
+        s->gather[slot].unit = unit;
 }
 
 /* Whether unit's parameters are usable, or will be when what was appended is done. */
@@ -305,7 +301,7 @@ static bool is_here(const struct schedule *s, int unit)
 static void prefetch(struct schedule *s)
 {
     const struct plan *p = s->plan;
-    int ahead = p->whole_params ? 1 : p->gather_slots > 3 ? p->gather_slots - 2 : 1;
+    int ahead = p->gather_slots > 3 ? p->gather_slots - 2 : 1;
     for (int d = 0; d < ahead; d++) {
         int unit = predicted_unit(s, d);
         if (unit < 0)

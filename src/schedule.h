@@ -2,9 +2,9 @@
 /*
  * Calls become commands. The schedule remembers what every slot holds and
  * which command made it so, and appends to the queues what a call needs; it
- * moves no data, waits for nothing and looks at no clock. So the commands are a
- * function of the calls and the plan alone: equal on all ranks, and testable
- * without data for any number of them.
+ * moves no data, waits for nothing but room in a queue, and looks at no clock. So
+ * the commands are a function of the calls and the plan alone: equal on all ranks,
+ * and testable without data for any number of them.
  *
  * Every dependency is a ref, named where it is added after both its sides: what
  * is about to be written and who may still be reading it, or what is about to
