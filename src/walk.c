@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The update becomes commands: a walk in which chunk after chunk is read, changed and
  * written. Chunks share slots: most of what is here says who must be gone before the next
- * one comes. Moves no data and waits for nothing. */
+ * one comes. Moves no data, and waits for nothing but room in a queue. */
 #include "src/schedule.h"
 
 #include <assert.h>
@@ -170,8 +170,8 @@ static void write_alone(struct schedule *s, int64_t first, int64_t last)
 
 static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
 {
-    const struct chunk_slot none = {0};
     int slot = slot_of(s->plan, c);
+    struct chunk_slot none = {0}, *own = slot < 0 ? &none : &s->chunk[slot];
     bool file = plan_chunk_in_file(s->plan, c);
     struct command update =
         command_make(COMMAND_UPDATE, -1, c, slot, plan_chunk_count(s->plan, c) * 4);
@@ -181,21 +181,19 @@ static void walk_chunk(struct schedule *s, struct walk *w, int64_t c)
         command_wait(&update, w->summed);
         command_wait(&update, w->marked);
     }
-    struct chunk_slot *own = slot < 0 ? NULL : &s->chunk[slot], before = own ? *own : none;
-    command_wait(&update, before.publish); /* the parameters of the chunk before are gone */
-    command_wait(&update, before.fetch);   /* this chunk's are here, if it needs them */
+    command_wait(&update, own->publish); /* the parameters of the chunk before are gone */
+    command_wait(&update, own->fetch);   /* this chunk's are here, if it needs them */
     if (file) {
-        command_wait(&update, before.read);
-        command_wait(&update, before.write); /* so is its record, if none was read */
+        command_wait(&update, own->read);
+        command_wait(&update, own->write); /* so is its record, if none was read */
     }
-    if (own && w->kind == WALK_ADAM && s->plan->slot_grad)
+    if (slot >= 0 && w->kind == WALK_ADAM && s->plan->slot_grad)
         command_wait(&update, copy_grad(s, c, slot, w));
     w->last = schedule_append(s, QUEUE_UPDATE, &update);
-    if (own) /* a chunk in memory leaves alone the record that was read ahead */
-        *own = (struct chunk_slot){.update = w->last,
-                                   .read = file ? none.read : before.read,
-                                   .used = file ? none.used : before.used,
-                                   .write = file ? none.write : before.write};
+    own->update = w->last;
+    own->fetch = own->publish = (struct ref){0};
+    if (file) /* a chunk in memory leaves alone the record that was read ahead */
+        own->read = own->write = (struct ref){0};
     if (walk_writes(w->kind))
         write_chunk(s, c, slot, w->last);
     if (file)
