@@ -101,8 +101,6 @@ static int posix_reap(struct ring *ring, struct ring_request **done, int max)
 static void posix_destroy(struct ring *ring)
 {
     struct posix *posix = (struct posix *)ring;
-    if (posix == NULL)
-        return;
     pthread_mutex_lock(&posix->lock);
     posix->stop = true;
     pthread_cond_broadcast(&posix->wake);

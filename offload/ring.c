@@ -52,20 +52,13 @@ static struct ring_request *list_remove(struct ring_list *list)
 /* Behind what is urgent too, and behind a request that is partly cut. */
 static void queue_urgent(struct ring_list *list, struct ring_request *request)
 {
-    struct ring_request *before = NULL, *after = list->first;
-    while (after != NULL && (after->urgent || after->submitted > 0)) {
-        before = after;
-        after = after->next;
-    }
-    if (after == NULL) {
-        list_append(list, request);
-        return;
-    }
-    request->next = after;
-    if (before == NULL)
-        list->first = request;
-    else
-        before->next = request;
+    struct ring_request **at = &list->first;
+    while (*at != NULL && ((*at)->urgent || (*at)->submitted > 0))
+        at = &(*at)->next;
+    request->next = *at;
+    *at = request;
+    if (request->next == NULL)
+        list->last = request;
 }
 
 void ring_core_queue(struct ring *ring, struct ring_request *request)

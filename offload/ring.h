@@ -9,8 +9,8 @@
  * file, keeps a bounded number of them under way (of reads and writes that wait
  * together as many of each), continues short transfers,
  * compares what was moved with what was asked, and hands the request back from
- * ring_reap exactly once: also after an error, and then only when none of its
- * blocks is under way any more. An end of file within a read is an error.
+ * reap exactly once: also after an error, and then only when none of its blocks
+ * is under way any more. An end of file within a read is an error.
  */
 #ifndef OFFLOAD_RING_H
 #define OFFLOAD_RING_H

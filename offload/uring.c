@@ -188,8 +188,6 @@ static int uring_reap(struct ring *ring, struct ring_request **done, int max)
 static void uring_destroy(struct ring *ring)
 {
     struct uring *uring = (struct uring *)ring;
-    if (uring == NULL)
-        return;
     while (uring->taken > 0) {
         struct io_uring_cqe *cqe;
         int rc = io_uring_wait_cqe(&uring->io, &cqe);
