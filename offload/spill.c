@@ -126,14 +126,9 @@ bool spill_direct(int fd)
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0)
         return false;
-    void *page = NULL;
-    if (posix_memalign(&page, SPILL_ALIGN, SPILL_ALIGN) == 0) {
-        memset(page, 0, SPILL_ALIGN);
-        ssize_t written = pwrite(fd, page, SPILL_ALIGN, 0);
-        free(page);
-        if (written == SPILL_ALIGN)
-            return true;
-    }
+    static const char page[SPILL_ALIGN] __attribute__((aligned(SPILL_ALIGN)));
+    if (pwrite(fd, page, SPILL_ALIGN, 0) == SPILL_ALIGN)
+        return true;
     fcntl(fd, F_SETFL, flags);
     return false;
 }
