@@ -186,19 +186,17 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
 {
     struct bench b = {.event_fd = -1};
     struct spill_paths paths;
-    if (spill_paths_split(&paths, folder, error) ||
-        spill_create(&b.spill, &paths, RING_BLOCK, PROBE_FILE, error) ||
-        arena_create(&b.arena, MEMORY, 1, error)) {
-        spill_destroy(&b.spill);
-        return error->status;
+    if (!spill_paths_split(&paths, folder, error) &&
+        !spill_create(&b.spill, &paths, RING_BLOCK, PROBE_FILE, error) &&
+        !arena_create(&b.arena, MEMORY, 1, error)) {
+        b.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (b.event_fd < 0)
+            error_set(error, ZERO_ERR_IO,
+                      "An eventfd could not be made: %s. Raise the limit on files (ulimit -n).",
+                      strerror(errno));
+        else
+            measure(&b, probe, seconds > 0 ? seconds : SECONDS, error);
     }
-    b.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (b.event_fd < 0)
-        error_set(error, ZERO_ERR_IO,
-                  "An eventfd could not be made: %s. Raise the limit on files (ulimit -n).",
-                  strerror(errno));
-    else
-        measure(&b, probe, seconds > 0 ? seconds : SECONDS, error);
     if (b.event_fd >= 0)
         close(b.event_fd);
     arena_destroy(&b.arena);
