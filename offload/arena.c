@@ -32,12 +32,11 @@
 
 static int arena_refused(int64_t bytes, const char *what, int errnum, struct error *error)
 {
-    char text[64];
     return error_set(error, ZERO_ERR_MEMORY,
                      "%" PRId64 " bytes of host memory were refused (%s: %s). Keep less in host "
                      "memory, use more ranks, or raise the limit (ulimit -v, ulimit -d, "
                      "vm.overcommit_memory).",
-                     bytes, what, strerror_r(errnum, text, sizeof(text)));
+                     bytes, what, strerror(errnum));
 }
 
 /* Takes the pages now: later there would be nobody to tell. 0 or an errno. */

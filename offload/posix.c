@@ -135,11 +135,10 @@ int ring_posix_create(struct ring **ring, const struct ring_options *options, st
     while (posix->threads < depth) {
         int rc = thread_start(&posix->thread[posix->threads], mover_run, posix);
         if (rc != 0) {
-            char text[64];
             error_set(error, ZERO_ERR_MEMORY,
                       "Only %d of %d I/O threads could be started: %s. Raise the limit on "
                       "processes or memory (ulimit -u, ulimit -v).",
-                      posix->threads, depth, strerror_r(rc, text, sizeof(text)));
+                      posix->threads, depth, strerror(rc));
             posix_destroy(&posix->core.ring);
             return error->status;
         }

@@ -149,11 +149,11 @@ static void request_fail(struct ring_core *core, const struct ring_block *block,
                                      : "the file ends there. Something has truncated it";
     const char *advice = "";
     int64_t extra = result > 0 ? result : 0;
-    char text[64], within[64] = "";
+    char within[64] = "";
     if ((result >= 0 || result == -EINVAL) && beyond_limit(block))
         result = -EFBIG;
     if (result < 0) {
-        why = strerror_r((int)-result, text, sizeof(text));
+        why = strerror((int)-result);
         advice = errno_advice((int)-result);
     }
     if (request->files->files > 1)

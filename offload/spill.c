@@ -60,12 +60,11 @@ bool spill_type_is_memory(const char *type)
 static int file_refused(const struct spill_file *file, const char *what, int errnum,
                         struct error *error)
 {
-    char text[64];
     const char *advice = "Choose a writable folder on a local disk (--nvme-path, .nvme_path)";
     if (errnum == EMFILE || errnum == ENFILE)
         advice = "Raise the limit on open files (ulimit -n)";
     return error_set(error, ZERO_ERR_IO, "Cannot %s in %s: %s. %s.", what, file->path,
-                     strerror_r(errnum, text, sizeof(text)), advice);
+                     strerror(errnum), advice);
 }
 
 static int file_lacks(const struct spill_file *file, int64_t available, struct error *error)

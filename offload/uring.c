@@ -150,13 +150,12 @@ static int uring_submit(struct ring *ring, struct error *error)
 {
     struct uring *uring = (struct uring *)ring;
     blocks_start(uring);
-    char text[64];
     if (uring->broken)
         return error_set(
             error, ZERO_ERR_IO,
             "io_uring takes no more work: %s. Use the ring posix, or, where that fails "
             "too, look for what closes descriptors that are not its own.",
-            strerror_r(uring->broken, text, sizeof(text)));
+            strerror(uring->broken));
     return ZERO_OK;
 }
 
@@ -287,7 +286,6 @@ int ring_uring_create(struct ring **ring, const struct ring_options *options, st
             io_uring_queue_exit(&uring->io);
     }
     if (rc != 0) {
-        char text[64];
         const char *why = rc == -EMFILE || rc == -ENFILE ? "raise the limit on files, ulimit -n"
                           : rc == -ENOMEM                ? "raise the limit on memory, ulimit -l"
                                                          : "sysctl kernel.io_uring_disabled, or a "
@@ -295,7 +293,7 @@ int ring_uring_create(struct ring **ring, const struct ring_options *options, st
         free(uring);
         return error_set(error, ZERO_ERR_UNSUPPORTED,
                          "This system refuses io_uring: %s (%s). Use the ring posix.",
-                         strerror_r(-rc, text, sizeof(text)), why);
+                         strerror(-rc), why);
     }
     resources_register(uring, options);
     /* For what is not registered, or crosses two pieces, Linux 5.1 to 5.5 have no operation. */

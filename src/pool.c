@@ -91,11 +91,10 @@ int pool_create(struct pool **out, int threads, int event_fd, struct error *erro
     while (pool->threads < threads) {
         int rc = thread_start(&pool->thread[pool->threads], worker_run, pool);
         if (rc != 0) {
-            char text[64];
             error_set(error, ZERO_ERR_MEMORY,
                       "Only %d of %d threads could be started: %s. Ask for fewer threads, or raise "
                       "the limit on processes or memory (ulimit -u, ulimit -v).",
-                      pool->threads, threads, strerror_r(rc, text, sizeof(text)));
+                      pool->threads, threads, strerror(rc));
             pool_destroy(pool);
             return error->status;
         }

@@ -301,7 +301,6 @@ int device_cpu_create(struct device **device, const struct device_options *optio
     cpu->threads = options->threads > 1 ? options->threads : 1;
     for (int i = 0; i < THREADS; i++) {
         struct stream *stream = &cpu->streams[i];
-        char text[64];
         stream->event_fd = options->event_fd;
         pthread_mutex_init(&stream->lock, NULL);
         pthread_cond_init(&stream->wake, NULL);
@@ -311,7 +310,7 @@ int device_cpu_create(struct device **device, const struct device_options *optio
             error_set(error, ZERO_ERR_MEMORY,
                       "A copy thread could not be started: %s. Raise the limit on processes "
                       "or memory (ulimit -u, ulimit -v).",
-                      strerror_r(rc, text, sizeof(text)));
+                      strerror(rc));
     }
     if (error->status) {
         cpu_destroy(&cpu->device);
