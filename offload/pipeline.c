@@ -4,26 +4,9 @@
 #include "offload/pipeline.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #define REAP_MAX 64
-
-int pipeline_create(struct pipeline *p, int slots, struct error *error)
-{
-    *p = (struct pipeline){0};
-    p->slots = calloc((size_t)(slots > 0 ? slots : 1), sizeof(*p->slots));
-    if (!p->slots)
-        return error_set(error, ZERO_ERR_MEMORY, "No memory for %d chunk slots." ERROR_FREE_MEMORY,
-                         slots);
-    return ZERO_OK;
-}
-
-void pipeline_destroy(struct pipeline *p)
-{
-    free(p->slots);
-    p->slots = NULL;
-}
 
 bool pipeline_room(const struct pipeline *p)
 {

@@ -50,16 +50,13 @@ struct pipeline_slot {
 struct pipeline {
     struct ring *ring; /* NULL when nothing rests in the file */
     const struct spill *spill;
-    int outstanding; /* requests handed to the ring and not yet reaped */
-    struct pipeline_slot *slots;
+    int outstanding;             /* requests handed to the ring and not yet reaped */
+    struct pipeline_slot *slots; /* the owner's */
     uint64_t *sums; /* of the spill's pages (offload/verify.h); NULL: they are not checked */
     /* Called when a transfer is tried again; may be NULL. */
     void (*again)(void *arg, const char *sentence);
     void *again_arg;
 };
-
-int pipeline_create(struct pipeline *p, int slots, struct error *error);
-void pipeline_destroy(struct pipeline *p);
 
 /* Whether the ring takes another request. */
 bool pipeline_room(const struct pipeline *p);

@@ -98,14 +98,6 @@ static void tell_retries(struct zero *z)
     r->lost_told = lost;
 }
 
-/* Tells the log how what was under way has failed. */
-static void tell_end(const struct zero *z)
-{
-    struct error error = {0};
-    if (queues_status(z->queues, &error))
-        warn(z, "zero_destroy: %.440s", error.text);
-}
-
 /* ------------------------------------------------------------ all ranks agree */
 
 static void introduce(struct zero *z, struct introduction *me)
@@ -447,6 +439,7 @@ static int make_tables(struct zero *z)
         z->passing = table(z, ENGINE_PASSING, sizeof(*z->passing));
     z->fetches = table(z, parts, sizeof(*z->fetches));
     z->param_copies = table(z, parts, sizeof(*z->param_copies));
+    z->pipeline.slots = table(z, (size_t)p->chunk_slots, sizeof(*z->pipeline.slots));
     size_t chunk_parts = (size_t)p->chunk_slots * (size_t)l->units;
     z->chunk_param_copies = table(z, chunk_parts, sizeof(*z->chunk_param_copies));
     z->chunk_grad_copies = table(z, chunk_parts, sizeof(*z->chunk_grad_copies));
@@ -563,7 +556,7 @@ static int make_places(struct zero *z)
 {
     const struct plan *p = &z->plan;
     struct error *e = &z->error;
-    if (make_memory(z) || pipeline_create(&z->pipeline, p->chunk_slots, e))
+    if (make_memory(z))
         return e->status;
     z->huge_bytes = arena_huge_bytes(&z->arena);
     numa_read(&z->numa, "", NULL);
@@ -636,15 +629,15 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
  * hear of it at once, and so does this one. The log hears of what the last call has not told. */
 static void leave(struct zero *z)
 {
-    struct error error = z->failure;
+    struct error error = z->failure, end = {0};
     bool well = z->created && !error.status && !queues_status(z->queues, &error);
     bool told = !z->created || (error.status && !strcmp(error.text, z->error.text));
     if (well && z->size > 1)
         engine_exchange(z, COMMAND_EXCHANGE, "zero_destroy", NULL, 0);
     queues_stop(z->queues, z->created, engine_deadline(z) + engine_grace(z));
     tell_retries(z);
-    if (!told)
-        tell_end(z);
+    if (!told && queues_status(z->queues, &end)) /* what was under way has failed */
+        warn(z, "zero_destroy: %.440s", end.text);
 }
 
 void zero_destroy(struct zero *z)
@@ -680,7 +673,6 @@ void zero_destroy(struct zero *z)
     }
     schedule_destroy(&z->schedule);
     queues_destroy(z->queues);
-    pipeline_destroy(&z->pipeline);
     spill_destroy(&z->spill);
     layout_destroy(&z->layout);
     if (!held)

@@ -115,7 +115,7 @@ struct patience {
  * most, for a process that was stopped did not wait in it. */
 void patience_look(struct patience *p, double now, double most, bool counts);
 
-#define ENGINE_TABLES  13
+#define ENGINE_TABLES  14
 #define ENGINE_PASSING (1 << 18) /* elements that ranks read at once of what one of them has */
 
 struct zero {
