@@ -186,12 +186,6 @@ static int file_create(struct spill_file *file, int *fd, struct error *error)
     return ZERO_OK;
 }
 
-static void name_append(char *list, size_t size, const char *name)
-{
-    size_t length = strlen(list);
-    snprintf(list + length, size - length, "%s%s", length > 0 ? ":" : "", name);
-}
-
 int spill_create(struct spill *spill, const struct spill_paths *paths, int64_t stripe,
                  int64_t bytes, struct error *error)
 {
@@ -208,8 +202,9 @@ int spill_create(struct spill *spill, const struct spill_paths *paths, int64_t s
             return error->status;
         }
         spill->direct &= file->direct || file->bytes == 0;
-        name_append(spill->path, sizeof(spill->path), file->path);
-        name_append(spill->type, sizeof(spill->type), file->type);
+        size_t length = strlen(spill->type);
+        snprintf(spill->type + length, sizeof(spill->type) - length, "%s%s", i > 0 ? ":" : "",
+                 file->type);
     }
     spill->bytes = bytes;
     return ZERO_OK;

@@ -17,7 +17,6 @@
 
 #define SPILL_ALIGN 4096 /* of offsets, lengths and memory */
 #define SPILL_PATH  256  /* longest folder's name, with its end */
-#define SPILL_PATHS 1024 /* longest list of them */
 #define SPILL_TYPE  32
 
 /* Folders and how the bytes are shared among them. */
@@ -38,10 +37,8 @@ struct spill {
     int64_t bytes; /* of all files; 0: none */
     struct stripes stripes;
     struct spill_file file[STRIPES_FILES];
-    bool direct; /* of all files that have bytes */
-    /* What file has, with ':' between them. */
-    char path[SPILL_PATHS];
-    char type[STRIPES_FILES * SPILL_TYPE];
+    bool direct;                           /* of all files that have bytes */
+    char type[STRIPES_FILES * SPILL_TYPE]; /* of all, with ':' between them */
 };
 
 /* Takes a list of folders with ':' between them apart; weights are 0, which is

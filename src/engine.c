@@ -538,9 +538,9 @@ static int make_files(struct zero *z)
     z->pipeline.again = note_retry;
     z->pipeline.again_arg = z;
     engine_log(z, ZERO_LOG_INFO, "%lld bytes in %s (%s%s) by %s, %d blocks of %d KiB at once%s%s.",
-               (long long)spill->bytes, spill->path, spill->type, spill->direct ? ", O_DIRECT" : "",
-               z->pipeline.ring->ops->name, z->probe.depth, z->probe.block >> 10,
-               z->probe.read > 0 ? ", as measured on these drives" : "",
+               (long long)spill->bytes, p->set.nvme_path, spill->type,
+               spill->direct ? ", O_DIRECT" : "", z->pipeline.ring->ops->name, z->probe.depth,
+               z->probe.block >> 10, z->probe.read > 0 ? ", as measured on these drives" : "",
                p->set.verify ? "; every page that is read is checked" : "");
     for (int i = 0; i < spill->stripes.files; i++)
         if (spill->file[i].bytes > 0 && !spill->file[i].direct)

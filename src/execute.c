@@ -79,8 +79,8 @@ static int disk_overdue(struct zero *z, const struct command *c, const char *wha
     return error_set(error, ZERO_ERR_IO,
                      "%s %lld: the disk has not answered for %d s. Look for what holds it up "
                      "(dmesg), or %s. File in %s (%s).",
-                     what, (long long)c->chunk, limit, engine_deadline_advice(z), z->spill.path,
-                     z->spill.type);
+                     what, (long long)c->chunk, limit, engine_deadline_advice(z),
+                     z->plan.set.nvme_path, z->spill.type);
 }
 
 static int test_disk(struct zero *z, struct command *c, bool *done, struct error *error)

@@ -369,7 +369,7 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .pinned_bytes = z->device->pinned_bytes,
         .isa = z->kernels->isa,
         .ring = ring ? ring->ops->name : "none",
-        .nvme_path = z->spill.path,
+        .nvme_path = z->spill.bytes ? z->plan.set.nvme_path : "",
         .nvme_type = z->spill.type,
         .nvme_direct = z->spill.direct,
         .ring_registered = ring && ring->registered,

@@ -272,7 +272,7 @@ static void spill_holds(struct spill *spill, const char *path, int64_t bytes)
     must(spill_make(spill, path, bytes, &error), &error);
     int fd = spill->stripes.fd[0];
     ck_assert_int_eq(spill->bytes, bytes);
-    ck_assert_str_eq(spill->path, path);
+    ck_assert_str_eq(spill->file[0].path, path);
     ck_assert_str_ne(spill->type, "");
     ck_assert_int_eq((fcntl(fd, F_GETFL) & O_DIRECT) != 0, spill->direct);
     struct stat stat;
@@ -419,7 +419,8 @@ START_TEST(spill_on_two)
     paths.weight[1] = 1;
     bool mount_works = mount("none", tmpfs, "tmpfs", 0, "size=16m") == 0;
     must(spill_create(&spill, &paths, MIB, 64 * MIB, &error), &error);
-    ck_assert_str_eq(spill.path, list);
+    ck_assert_str_eq(spill.file[0].path, folder);
+    ck_assert_str_eq(spill.file[1].path, tmpfs);
     for (int i = 0; i < 2; i++) {
         struct stat stat;
         ck_assert_int_eq(fstat(spill.stripes.fd[i], &stat), 0);

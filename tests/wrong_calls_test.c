@@ -535,8 +535,9 @@ START_TEST(failed)
     ck_assert_int_eq(ftruncate(z->spill.stripes.fd[0], 0), 0);
     ck_assert_int_eq(zero_digest(z, &(struct zero_digest){0}), ZERO_ERR_IO);
     snprintf(first, sizeof(first), "%s", zero_last_error(z));
-    ck_assert_msg(strstr(first, "was truncated while in use") && strstr(first, z->spill.path), "%s",
-                  first);
+    ck_assert_msg(strstr(first, "was truncated while in use") &&
+                      strstr(first, z->spill.file[0].path),
+                  "%s", first);
     expect_all(z, ZERO_ERR_IO, first);
     ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
     zero_destroy(z);
