@@ -306,7 +306,7 @@ bool copies_done(const struct zero *z, const struct device_copy *copies, int n);
 
 /* Copies between a chunk's slot on the host and where the units' own parts of it rest, one a
  * unit: the part's address at a position of state order, and bytes an element. How many. */
-typedef char *rest_fn(const struct zero *z, int unit, enum part_kind kind, int64_t position);
+typedef char *rest_fn(const struct zero *z, int unit, int64_t position);
 int copy_by_unit(struct zero *z, const struct command *c, struct device_copy *copies,
                  enum device_stream stream, char *slot, rest_fn *rest, int64_t element);
 
@@ -329,9 +329,9 @@ static inline char *slot_params(const struct zero *z, int slot)
 }
 
 /* src/params.c: where parameters are, how they come and go. */
-char *params_at_rest(const struct zero *z, int unit, enum part_kind kind,
-                     int64_t position);              /* by state order; not NVMe */
 char *params_usable(const struct zero *z, int unit); /* whole, in the slot or in place; or NULL */
+/* By state order; not NVMe. */
+char *params_at_rest(const struct zero *z, int unit, int64_t position);
 void params_gather(struct zero *z, const struct command *c, struct zero_collective *o);
 int params_fetch(struct zero *z, struct command *c, struct error *error); /* file to staging */
 /* Of copies these return how many. */

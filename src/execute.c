@@ -140,7 +140,7 @@ int copy_by_unit(struct zero *z, const struct command *c, struct device_copy *co
         a = a > begin ? a : begin;
         b = b < end ? b : end;
         if (a < b)
-            copy_append(z, stream, &copies[n++], rest(z, u, kind, a), slot + (a - begin) * element,
+            copy_append(z, stream, &copies[n++], rest(z, u, a), slot + (a - begin) * element,
                         (b - a) * element);
     }
     return n;

@@ -114,12 +114,6 @@ int grads_copy_sum(struct zero *z, const struct command *c)
     return 1;
 }
 
-static char *live_at_rest(const struct zero *z, int unit, enum part_kind kind, int64_t position)
-{
-    assert(kind == PART_LIVE);
-    return grads_at_rest(z, unit, position);
-}
-
 int grads_copy_chunk(struct zero *z, const struct command *c)
 {
     const struct plan *p = &z->plan;
@@ -127,7 +121,7 @@ int grads_copy_chunk(struct zero *z, const struct command *c)
     struct device_copy *copies = &z->chunk_grad_copies[c->slot * z->layout.units];
     enum device_stream stream = device ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY;
     if (p->set.local) /* a shard is apart from the next unit's; Adam runs on the host */
-        return copy_by_unit(z, c, copies, stream, slot_grads(z, c->slot), live_at_rest, p->grad);
+        return copy_by_unit(z, c, copies, stream, slot_grads(z, c->slot), grads_at_rest, p->grad);
     char *slot = slot_grads(z, c->slot), *rest = base_at_rest(z) + c->chunk * p->chunk * p->grad;
     copy_append(z, stream, copies, device ? slot : rest, device ? rest : slot, c->bytes);
     return 1;

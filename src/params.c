@@ -12,9 +12,10 @@ static int64_t own(const struct zero *z, int unit, enum part_kind kind)
     return part->offset + (z->plan.whole_state ? 0 : z->rank * part->shard);
 }
 
-char *params_at_rest(const struct zero *z, int unit, enum part_kind kind, int64_t position)
+char *params_at_rest(const struct zero *z, int unit, int64_t position)
 {
     const struct plan *p = &z->plan;
+    enum part_kind kind = position < p->frozen_begin ? PART_LIVE : PART_FROZEN;
     assert(p->set.param != ZERO_NVME);
     if (p->set.param == ZERO_HOST)
         return z->arena.base + p->host.params + plan_param_index(p, position) * p->element;
@@ -42,7 +43,7 @@ void params_gather(struct zero *z, const struct command *c, struct zero_collecti
     o->data = z->device_memory + (c->slot < 0 ? whole : p->device.gather[c->slot]) +
               z->layout.unit[c->unit].part[kind].offset * p->element;
     if (c->slot >= 0 && p->set.param == ZERO_DEVICE)
-        o->own = params_at_rest(z, c->unit, kind, plan_part_begin(p, &z->layout, c->unit, kind));
+        o->own = params_at_rest(z, c->unit, plan_part_begin(p, &z->layout, c->unit, kind));
 }
 
 int params_fetch(struct zero *z, struct command *c, struct error *error)
@@ -64,7 +65,7 @@ static int copy_parts(struct zero *z, int unit, struct device_copy *copies, char
     for (enum part_kind kind = PART_LIVE; kind < PARTS; kind++) {
         int64_t begin = plan_part_begin(p, &z->layout, unit, kind);
         copy_append(z, DEVICE_TO_DEVICE_MEMORY, &copies[kind],
-                    slot + own(z, unit, kind) * p->element, params_at_rest(z, unit, kind, begin),
+                    slot + own(z, unit, kind) * p->element, params_at_rest(z, unit, begin),
                     plan_part_count(p, &z->layout, unit, kind) * p->element);
     }
     return PARTS;

@@ -61,7 +61,7 @@ static char *piece_params(const struct zero *z, const struct tensor *t, int64_t 
         return chunk + (position - z->update.chunk * p->chunk) * p->element;
     if (p->set.param == ZERO_NVME) /* the master in the record is the parameter */
         return NULL;
-    return params_at_rest(z, t->unit, t->frozen ? PART_FROZEN : PART_LIVE, position);
+    return params_at_rest(z, t->unit, position);
 }
 
 static struct piece make_piece(const struct zero *z, const struct run *run, int64_t from,
