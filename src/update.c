@@ -347,13 +347,9 @@ static void task(void *arg, int64_t index)
 {
     struct zero *z = arg;
     int64_t begin = z->update.chunk * z->plan.chunk;
-    int64_t end = begin + plan_chunk_count(&z->plan, z->update.chunk);
-    int64_t from = begin, to = end;
-    if (!z->update.whole) {
-        from = begin + index * TASK;
-        to = from + TASK < end ? from + TASK : end;
-    }
-    walk(z, from, to);
+    int64_t count = plan_chunk_count(&z->plan, z->update.chunk), end = begin + count;
+    int64_t size = z->update.whole ? count : TASK, from = begin + index * size;
+    walk(z, from, from + size < end ? from + size : end);
 }
 
 /* ------------------------------------------------------- chunks under way
