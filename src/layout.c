@@ -121,7 +121,7 @@ static void place_parts(struct layout *l, enum part_kind kind)
         struct part *part = &l->unit[t->unit].part[kind];
         if (t->frozen != (kind == PART_FROZEN))
             continue;
-        t->offset = part->elements; /* and of the part itself, below */
+        t->offset = l->unit[t->unit].elements + part->elements; /* behind the other part */
         part->elements += align_up(t->elements, LAYOUT_ALIGN);
         l->unit[t->unit].tensors++;
     }
@@ -134,9 +134,6 @@ static void place_parts(struct layout *l, enum part_kind kind)
         l->unit[u].elements += part->elements;
         l->whole[kind] += part->elements;
     }
-    for (int i = 0; i < l->count; i++)
-        if (l->tensors[i].frozen == (kind == PART_FROZEN))
-            l->tensors[i].offset += l->unit[l->tensors[i].unit].part[kind].offset;
 }
 
 static int place_units(struct layout *l, struct error *error)
