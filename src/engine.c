@@ -451,7 +451,7 @@ static int make_tables(struct zero *z)
     if (e->status)
         return e->status;
     z->scaler = scaler_make(z->plan.set.loss_scale);
-    z->run_count = layout_runs(l, z->rank, p->whole_state, p->frozen_begin, z->runs);
+    z->run_count = plan_runs(p, l, z->rank, z->runs);
     if (schedule_create(&z->schedule, p, l, z->queues, e))
         return e->status;
     z->schedule.mark = mark;

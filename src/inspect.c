@@ -13,7 +13,7 @@
 static bool overlap_with(const struct zero *z, int param, int64_t first, int64_t count, int rank,
                          struct run *o)
 {
-    if (!layout_run(&z->layout, param, rank, z->plan.whole_state, z->plan.frozen_begin, o))
+    if (!plan_run_of(&z->plan, &z->layout, param, rank, o))
         return false;
     int64_t from = o->first > first ? o->first : first;
     int64_t to = o->first + o->count < first + count ? o->first + o->count : first + count;

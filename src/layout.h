@@ -53,14 +53,6 @@ struct unit {
     struct part part[PARTS];
 };
 
-/* A stretch of one tensor that is contiguous in state order. */
-struct run {
-    int64_t begin; /* in state order */
-    int64_t count;
-    int64_t first; /* element of the tensor */
-    int tensor;
-};
-
 struct layout {
     int ranks, count, units, groups;
     int64_t params;       /* elements, without padding */
@@ -80,15 +72,5 @@ uint64_t layout_hash(const struct layout *l);
 uint64_t layout_tensor_hash(const struct tensor *t);
 /* As it was described, for a sentence. */
 void layout_tensor_text(const struct tensor *t, char *text, size_t size);
-
-/* What rank holds of a tensor in state order (whole: all of it); frozen parts begin at
- * frozen. False: nothing. */
-bool layout_run(const struct layout *l, int tensor, int rank, bool whole, int64_t frozen,
-                struct run *run);
-/* Of all tensors, sorted. At most l->count runs; returns how many. */
-int layout_runs(const struct layout *l, int rank, bool whole, int64_t frozen, struct run *runs);
-
-/* The first run that ends behind position, or n. */
-int layout_run_at(const struct run *runs, int n, int64_t position);
 
 #endif

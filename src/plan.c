@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "offload/verify.h"
 #include "src/device/device.h"
@@ -185,6 +186,50 @@ int plan_segments_max(const struct plan *p, const struct layout *l)
         most = n > most ? n : most;
     }
     return most;
+}
+
+bool plan_run_of(const struct plan *p, const struct layout *l, int tensor, int rank,
+                 struct run *run)
+{
+    const struct tensor *t = &l->tensors[tensor];
+    enum part_kind kind = t->frozen ? PART_FROZEN : PART_LIVE;
+    const struct part *part = &l->unit[t->unit].part[kind];
+    int64_t from = part->offset + (p->whole_state ? 0 : rank * part->shard);
+    int64_t to = from + plan_part_count(p, l, t->unit, kind);
+    int64_t a = max64(t->offset, from), b = min64(t->offset + t->elements, to);
+    *run = (struct run){.begin = plan_part_begin(p, l, t->unit, kind) + a - from,
+                        .count = b - a,
+                        .first = a - t->offset,
+                        .tensor = tensor};
+    return a < b;
+}
+
+static int compare_runs(const void *a, const void *b)
+{
+    int64_t x = ((const struct run *)a)->begin, y = ((const struct run *)b)->begin;
+    return (x > y) - (x < y);
+}
+
+int plan_runs(const struct plan *p, const struct layout *l, int rank, struct run *runs)
+{
+    int n = 0;
+    for (int i = 0; i < l->count; i++)
+        n += plan_run_of(p, l, i, rank, &runs[n]);
+    qsort(runs, (size_t)n, sizeof(*runs), compare_runs);
+    return n;
+}
+
+int plan_run_at(const struct run *runs, int n, int64_t position)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (runs[middle].begin + runs[middle].count <= position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* Chunks: their size, how many, and which of them rest in memory. */

@@ -33,6 +33,14 @@ struct segment {
     int64_t staging;      /* and where it goes in the staging slot */
 };
 
+/* A stretch of one tensor that is contiguous in state order. */
+struct run {
+    int64_t begin; /* in state order */
+    int64_t count;
+    int64_t first; /* element of the tensor */
+    int tensor;
+};
+
 struct plan {
     struct settings set;
     int ranks;
@@ -135,5 +143,14 @@ int64_t plan_param_index(const struct plan *p, int64_t position);
 int plan_segments(const struct plan *p, const struct layout *l, int u, struct segment *segments,
                   int64_t *staging);
 int plan_segments_max(const struct plan *p, const struct layout *l);
+
+/* What rank holds of a tensor. False: nothing. */
+bool plan_run_of(const struct plan *p, const struct layout *l, int tensor, int rank,
+                 struct run *run);
+/* Of all tensors, sorted. At most l->count runs; returns how many. */
+int plan_runs(const struct plan *p, const struct layout *l, int rank, struct run *runs);
+
+/* The first run that ends behind position, or n. */
+int plan_run_at(const struct run *runs, int n, int64_t position);
 
 #endif

@@ -224,7 +224,7 @@ static bool ready_made(const struct zero *z)
 {
     int64_t begin = z->update.chunk * z->plan.chunk;
     int64_t end = begin + plan_chunk_count(&z->plan, z->update.chunk);
-    for (int i = layout_run_at(z->runs, z->run_count, begin); i < z->run_count; i++) {
+    for (int i = plan_run_at(z->runs, z->run_count, begin); i < z->run_count; i++) {
         if (z->runs[i].begin >= end)
             break;
         zero_fill_fn *f = z->layout.tensors[z->runs[i].tensor].fill;
@@ -329,7 +329,7 @@ static void clear_gap(const struct zero *z, int64_t from, int64_t to)
 static void walk(struct zero *z, int64_t from, int64_t to)
 {
     int64_t seen = from;
-    for (int i = layout_run_at(z->runs, z->run_count, from); i < z->run_count; i++) {
+    for (int i = plan_run_at(z->runs, z->run_count, from); i < z->run_count; i++) {
         const struct run *run = &z->runs[i];
         if (run->begin >= to)
             break;

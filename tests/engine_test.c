@@ -173,7 +173,7 @@ static void read_in_pieces(int rank, struct zero_comm *comm, void *arg)
     EXPECT(!memcmp(passing.out, expected, COUNT * sizeof(float)));
     EXPECT(!passing.seen);
     /* Each rank sends what it has of them to every other. */
-    EXPECT(layout_run(&z->layout, 0, rank, c.stage < 3, 0, &own));
+    EXPECT(plan_run_of(&z->plan, &z->layout, 0, rank, &own));
     int64_t end = own.first + own.count < FIRST + COUNT ? own.first + own.count : FIRST + COUNT;
     int64_t sent = c.stage < 3 ? 0 : end - (own.first > FIRST ? own.first : FIRST);
     EXPECT(!zero_stats(z, &stats) && stats.sent_bytes == 4 * sent * (zero_size(z) - 1));
