@@ -13,14 +13,15 @@
 #include "offload/verify.h"
 #include "src/scaler.h"
 
+#define PLACES                                                                                     \
+    {                                                                                              \
+        [ZERO_DEVICE] = "device", [ZERO_HOST] = "host", [ZERO_NVME] = "nvme"                       \
+    }
+
 const char *place_name(enum zero_place place)
 {
-    switch (place) {
-    case ZERO_DEVICE: return "device";
-    case ZERO_HOST: return "host";
-    case ZERO_NVME: return "nvme";
-    default: return "auto";
-    }
+    static const char *const names[] = PLACES;
+    return names[place];
 }
 
 const char *dtype_name(enum zero_dtype dtype)
@@ -218,11 +219,6 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         return error->status;
     return ZERO_OK;
 }
-
-#define PLACES                                                                                     \
-    {                                                                                              \
-        [ZERO_DEVICE] = "device", [ZERO_HOST] = "host", [ZERO_NVME] = "nvme"                       \
-    }
 
 /* What a field is called, and its values where they are no whole numbers. */
 static const struct {

@@ -48,7 +48,7 @@ static inline int64_t dtype_bytes(enum zero_dtype dtype)
     return dtype == ZERO_FP32 ? 4 : 2;
 }
 
-const char *place_name(enum zero_place place);
+const char *place_name(enum zero_place place); /* not ZERO_AUTO's */
 const char *dtype_name(enum zero_dtype dtype);
 
 /* The largest magnitude that is finite when rounded to dtype. */
