@@ -269,6 +269,36 @@ const char *zero_lane_name(int lane)
     return lane >= 0 && lane < ZERO_LANES ? queue_name((enum queue_id)lane) : "unknown";
 }
 
+/* What a call without an engine returns; its sentence goes where there is room for one. */
+static int answer(const struct error *error, char *text, size_t text_size)
+{
+    if (text && text_size)
+        snprintf(text, text_size, "%s", error->text);
+    return error->status;
+}
+
+int zero_plan_make(const struct zero_param *params, int count, const struct zero_config *config,
+                   int ranks, int local_ranks, struct zero_plan *plan, char *text, size_t text_size)
+{
+    struct error error = {0};
+    struct settings set;
+    struct layout layout = {0};
+    struct plan p;
+    if (!plan)
+        error_set(&error, ZERO_ERR_ARGUMENT, "zero_plan_make into NULL. Pass a struct zero_plan.");
+    if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
+        error_set(&error, ZERO_ERR_ARGUMENT,
+                  "A plan for %d ranks, %d of them on this node, was asked for. Use at least one "
+                  "rank, and at most all of them on one node.",
+                  ranks, local_ranks);
+    if (!error.status && !settings_resolve(&set, config, &error) &&
+        !layout_create(&layout, params, count, ranks, &error) &&
+        !plan_make(&p, &layout, &set, &error) && !plan_node(&p.report, local_ranks, &error))
+        *plan = p.report;
+    layout_destroy(&layout);
+    return answer(&error, text, text_size);
+}
+
 static_assert(sizeof(((struct zero_probe *)0)->nvme_path) ==
                   sizeof(((struct settings *)0)->nvme_path),
               "folders fit");
@@ -291,9 +321,7 @@ int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
         *probe = (struct zero_probe){.read = found.read, .write = found.write, .both = found.both};
         memcpy(probe->nvme_path, set.nvme_path, sizeof(set.nvme_path));
     }
-    if (text && text_size)
-        snprintf(text, text_size, "%s", error.text);
-    return error.status;
+    return answer(&error, text, text_size);
 }
 
 int zero_gpu_use(int index, struct zero_gpu *gpu, char *text, size_t text_size)
@@ -306,9 +334,7 @@ int zero_gpu_use(int index, struct zero_gpu *gpu, char *text, size_t text_size)
                   index, gpu ? "a struct" : "NULL");
     else
         device_plugin_gpu(index, gpu, &error);
-    if (text && text_size)
-        snprintf(text, text_size, "%s", error.text);
-    return error.status;
+    return answer(&error, text, text_size);
 }
 
 /* Of the engine the sentence alone is written. */

@@ -3,7 +3,6 @@
 #include "src/plan.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "offload/verify.h"
@@ -510,28 +509,4 @@ int plan_node(struct zero_plan *report, int local_ranks, struct error *error)
     report->node_host = report->host.total * local_ranks;
     report->node_nvme = report->nvme.total * local_ranks;
     return ZERO_OK;
-}
-
-int zero_plan_make(const struct zero_param *params, int count, const struct zero_config *config,
-                   int ranks, int local_ranks, struct zero_plan *plan, char *text, size_t text_size)
-{
-    struct error error = {0};
-    struct settings set;
-    struct layout layout = {0};
-    struct plan p;
-    if (!plan)
-        error_set(&error, ZERO_ERR_ARGUMENT, "zero_plan_make into NULL. Pass a struct zero_plan.");
-    if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
-        error_set(&error, ZERO_ERR_ARGUMENT,
-                  "A plan for %d ranks, %d of them on this node, was asked for. Use at least one "
-                  "rank, and at most all of them on one node.",
-                  ranks, local_ranks);
-    if (!error.status && !settings_resolve(&set, config, &error) &&
-        !layout_create(&layout, params, count, ranks, &error) &&
-        !plan_make(&p, &layout, &set, &error) && !plan_node(&p.report, local_ranks, &error))
-        *plan = p.report;
-    layout_destroy(&layout);
-    if (text && text_size)
-        snprintf(text, text_size, "%s", error.text);
-    return error.status;
 }
