@@ -36,9 +36,7 @@ int zero_size(const struct zero *z)
  * is touched. */
 int engine_enter(struct zero *z)
 {
-    if (!z)
-        return ZERO_ERR_ARGUMENT;
-    if (!z->created) /* it has its sentence, unless a fill calls while it is being made */
+    if (!z || !z->created) /* it has its sentence, unless a fill calls while it is being made */
         return engine_status(z);
     z->error = z->failure;
     if (z->error.status)
