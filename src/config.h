@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The caller's configuration with every default filled in and every
- * contradiction refused. Nothing after this asks whether a field is 0. */
+ * contradiction refused. Nothing after this asks whether a field is 0, but of
+ * loss_scale and threads. */
 #ifndef SRC_CONFIG_H
 #define SRC_CONFIG_H
 

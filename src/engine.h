@@ -48,14 +48,16 @@ struct engine_seams {
 
 #define UPDATE_STEPS 64 /* of a device's own, asked for and not done */
 
-/* What an update walk works with; constant while one is under way. */
+/* What an update walk works with. */
 struct update {
+    /* constant while one is under way */
     struct adam *adam; /* per group, for tensors with decay; grad_scale included */
     /* ASSIGN and LOAD: elements of one tensor, from or to the caller's memory */
     enum zero_what what;
     struct run range;
     const float *in;
     float *out;
+    /* what it comes to */
     struct zero_digest digest;
     struct error error; /* of a fill */
     bool refused;       /* there is one, the engine thread knows */

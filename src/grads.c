@@ -85,12 +85,12 @@ void grads_accumulate(struct zero *z, const struct command *c)
 
 void grads_reduce(struct zero *z, const struct command *c, struct operation *o)
 {
-    char *unit = sums(z, c->unit, c->slot);
+    char *base = sums(z, c->unit, c->slot);
     o->fresh = c->part & 1;
     o->last = c->part & 2;
     o->added = z->plan.set.added && z->size > 1;
-    o->sum = unit + own(z, c->unit) * z->plan.grad;
-    o->collective.data = z->plan.set.local ? unit : grads_slot(z, c->slot);
+    o->sum = base + own(z, c->unit) * z->plan.grad;
+    o->collective.data = z->plan.set.local ? base : grads_slot(z, c->slot);
     o->collective.sum = sum_piece;
     o->collective.sum_arg = o;
     o->collective.piece_bytes = z->plan.piece_bytes;

@@ -16,12 +16,12 @@ void reach_introduce(struct zero *z, struct reach *me)
     struct error unheard = {0};
     struct settings direct = z->plan.set;
     struct plan plan;
-    int (*describe)(struct device_link *, struct error *) =
+    int (*find_link)(struct device_link *, struct error *) =
         z->seams && z->seams->link ? z->seams->link : device_plugin_link;
     if (z->plan.set.device != ZERO_CUDA || z->size == 1 || z->comm->device_memory)
         return;
     me->asked = 1;
-    me->answers = !describe(&z->link, z->plan.set.added ? &z->error : &unheard);
+    me->answers = !find_link(&z->link, z->plan.set.added ? &z->error : &unheard);
     if (!me->answers)
         return;
     me->version = z->link.version;
