@@ -335,8 +335,11 @@ static bool round_once(struct queues *s)
         pthread_mutex_lock(&s->lock);
     }
     for (int i = 0; i < QUEUES && !error.status; i++) {
-        progress |= test_some(s, &s->queue[i], &error);
-        progress |= start_some(s, &s->queue[i], &error);
+        bool moved = test_some(s, &s->queue[i], &error);
+        moved |= start_some(s, &s->queue[i], &error);
+        if (moved) /* at once: what the next queue has to test, checksums of files, takes its time */
+            tell_caller(s);
+        progress |= moved;
     }
     if (error.status) {
         /* Before anybody hears of it: what is under way lets go of the callers' memory. */
@@ -345,10 +348,9 @@ static bool round_once(struct queues *s)
         pthread_mutex_lock(&s->lock);
         s->failed = true;
         s->error = error;
-        progress = true;
-    }
-    if (progress)
         tell_caller(s);
+        return true;
+    }
     return progress;
 }
 
