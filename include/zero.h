@@ -297,8 +297,8 @@ struct zero_config {
                                the place of the program's own alarm and SIGALRM handler. After an
                                engine has failed, a process that exits with an error waits for
                                nobody: the launcher ends the other ranks. Destroy engines before
-                               exit: ranks that wait for this one else get an error, even if it
-                               exits with success.
+                               exit: otherwise ranks that wait for this one get an error, even if
+                               it exits with success.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM, and so are other ranks' that
@@ -407,8 +407,8 @@ ZERO_API const void *zero_param_data(struct zero *z, int param);
  * the unit's first call in a micro-step (on ZERO_CUDA by the program's stream):
  * add d(mean loss of this rank's micro-batch * zero_loss_scale) here until the
  * unit's reduce. The engine divides by micro-steps, ranks and scale. A tensor that a rank
- * never asks for adds zeros. (With zeros alone moments become denormals, which CPUs update several
- * times slower: flag what is not trained ZERO_FROZEN.) A unit's first call in a micro-step waits
+ * never asks for adds zeros. (Where no more gradients come, moments shrink to denormals, which
+ * CPUs update several times slower.) A unit's first call in a micro-step waits
  * until the last reduce of its slot is done, on all ranks. NULL on failure: tensor frozen,
  * out of phase, unit already reduced, the engine has failed, or all slots that are large enough
  * hold units not reduced yet (any .grad_slots units fit at once where none was held before). */
@@ -430,16 +430,16 @@ struct zero_step_info {
     int64_t step;      /* updates performed so far, this one included */
     double norm;       /* of the mean gradient, before clipping; NaN where skipped */
     double factor;     /* the clip factor applied to it: 1 when not clipped */
-    bool skipped;      /* a gradient was not finite, or their norm would not be in fp32 once a
-                          .loss_scale below 1 is divided out, or in .grad_dtype: nothing was
-                          updated, on any rank */
+    bool skipped;      /* a gradient was not finite, or the norm of the clipped ones would not be
+                          in fp32 (once a .loss_scale below 1 is divided out), or that of their
+                          sums in a .grad_dtype of bf16: nothing was updated, on any rank */
     double loss_scale; /* of this step's gradients */
     uint32_t votes;    /* bits that any rank voted for since the last step */
 };
 
 /*
  * COLLECTIVE. After the last micro-step's reduces: agrees on norm and health, and returns with this
- * verdict; all parameters are updated with Adam behind the next forward pass. info may be NULL.
+ * verdict; Adam's update goes on while the next forward pass begins. info may be NULL.
  *   ZERO_ERR_STATE     a unit was not reduced, is still acquired, or a group's
  *                      hyper-parameters were never set
  *   ZERO_ERR_OVERFLOW  a gradient was not finite, and a dynamic loss scale was
@@ -503,8 +503,8 @@ struct zero_adam {
  * between ranks checks that the others agree. */
 ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *adam);
 
-/* COLLECTIVE, likewise. Gradients are multiplied by max_norm / (norm + 1e-6), as in PyTorch, where
- * that is below 1; 0: no clipping (the default). Without it an element beyond 1e19 may make its
+/* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are multiplied by max_norm /
+ * (norm + 1e-6); 0: no clipping (the default). Without it an element beyond 1e19 may make its
  * second moment infinite: the parameter then only decays (with .l2: stays; with .beta2 of 0: is NaN
  * a step later). */
 ZERO_API int zero_set_clip(struct zero *z, double max_norm);

@@ -51,8 +51,8 @@ count_ranks() {
     total=$(gpus_asked "${SLURM_GPUS_PER_NODE-}")
     [ "$total" = 0 ] || [ "$total" = "$gpus" ] ||
         refuse "sbatch was asked for $total GPUs of a node by --gpus-per-node, and the job has" \
-            "$gpus, as --gres holds, which jobs/site.env or the job file gives. Give sbatch" \
-            "--gres=gpu:$total instead."
+            "$gpus, because --gres of jobs/site.env or of the job file takes precedence. Give" \
+            "sbatch --gres=gpu:$total instead."
     if [ "$gpus" -gt 0 ]; then
         total=$(gpus_asked "${SLURM_GPUS-}")
         [ "$total" = 0 ] || [ "$total" = $((gpus * SLURM_JOB_NUM_NODES)) ] ||
@@ -100,7 +100,7 @@ start() { # program, options
     count_ranks
     cpus=$(fewest_cpus)
     [ "$ranks" -le "$cpus" ] ||
-        refuse "$ranks ranks need a CPU each, and the job has $cpus of a node. Give" \
+        refuse "$ranks ranks need a CPU each, and the job has $cpus on a node. Give" \
             "sbatch a larger --cpus-per-task, or start fewer ranks."
     load_modules
     each=$((cpus / ranks))

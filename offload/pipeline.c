@@ -132,7 +132,7 @@ static int compare(struct pipeline *p, const struct transfer *t, const char *wha
     const struct spill_file *file = &p->spill->file[place.file];
     return error_set(error, ZERO_ERR_IO,
                      "%s %lld: the page at offset %lld of the file in %s (%s) is not what was "
-                     "written there, as are %lld of the %lld pages read. The drive, or what lies "
+                     "written there (wrong: %lld of the %lld pages read). The drive, or what lies "
                      "between it and memory, has changed or lost data: look into the kernel's log "
                      "(dmesg), and use another folder.",
                      what, (long long)number, (long long)place.offset, file->path, file->type,

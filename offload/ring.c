@@ -127,7 +127,7 @@ static const char *errno_advice(int errnum)
     case ENOSPC:
     case EDQUOT: return ". Free space there, or choose another folder";
     case EFBIG: return ". Raise the limit on file sizes (ulimit -f)";
-    case ECANCELED: return ". The kernel may not start I/O workers: raise the limit (ulimit -u)";
+    case ECANCELED: return ". The kernel could not start I/O workers: raise the limit (ulimit -u)";
     case EIO: return ". Look for messages of the drive in the kernel's log (dmesg)";
     default: return "";
     }

@@ -169,8 +169,8 @@ static void *parts_alloc(struct zero *z, size_t bytes)
     void *parts = calloc((size_t)z->size, bytes);
     if (!parts) {
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-        error_set(&z->error, ZERO_ERR_MEMORY, "No memory to hear %d ranks." ERROR_FREE_MEMORY,
-                  z->size);
+        error_set(&z->error, ZERO_ERR_MEMORY,
+                  "No memory for messages of %d ranks." ERROR_FREE_MEMORY, z->size);
     }
     return parts;
 }
@@ -546,8 +546,8 @@ static int make_files(struct zero *z)
         if (spill->file[i].bytes > 0 && !spill->file[i].direct)
             warn_of_machine(
                 z,
-                "%s (%s) refuses O_DIRECT: its page cache takes memory and bandwidth, and what "
-                "cannot be written later is only found by --verify-spill, .verify_spill.",
+                "%s (%s) refuses O_DIRECT: its page cache takes memory and bandwidth, and a write "
+                "that fails later is noticed only with --verify-spill (.verify_spill).",
                 spill->file[i].path, spill->file[i].type);
     return ZERO_OK;
 }

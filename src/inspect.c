@@ -172,11 +172,10 @@ static int check_values(struct zero *z, const struct tensor *t, enum zero_what w
         memcpy(&bits, &in[i], 4);
         *mix = (*mix ^ bits) * 0x9E3779B97F4A7C15u;
         if (!(fabsf(in[i]) <= limit))
-            return error_set(
-                &z->error, ZERO_ERR_ARGUMENT,
-                "zero_write of %.9g to element %lld of tensor %s. Write values that are "
-                "finite, masters also as parameters: at most %.9g.",
-                (double)in[i], (long long)(first + i), t->name, (double)limit);
+            return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                             "zero_write of %.9g to element %lld of tensor %s. Write values that "
+                             "are finite, masters also when rounded to parameters: at most %.9g.",
+                             (double)in[i], (long long)(first + i), t->name, (double)limit);
         if (what == ZERO_MOMENT2 && bits > 0x80000000u) /* negative: it may be a denormal one */
             return error_set(&z->error, ZERO_ERR_ARGUMENT,
                              "zero_write of %g to element %lld of the second moment of tensor %s, "
@@ -230,8 +229,9 @@ static int replicas_compare(struct zero *z, const struct zero_digest *sum)
     for (size_t i = 0; i < sizeof(names) / sizeof(*names) && !z->failure.status; i++)
         if (own[i] * (uint64_t)z->size != all[i])
             error_set(&z->failure, ZERO_ERR_MISMATCH,
-                      "Ranks differ in their %s, of which each has all at stage 0: this rank (%d) "
-                      "has the digest %016llx, another has not. Make fills give the same values "
+                      "Ranks differ in their %s, which are the same on all ranks at stage 0: this "
+                      "rank (%d) has the digest %016llx, another rank a different one. Make fills "
+                      "give the same values "
                       "on every rank.",
                       names[i], z->rank, (unsigned long long)own[i]);
     z->error = z->failure;
@@ -244,7 +244,7 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
         return engine_status(z);
     if (!digest)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "zero_digest into NULL. Pass a struct zero_digest.");
+                         "zero_digest was given NULL for its result. Pass a struct zero_digest.");
     schedule_call(&z->schedule, "zero_digest", 0, 0);
     const struct zero_digest *own = &z->update.digest;
     z->update.digest = (struct zero_digest){0};
@@ -285,7 +285,8 @@ int zero_plan_make(const struct zero_param *params, int count, const struct zero
     struct layout layout = {0};
     struct plan p;
     if (!plan)
-        error_set(&error, ZERO_ERR_ARGUMENT, "zero_plan_make into NULL. Pass a struct zero_plan.");
+        error_set(&error, ZERO_ERR_ARGUMENT,
+                  "zero_plan_make was given NULL for its result. Pass a struct zero_plan.");
     if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
         error_set(&error, ZERO_ERR_ARGUMENT,
                   "A plan for %d ranks, %d of them on this node, was asked for. Use at least one "
@@ -313,7 +314,7 @@ int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
     enum probe_when when;
     if (!probe)
         error_set(&error, ZERO_ERR_ARGUMENT,
-                  "zero_probe_known into NULL. Pass a struct zero_probe.");
+                  "zero_probe_known was given NULL for its result. Pass a struct zero_probe.");
     else if (!settings_resolve(&set, config, &error) && !probe_asked(&when, &error) &&
              !spill_paths_split(&paths, set.nvme_path, &error))
         probe_paths(&found, &paths, 0, when == PROBE_NEVER ? when : PROBE_CACHED, &error);
@@ -343,7 +344,8 @@ static int into_null(const struct zero *z, const char *call)
     struct zero *own = (struct zero *)z;
     if (engine_enter(own))
         return engine_status(own);
-    return error_set(&own->error, ZERO_ERR_ARGUMENT, "%s into NULL. Pass a struct %s.", call, call);
+    return error_set(&own->error, ZERO_ERR_ARGUMENT,
+                     "%s was given NULL for its result. Pass a struct %s.", call, call);
 }
 
 int zero_progress(const struct zero *z, struct zero_progress *progress)

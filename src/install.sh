@@ -28,8 +28,8 @@ stop() { # a sentence...
 check_path() { # variable
     case ${!1} in
     *[[:space:]]* | *[\"\'\`\\\$\#\&\;\|\<\>\(\)*?\[\]{}]*)
-        stop "$1 is '${!1}', and pkg-config cannot hand on blanks and signs of the shell." \
-            "Choose a path without them."
+        stop "$1 is '${!1}', and pkg-config cannot pass on blanks and characters special to a" \
+            "shell. Choose a path without them."
         ;;
     /*/../* | */..) stop "$1 is '${!1}', which leads back by '..'. Give the path itself." ;;
     /*) ;;
@@ -89,7 +89,7 @@ check_free() {
     while IFS='|' read -r _ _ path; do
         [ -e "$DESTDIR$path" ] || [ -L "$DESTDIR$path" ] || continue
         grep -qxsF "$path" "$DESTDIR$list" ||
-            stop "$DESTDIR$path is there, and not from an earlier make install: it stays." \
+            stop "$DESTDIR$path exists and is not from an earlier make install, so it stays." \
                 "Move it away, or choose another PREFIX."
     done < <(files)
 }

@@ -337,7 +337,8 @@ static bool round_once(struct queues *s)
     for (int i = 0; i < QUEUES && !error.status; i++) {
         bool moved = test_some(s, &s->queue[i], &error);
         moved |= start_some(s, &s->queue[i], &error);
-        if (moved) /* at once: what the next queue has to test, checksums of files, takes its time */
+        /* At once: what the next queue has to test, checksums of files, takes its time. */
+        if (moved)
             tell_caller(s);
         progress |= moved;
     }

@@ -75,8 +75,8 @@ static int verdict(struct zero *z)
     for (int bit = 0; bit < VOTES; bit++)
         word[WORD_VOTES + bit] = z->votes >> bit & 1;
     z->votes = 0;
-    return engine_wait(z,
-                       schedule_sum(&z->schedule, "verdict", word, words * (int64_t)sizeof(*word)));
+    return engine_wait(
+        z, schedule_sum(&z->schedule, "zero_step", word, words * (int64_t)sizeof(*word)));
 }
 
 /* What the verdict's integers say, the same on every rank. */

@@ -178,7 +178,7 @@ static int fill_block(const struct tensor *t, float limit, int64_t first, int64_
         if (!(fabsf(out[i]) <= limit))
             return error_set(error, ZERO_ERR_ARGUMENT,
                              "The fill of tensor %s wrote %.9g to element %lld. Write values that "
-                             "are finite, also as parameters: at most %.9g.",
+                             "are finite, also when rounded to parameters: at most %.9g.",
                              t->name, (double)out[i], (long long)(first + i), (double)limit);
     return ZERO_OK;
 }

@@ -44,12 +44,12 @@ int engine_enter(struct zero *z)
     if (z->process != getpid())
         return error_set(&z->error, ZERO_ERR_STATE,
                          "This process (%d) was forked from the one that made the engine (%d), and "
-                         "has none of its threads. Make engines behind the fork, not before.",
+                         "has none of its threads. Make engines after the fork, not before it.",
                          (int)getpid(), (int)z->process);
     if (!kernels_thread_rounds_to_nearest())
         return error_set(&z->error, ZERO_ERR_STATE,
-                         "The calling thread does not round to nearest (fegetround gives %d), and "
-                         "the results would be others. Call fesetround(FE_TONEAREST) before.",
+                         "The calling thread does not round to nearest (fegetround gives %d), so "
+                         "results would differ. Call fesetround(FE_TONEAREST) first.",
                          fegetround());
     return queues_status(z->queues, &z->error);
 }
@@ -360,11 +360,12 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
                          "1 or more.",
                          micro_steps);
     if (micro_steps > 1 && z->plan.grad < 4)
-        return error_set(&z->error, ZERO_ERR_UNSUPPORTED,
-                         "zero_set_accumulate to %d micro-steps: gradients in bf16 were planned "
-                         "for one, whose sums need not grow. Set .accumulate above 1 in the "
-                         "configuration.",
-                         micro_steps);
+        return error_set(
+            &z->error, ZERO_ERR_UNSUPPORTED,
+            "zero_set_accumulate to %d micro-steps: bf16 gradients were planned for one, without "
+            "memory for the fp32 sums of several. Set .accumulate above 1 in the "
+            "configuration.",
+            micro_steps);
     schedule_call(&z->schedule, "zero_set_accumulate", micro_steps, 0);
     z->schedule.accumulate = micro_steps;
     engine_tell_order(z);
@@ -388,15 +389,17 @@ int zero_set_progress(struct zero *z, const struct zero_progress *p)
                          "zero_set_progress to NULL. Pass a struct zero_progress.");
     if (schedule_grads_held(&z->schedule))
         return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_set_progress behind zero_grad_data, whose gradients have the loss "
-                         "scale of before. Call zero_discard first, or zero_reduce and zero_step.");
-    if (p->steps < 0 || p->steps > PROGRESS_MOST || (z->scaler.dynamic && !scale_valid(p)))
+                         "zero_set_progress after zero_grad_data, whose gradients have the old "
+                         "loss scale. Call zero_discard first, or zero_reduce and zero_step.");
+    if (p->steps < 0 || p->steps > PROGRESS_MOST)
         return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "zero_set_progress to %lld steps (0 to 2^53), loss scale %g (2^-64 to "
-                         "2^64), %lld steps since one was skipped (0 to 2^53), %lld forgiven (0 or "
-                         "1). Pass what zero_progress gave, at most with other steps.",
-                         (long long)p->steps, p->loss_scale, (long long)p->since_skip,
-                         (long long)p->forgiven);
+                         "zero_set_progress to %lld steps. Use 0 to 2^53.", (long long)p->steps);
+    if (z->scaler.dynamic && !scale_valid(p))
+        return error_set(&z->error, ZERO_ERR_ARGUMENT,
+                         "zero_set_progress to loss scale %g (2^-64 to 2^64), %lld steps since one "
+                         "was skipped (0 to 2^53), %lld forgiven (0 or 1). Pass what zero_progress "
+                         "gave, of which only the steps may be changed.",
+                         p->loss_scale, (long long)p->since_skip, (long long)p->forgiven);
     schedule_call(&z->schedule, "zero_set_progress", p->steps, double_bits(p->loss_scale));
     schedule_call(&z->schedule, "zero_set_progress", p->since_skip, p->forgiven);
     z->steps = p->steps;
@@ -452,10 +455,10 @@ int zero_mean(struct zero *z, const double *values, int count, double *mean)
     if (engine_enter(z))
         return engine_status(z);
     if (count < 0 || (count > 0 && !values) || !mean)
-        return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "zero_mean of %d values%s%s. Pass 0 or more values, and where the mean "
-                         "goes.",
-                         count, values ? "" : " at NULL", mean ? "" : " into NULL");
+        return error_set(
+            &z->error, ZERO_ERR_ARGUMENT,
+            "zero_mean of %d values%s%s. Pass 0 or more values, and an address for the mean.",
+            count, values ? "" : " at NULL", mean ? "" : " into NULL");
     schedule_call(&z->schedule, "zero_mean", 0, 0);
     struct wide sum = {0};
     int64_t *words = z->verdict;

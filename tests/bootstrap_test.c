@@ -362,11 +362,12 @@ START_TEST(a_rank_0_that_ends_is_named)
     tcp_join(&rank, 1);
     close(listener);
     tcp_expect_error(&rank, _i ? ZERO_ERR_DEADLINE : ZERO_ERR_COMM, "Rank 0 at 127.0.0.1, port ");
-    ck_assert_msg(strstr(rank.error.text,
-                         _i ? ", was silent before all ranks had come (rank 1 waited 1 s at most). "
-                            : ", closed the connection before all ranks had come (rank 1 waited 30 "
-                              "s at most). "),
-                  "%s", rank.error.text);
+    ck_assert_msg(
+        strstr(rank.error.text,
+               _i ? ", was silent before all ranks had connected (rank 1 waited 1 s at most). "
+                  : ", closed the connection before all ranks had connected (rank 1 waited 30 "
+                    "s at most). "),
+        "%s", rank.error.text);
 }
 END_TEST
 
@@ -406,7 +407,7 @@ static const struct {
     const char *sentence;
 } odd_ranks[] = {
     {alter_version, "Rank 2 runs libzero 0.0.1 and rank 0 runs " ZERO_VERSION ". Start the same "},
-    {alter_size, "Rank 2 was told that this job has 5 ranks, and rank 0 that it has 3. "},
+    {alter_size, "Rank 2 was started as one of 5 ranks, but rank 0 as one of 3. "},
     {alter_rank, "A second process of this job says that it is rank 0 of 3. "},
 };
 

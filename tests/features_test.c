@@ -115,9 +115,10 @@ static void pass_on(struct zero *z, struct saved *s)
             EXPECT(!(s->goes_on ? zero_write(z, t, (enum zero_what)what, 0, tensor_size[t], x)
                                 : zero_read(z, t, (enum zero_what)what, 0, tensor_size[t], x)));
         }
-    struct zero_progress steps = {.steps = s->progress.steps}; /* all that a fixed scale takes */
+    struct zero_progress steps = {.steps = s->progress.steps}; /* a fixed scale needs no more */
+    bool alone = !z->scaler.dynamic && s->config.stage == 0;
     if (s->goes_on)
-        EXPECT(!zero_set_progress(z, z->scaler.dynamic ? &s->progress : &steps));
+        EXPECT(!zero_set_progress(z, alone ? &steps : &s->progress));
     else if (zero_rank(z) == 0)
         EXPECT(!zero_progress(z, &s->progress));
 }

@@ -53,7 +53,7 @@ trains() {
     run gpu 1 --device cuda --dtype fp32 --accumulate 2
     near cpu gpu 1e-4
     says gpu '^rank 0 computes on GPU 0 of 1, fake GPU 0; products by cuBLASLt 13.0.0, TF32 off$'
-    says gpu 'the program.s own on the device: activations, scratch and workspace [0-9]'
+    says gpu 'the program.s own memory on the device: activations, scratch and workspace [0-9]'
     says gpu 'compute: the GPU .* large products alone$'
     says gpu '^  \(48, 32\) x \(32, 96\), fp32 to fp32 with bias: [0-9]+ times by algorithm'
     says gpu '^sample of 20 bytes'
@@ -75,7 +75,7 @@ trains() {
     may_read || return 0
     ZERO_FAKE_GPUS=2 run kinds 2 --device cuda --dtype fp32 --stage 3 --offload cpu
     same gpu kinds
-    [ "$(grep -c '^rank 0: not all ranks have its kind of GPU .*(GPU 0 of 2, fake GPU 0, cuBLAS' \
+    [ "$(grep -c '^rank 0: some ranks have another kind of GPU .*(GPU 0 of 2, fake GPU 0, cuBLAS' \
         "$scratch/err.kinds")" = 1 ]
     verdict $? "two kinds of GPUs are not told: $(cat "$scratch/err.kinds")"
 }
@@ -90,7 +90,7 @@ plans() { # what --plan says where there is neither GPU nor plugin is what a run
     [ -s "$scratch/run" ] && sed -n '/^plan of rank 0/,/^  each step/p' "$scratch/plan" |
         diff - "$scratch/run" >"$scratch/diff"
     verdict $? "--plan and the run differ: $(cat "$scratch/diff")"
-    grep -q "^  an update's seconds are not predicted: it is the GPU's" "$scratch/plan"
+    grep -q "^  an update's seconds are not predicted: the state is in the GPU's" "$scratch/plan"
     verdict $? "--plan of state on a GPU: $(tail -n 1 "$scratch/plan")"
     options+=(--device cuda --offload cpu --plan)
     GPT2_CUDA_PLUGIN=/nowhere "$build/gpt2" "${options[@]}" 2>&1 |
@@ -125,7 +125,7 @@ explains() {
     [ $ranks = 1 ] || ZERO_CUDA_PLUGIN=$fake GPT2_CUDA_PLUGIN=$fake refuses 2 1 \
         "NCCL cannot add gradients up: ranks 0 and 1 share a GPU. Give each rank a GPU" \
         --device cuda --reduction nccl
-    refuses 1 2 "--heads 1 have 300 channels each, and on a GPU 256 are possible." \
+    refuses 1 2 "--heads 1 have 300 channels each, but on a GPU at most 256 are possible." \
         --device cuda --heads 1 --channels 300
     if [ ! -f "$build/gpt2_cuda.so" ]; then
         echo "skipped: the real plugin: needs the CUDA toolkit, and no sanitizer"

@@ -418,7 +418,7 @@ START_TEST(refused)
                     "GPU 0. Give a smaller --batch");
     config = config_of(&session_tiny, ZERO_FP32);
     fault = (struct fault){.kind = FAULT_CUDA_MEMORY, .nth = 2};
-    refuse(&config, "failed to give registered memory");
+    refuse(&config, "failed to allocate registered memory");
     fault = (struct fault){0};
     stop();
 }

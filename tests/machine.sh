@@ -369,7 +369,7 @@ with_bad() { # what is skipped without, rules
     return 1
 }
 
-fuse="io_uring may corrupt files on FUSE, as .* Using pread and pwrite"
+fuse="io_uring may corrupt files on FUSE, where .* Using pread and pwrite"
 
 bad_disk() { # ranks, pattern, options, rules
     local options name="$1 ranks, a disk with ${*:4}${3:+, $3}"
@@ -450,7 +450,7 @@ without_uring() {
 without_amx() {
     [ "$(uname -m)" != x86_64 ] || with=("$build/tests/without" amx)
     run 2 3 --dtype fp32 --bf16x3
-    failed "AMX is refused and asked for" 2 "--bf16x3 multiplies by AMX, which .* Leave"
+    failed "AMX is refused and asked for" 2 "--bf16x3 needs AMX, which .* Leave"
     with=()
 }
 
@@ -468,8 +468,8 @@ amx_on_one_rank() {
     run 2 3 --dtype bf16
     judge "$(
         [ "$status" = 0 ] || echo "exit status $status, expected 0"
-        [ "$(cat "$scratch/err")" = "rank 0: 1 of 2 ranks multiply by AMX, which adds up in an \
-order of its own: another run has the same digest only where these are the same ranks." ] ||
+        [ "$(cat "$scratch/err")" = "rank 0: 1 of 2 ranks multiply with AMX, which adds in another \
+order than the others: another run gives the same digest only if the same ranks use AMX." ] ||
             cat "$scratch/err"
     )" "$name"
     with=()
@@ -534,7 +534,7 @@ file_limit_later() { # ring
 }
 
 thread_words="start worker thread|thread could not be started|threads could be started"
-thread_words+="|thread cannot be created|may not start I/O workers"
+thread_words+="|thread cannot be created|could not start I/O workers"
 little="Too many open files|eventfd|(was|were) refused|No memory|Cannot allocate|$thread_words"
 little+="|cannot be read|could not be"
 
@@ -661,9 +661,9 @@ cpu_group() {
 
 # Takes away what was said when it happened.
 log_ended() {
-    grep -q "log\.csv' ends before the row of step [1-9]" "$scratch/err"
+    grep -q "log\.csv' could not be written from the row of step [1-9]" "$scratch/err"
     verdict $? "a log that ends is not told at once: $(cat "$scratch/err")"
-    sed -i "/' ends before the row of step /d" "$scratch/err"
+    sed -i "/' could not be written from the row of step /d" "$scratch/err"
 }
 
 # What rank 0 alone writes: it alone has something to say.

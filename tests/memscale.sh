@@ -285,7 +285,7 @@ wrong_use() {
     refused 1 1 "'/dev/full' could not be written to its end\." --model d4 --stage 0 --csv /dev/full
     refused 1 1 "'$scratch/./x' is the file of --csv, '$scratch/x', too\." --csv "$scratch/x" \
         --svg "$scratch/./x"
-    refused 1 1 "'/dev/stderr' cannot be written: what this run prints goes" --csv /dev/stderr
+    refused 1 1 "'/dev/stderr' cannot be written: this run.s own output is" --csv /dev/stderr
     echo old >"$scratch/old"
     refused 1 2 "'$scratch/no/plot' cannot be written" --csv "$scratch/old" --svg "$scratch/no/plot"
     [ "$(cat "$scratch/old")" = old ]

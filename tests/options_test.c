@@ -516,8 +516,8 @@ START_TEST(trainer_contradictions)
     contradiction("--channels 256 --heads 3", "--channels 256 cannot be divided among 3 heads. "
                                               "Give --channels a multiple of --heads.");
     contradiction("--batch 65536 --seq 1000",
-                  "--batch 65536 of --seq 1000 are 65536000 tokens at once, and 16777216 are "
-                  "possible. Give a smaller --batch, and --accumulate.");
+                  "--batch 65536 of --seq 1000 are 65536000 tokens at once, but at most 16777216 "
+                  "are possible. Give a smaller --batch and a larger --accumulate.");
     ck_assert_int_eq(train("--batch 16384 --seq 1024"), 0);
     contradiction("--stage 2 --offload-param nvme",
                   "--offload-param nvme contradicts --stage 2, "

@@ -78,8 +78,8 @@ START_TEST(judge_sums_over_a_node)
     ranks[3].facts.limit[0].available--;             /* one rank has seen less */
     ck_assert_int_eq(judge(3, &error), ZERO_OK);
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
-    has(error.text, "The 2 ranks on node b need 20.000 GB of host memory (arena 12.000 GB, CPU "
-                    "device 8.000 GB), 20.000 GB are available (name0)");
+    has(error.text, "The 2 ranks on node b need 20.000 GB of host memory (place host 12.000 GB, "
+                    "place device on the CPU 8.000 GB), but only 20.000 GB are available (name0)");
     has(error.text, "(name0). Offload more to files (--offload nvme, .offload), shard more "
                     "(--stage, .stage), use more nodes");
     ranks[3].facts.limit[0].available++;
@@ -141,7 +141,8 @@ START_TEST(judge_space)
         limit_add(r, 7, "ext4", 300 * GB, 500 * GB);
     ck_assert_int_eq(judge(1, &error), ZERO_OK);
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_IO);
-    has(error.text, "The 2 ranks on node a need 600.000 GB in name7 (ext4), 500.000 GB are free");
+    has(error.text,
+        "The 2 ranks on node a need 600.000 GB in name7 (ext4), but only 500.000 GB are free");
     has(error.text, "--nvme-path");
     /* The same number of another kind is something else. */
     ranks_make();
@@ -408,8 +409,13 @@ static struct zero_digest trained(const char *list, enum zero_ring ring)
     struct zero *z;
     int rc = zero_create(&z, &param, 1, &c);
     ck_assert_msg(rc == ZERO_OK, "%s", zero_last_error(z));
-    const char *last = z->spill.file[z->spill.stripes.files - 1].path;
-    ck_assert_str_eq(list + strlen(list) - strlen(last), last);
+    const char *at = list; /* the folders, each with its file */
+    for (int i = 0; i < z->spill.stripes.files; i++) {
+        const char *path = z->spill.file[i].path;
+        ck_assert_int_eq(strncmp(at, path, strlen(path)), 0);
+        at += strlen(path) + (at[strlen(path)] == ':');
+    }
+    ck_assert_str_eq(at, "");
     ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
     ck_assert_str_eq(stats.nvme_path, list);
     ck_assert_int_eq(zero_set_adam(z, 0, &adam), ZERO_OK);

@@ -483,7 +483,7 @@ START_TEST(programs_are_told)
     ck_assert_msg(strstr(error, "ZERO_PROBE is '2'") != NULL, "%s", error);
     unsetenv("ZERO_PROBE");
     ck_assert_int_eq(zero_probe_known(&config, NULL, error, sizeof(error)), ZERO_ERR_ARGUMENT);
-    ck_assert_ptr_nonnull(strstr(error, "into NULL"));
+    ck_assert_ptr_nonnull(strstr(error, "zero_probe_known was given NULL"));
     config.nvme_path = "/var/tmp::/tmp";
     p.read = 5;
     ck_assert_int_eq(zero_probe_known(&config, &p, error, sizeof(error)), ZERO_ERR_ARGUMENT);

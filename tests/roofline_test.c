@@ -117,8 +117,9 @@ START_TEST(advice_names_folders)
                      "ZERO_PROBE=1 zero bench step --quick --nvme-path /a-b_c.1");
     ck_assert_str_eq(predict_advice("/a b", text, 55),
                      "ZERO_PROBE=1 zero bench step --quick --nvme-path '/a b");
-    ck_assert_str_eq(predict_advice("/a:/b", text, sizeof(text)),
-                     "ZERO_PROBE=1 zero bench step --quick --nvme-path FOLDER, once for each,");
+    ck_assert_str_eq(
+        predict_advice("/a:/b", text, sizeof(text)),
+        "ZERO_PROBE=1 zero bench step --quick --nvme-path FOLDER, once for each folder,");
     program_invocation_name = other;
     ck_assert_str_eq(predict_advice("/a", text, sizeof(text)),
                      "ZERO_PROBE=1 '/b c/zero' bench step --quick --nvme-path /a");
@@ -147,11 +148,11 @@ START_TEST(step_judged)
         {"collectives under way while others compute", 1, .1, .7, .1, .95, 0,
          "the step waits for matrix products: 0.7 of its 1 s"},
         {"waits of all sorts", 1, .7, .2, .3, .4, .45,
-         "nothing of these: the program itself works 0.3 of its 1 s, 0.2 of that in matrix "
-         "products, and waits 0.7 s, while the disk had 0.45 s of work"},
+         "none of these alone: of a step's 1 s the program computes 0.3 s (matrix products 0.2 s) "
+         "and waits 0.7 s; the longest of the rest, the disk, took 0.45 s"},
         {"other work", 2, .1, .5, .3, .05, .2,
-         "nothing of these: the program itself works 1.9 of its 2 s, 0.5 of that in matrix "
-         "products, and waits 0.1 s, while updates in memory had 0.3 s of work"},
+         "none of these alone: of a step's 2 s the program computes 1.9 s (matrix products 0.5 s) "
+         "and waits 0.1 s; the longest of the rest, updates in memory, took 0.3 s"},
         {"half of it is enough", 1, .5, .1, 0, 0, .5,
          "the step waits for the disk: 0.5 of its 1 s"},
     };
@@ -185,8 +186,8 @@ START_TEST(gpus_judged)
     ck_assert_str_eq(text, "the step waits for the disk: 0.8 of its 1 s");
     r.row[ROOFLINE_DISK].seconds = r.row[ROOFLINE_COMPUTE].seconds = .3;
     roofline_verdict(&r, text, sizeof(text));
-    ck_assert_str_eq(text, "nothing of these: the program itself works 1 of its 1 s, 0.3 of that "
-                           "on the GPU, and waits 0 s, while the disk had 0.3 s of work");
+    ck_assert_str_eq(text, "none of these alone: of a step's 1 s the program computes 1 s (the GPU "
+                           "0.3 s) and waits 0 s; the longest of the rest, the disk, took 0.3 s");
 }
 END_TEST
 
@@ -200,7 +201,7 @@ START_TEST(table_printed)
         .step = 1};
     static const char *const lines[] = {
         "what bounds the step             achieved          limit  share  busy a step  "
-        "the limit is",
+        "source of the limit",
         "  compute: matrix products  100.0 Gflop/s    2.0 Tflop/s    5 %        0.6 s  cache",
         "  memory: updates              12.0 MiB/s              -      -       0.25 s  none",
         "  network: collectives                  -      1.0 GiB/s      -            -  one rank",

@@ -155,7 +155,7 @@ SLURM_JOB_ID is not set. Submit it: sbatch jobs/$name.sbatch" ]
     told mps SLURM_GPUS=h100:1,a100:1 "nvidia-cuda-mps-control does not start\. " gpt2
     told gpt2 ZERO_RANKS_PER_GPU=0 "ZERO_RANKS_PER_GPU is '0'\. Set it to 1 or more\."
     told gpt2 ZERO_RANKS_PER_GPU=two "ZERO_RANKS_PER_GPU is 'two'\. Set it to 1 or more\."
-    told memscale ZERO_RANKS_PER_GPU=3 "6 ranks need a CPU each, and the job has 4 of a node\."
+    told memscale ZERO_RANKS_PER_GPU=3 "6 ranks need a CPU each, and the job has 4 on a node\."
 }
 
 # What a job with two GPUs and four CPUs of a node says before it starts a rank.

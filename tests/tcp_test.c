@@ -607,7 +607,7 @@ START_TEST(no_memory_is_said)
         allocation_refused = n;
         ck_assert_int_eq(comm_tcp_create(&job, 1, &comm, &error), ZERO_ERR_MEMORY);
         ck_assert_msg(
-            !strncmp(error.text, n == 1 ? "No memory for a comm" : "No memory to hear 3", 19), "%s",
+            !strncmp(error.text, n == 1 ? "No memory for a comm" : "No memory for messa", 19), "%s",
             error.text);
     }
 }

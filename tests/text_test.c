@@ -185,8 +185,8 @@ START_TEST(nul)
     ck_assert_int_eq(text.train_bytes + text.held_bytes, (int64_t)sizeof(bytes));
     ck_assert_int_eq(text.train[TEXT_HEAD], 0);
     ck_assert_int_eq(load(below("early"), 1), -1);
-    ck_assert_str_eq(error, "No text was found in 1 file: none can be read and is free of NUL "
-                            "bytes (links and folders passed over: 0). Give --data files or "
+    ck_assert_str_eq(error, "No text was found in 1 file: each has NUL bytes or cannot be read "
+                            "(links and folders passed over: 0). Give --data files or "
                             "folders of text.");
 }
 END_TEST
@@ -258,14 +258,14 @@ START_TEST(changed)
     ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
     put_word(below("a"), "0123");
     ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), -1);
-    ck_assert_ptr_nonnull(
-        strstr(error, "20 bytes of text were found, and 14 could be read (they end earlier): "));
+    ck_assert_ptr_nonnull(strstr(
+        error, "20 bytes of text were found, and 14 could be read (some files are shorter now): "));
     ck_assert_ptr_null(text.train);
     put_word(below("a"), "0123456789");
     ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
     put_word(below("a"), "0123456789, and more");
     ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), -1);
-    ck_assert_ptr_nonnull(strstr(error, "20 could be read (some are longer): "));
+    ck_assert_ptr_nonnull(strstr(error, "20 could be read (some files are longer now): "));
     struct rlimit limit;
     ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);

@@ -161,8 +161,9 @@ START_TEST(a_token_file_without_permission)
     int status = load(8, folder, NULL);
     ck_assert_int_eq(root ? seteuid(0) : 0, 0);
     ck_assert_int_eq(status, -1);
-    ck_assert_ptr_nonnull(strstr(error, "b.bin' cannot be read (Permission denied), and '"));
-    ck_assert_ptr_nonnull(strstr(error, "a.bin' is a token file, of which none is left out. "));
+    ck_assert_ptr_nonnull(
+        strstr(error, "b.bin' cannot be read (Permission denied), and beside a token file ('"));
+    ck_assert_ptr_nonnull(strstr(error, "a.bin') no file is left out. "));
 }
 END_TEST
 
@@ -243,7 +244,7 @@ START_TEST(refusals)
             "cut or changed: write it anew.");
     refused(
         put_tokens("none", 20240520, 1, -1, good, 4, 10),
-        "'%/none' has 1022 bytes, and the header of a token file has 1024. It was cut: write it "
+        "'%/none' has 1022 bytes, but the header of a token file has 1024. It was cut: write it "
         "anew.");
     refused(put_tokens("less", 20240520, 1, -4, good, 4, 0),
             "'%/less' says that it holds -4 tokens, but its 1032 bytes have room for 4. It was "
@@ -363,10 +364,11 @@ START_TEST(words_refused)
     ck_assert_ptr_nonnull(strstr(error, "has 300 tokens and the model 301."));
     ck_assert_int_eq(load_words(file, 1023, WORDS), -1);
     ck_assert_ptr_nonnull(
-        strstr(error, "has 1023 bytes, and the header of a tokenizer alone has 1024."));
+        strstr(error, "has 1023 bytes, but the header of a tokenizer alone has 1024."));
     bytes = tokenizer_make(file, 20240328, 3, 299);
     ck_assert_int_eq(load_words(file, bytes, WORDS), -1);
-    ck_assert_ptr_nonnull(strstr(error, "begins with 20240328 and 3, and a tokenizer with"));
+    ck_assert_ptr_nonnull(
+        strstr(error, "begins with the numbers 20240328 and 3, but a tokenizer begins with"));
     bytes = tokenizer_make(file, 20240328, 1, 0); /* GPT-2's own, which it does not name */
     ck_assert_int_eq(load_words(file, bytes, WORDS), -1);
     ck_assert_ptr_nonnull(strstr(error, "has token 50256 for the end of text, and 300 tokens."));

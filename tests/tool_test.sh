@@ -193,7 +193,7 @@ info_disk() {
     TMPDIR="$scratch/a b\\" timeout "$limit" unshare -m sh -c "${mounted/tmpfs/ramfs}" sh "$zero" \
         >"$scratch/out" 2>"$scratch/err"
     # shellcheck disable=SC2016 # here, too
-    has '^  \$TMPDIR .*: ramfs on none, uncounted bytes free' "info with a ramfs"
+    has '^  \$TMPDIR .*: ramfs on none, an unknown amount free' "info with a ramfs"
 }
 
 # A driver of ours, which answers as the real one does.
@@ -396,7 +396,7 @@ fitting() {
     equals 1,cpu fits 0
     has '^1,cpu,.*device of a rank: .* needed' "plan on a small device"
     tool plan --params 1G --unit-size 1M --device-memory 1M --ranks 1
-    has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB there$' "plan"
+    has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB available$' "plan"
     # What may stay in memory leaves the files, and slots have their sizes.
     local files small=(--params 4M --unit-size 1M --ranks 1 --csv)
     tool plan "${small[@]}"
@@ -431,7 +431,7 @@ fitting() {
     tool plan --params 1M --nvme-path "$scratch/nothing"
     has '^ *3 nvme .*✗ files: .*nothing: No such file' "plan with a folder that is not there"
     has '^ *3 cpu .*✓$' "plan with a folder that is not there"
-    has 'files: .*nothing is no folder that is there; name' "plan with a folder that is not there"
+    has 'files: .*nothing is not an existing folder; name' "plan with a folder that is not there"
     plan_small_folder
 }
 
@@ -448,7 +448,7 @@ plan_small_folder() {
             --ranks 1 --nvme-path "$3:$2"' sh "$zero" "$scratch/small" "$scratch" \
         >"$scratch/out" 2>"$scratch/err"
     verdict $? "plan with a folder that is too small failed: $(cat "$scratch/err")"
-    has '^ *0 nvme .*✗ .*/small: 120\.0 MiB needed, 16\.0 MiB there$' "plan with a small folder"
+    has '^ *0 nvme .*✗ .*/small: 120\.0 MiB needed, 16\.0 MiB available$' "plan, a small folder"
     has '^ *3 cpu .*✓$' "plan with a small folder"
     # Two folders on one file system have its space once, and in memory it is memory: of files
     # that need twice of what there is, beside a quarter for the rest.
@@ -464,7 +464,7 @@ plan_small_folder() {
         >"$scratch/out" 2>"$scratch/err"
     verdict $? "plan with two folders on one drive failed: $(cat "$scratch/err")"
     has 'files: 16\.0 MiB free in .*small/a:.*small/b \(tmpfs, which is RAM' "plan with two folders"
-    has '^ *0 nvme .*✗ .*/small/a: 24\.0 MiB needed, 16\.0 MiB there$' "plan with two folders"
+    has '^ *0 nvme .*✗ .*/small/a: 24\.0 MiB needed, 16\.0 MiB available$' "plan with two folders"
     has '^ *3 nvme .*✗ memory: [0-9.]* [GT]iB needed' "plan with files in memory"
 }
 
@@ -479,11 +479,11 @@ predicting() {
     verdict $? "plan made a cache"
     tool "$cache" plan "${shape[@]}"
     has "no probe of $scratch is known; ZERO_PROBE=1 $zero bench step --quick --nvme-path \
-$scratch makes one" "plan without a probe"
+$scratch measures it" "plan without a probe"
     has '^ *3 nvme .* \?  ✓$' "plan without a probe"
     mkdir "$scratch/c d"
     tool "$cache" plan --params 1M --nvme-path "$scratch/c d"
-    has "step --quick --nvme-path '$scratch/c d' makes one" "plan without a probe of 'c d'"
+    has "step --quick --nvme-path '$scratch/c d' measures it" "plan without a probe of 'c d'"
     tool "$cache" bench step --quick --nvme-path "$scratch"
     has '^# nothing is predicted without a probe: ZERO_PROBE=1 ' "bench step without a probe"
     tool "$cache" ZERO_PROBE=1 bench step --quick --nvme-path "$scratch"
@@ -587,7 +587,7 @@ bench() {
     tool bench step --quick --params 100K
     has '^step_100K_ours [0-9.e-]+ s$' "bench step --params 100K"
     run_bench "step --host-share 100" limit/ours step_1M step_host100_1M
-    has 'of whose bytes it moves 0\.00' "bench step --host-share 100"
+    has 'whose bytes it moves 0\.00' "bench step --host-share 100"
     run_bench "step --state split --alone" limit/ours step_split_1M
     ! grep -q '^step_1M' "$scratch/out"
     verdict $? "bench step --alone: $(cat "$scratch/out")"
@@ -614,7 +614,7 @@ bench() {
     timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench step --quick --params 32M \
         --host-share 50 >"$scratch/out" 2>"$scratch/err" </dev/null
     verdict $? "bench step on two ranks failed: $(cat "$scratch/err")"
-    has 'of whose bytes it moves 0\.[3-9]' "bench step --host-share 50 on two ranks"
+    has 'whose bytes it moves 0\.[3-9]' "bench step --host-share 50 on two ranks"
 }
 
 # ------------------------------------------------------------------------ help

@@ -92,7 +92,7 @@ if have_ranks 2 "a trace in folders of their own"; then
         >"$scratch/out" 2>"$scratch/err"
     [ $? = 1 ] && ! grep -q '^step' "$scratch/out" && [ ! -e "$scratch/own.json.part" ] &&
         [ "$(cat "$scratch/old.csv")" = "an older run's" ] &&
-        grep -q "^rank 1: 'own.json' cannot be written where rank 0 has made it: No such file" \
+        grep -q "^rank 1: 'own.json' cannot be opened for writing after rank 0 created it: No " \
             "$scratch/err"
     verdict $? "a trace in folders of their own: $(cat "$scratch/out" "$scratch/err")"
 fi
@@ -117,7 +117,9 @@ report_wrong() { # steps, pattern of the last line, tokens of a step
         function bad(text) { print text; wrong++ }
         / steps in .* s \(/ { seconds = $4; rate = substr($6, 2) }
         / updates (read from|wrote to) files / && $5 " " $6 != $7 " " $8 { bad("not planned: " $0) }
-        /CPU seconds in / { cpus = $8 > 0 && $20 >= 0 && $8 + $20 < 1.05 * most * $6 + 0.1 }
+        /^CPU time of rank 0 / {
+            cpus = $13 > 0 && $26 >= 0 && $13 + $26 < 1.05 * most * $7 + 0.1
+        }
         /^what bounds the step / { rows = 1; next }
         rows && /^  / {
             name[rows] = $1
@@ -128,8 +130,10 @@ report_wrong() { # steps, pattern of the last line, tokens of a step
         END {
             if (name[1] name[2] name[3] name[4] != "compute:memory:network:disk:" || rows != 5)
                 bad(rows - 1 " rows")
-            if (!match(said, /of its [0-9.e+-]+ s/) || said !~ pattern) bad("it says: " said)
-            step = substr(said, RSTART + 7, RLENGTH - 9) + 0
+            if (!match(said, /of (its|a step.s) [0-9.e+-]+ s/) || said !~ pattern)
+                bad("it says: " said)
+            split(substr(said, RSTART, RLENGTH), words)
+            step = words[words[2] == "its" ? 3 : 4] + 0
             for (i in busy)
                 if (busy[i] > 1.01 * step) bad(name[i] " busy " busy[i] " of " step " s")
             if (!cpus) bad("no CPU seconds that can be")
@@ -164,24 +168,24 @@ grep -q '^at stage 0 without offload each rank would need ' "$scratch/out"
 verdict $? "what offload has spared is not said"
 grep -q '^  updates wrote to files ' "$scratch/out"
 verdict $? "what was written is not said"
-report_case 2 "^(the step waits for|nothing of these:) " "--stage 1 --offload nvme --chunk 1024"
-report_case 1 "^(the step waits for matrix products|nothing of these): " "--accumulate 32"
+report_case 2 "^(the step waits for|none of these alone:) " "--stage 1 --offload nvme --chunk 1024"
+report_case 1 "^(the step waits for matrix products|none of these alone): " "--accumulate 32"
 grep -q '^  disk: files  *-  *-  *-  *-  no files$' "$scratch/out"
 verdict $? "without files there is a disk: $(grep 'disk: files' "$scratch/out")"
-grep -qxF "files: none in $scratch, as nothing rests on nvme; --offload nvme would use it" \
-    "$scratch/out"
+nothing="nothing is offloaded to nvme; give --offload nvme to use it"
+grep -qxF "files: none in $scratch, as $nothing" "$scratch/out"
 verdict $? "a folder that is not used is not said: $(grep '^files' "$scratch/out")"
 grep -q '^  compute: .* [0-9.]* [GT]flop/s .* products in cache$' "$scratch/out"
 verdict $? "nothing was measured: $(grep 'compute: ' "$scratch/out")"
 # Two threads multiply for most of a step: what is busy is a clock's seconds, not theirs.
 shape="--layers 1 --channels 512" \
-    report_case 1 "^(the step waits for matrix products|nothing of these): " \
+    report_case 1 "^(the step waits for matrix products|none of these alone): " \
     "--accumulate 8 --threads 2 --dtype fp32"
 
 # The drive's limit is that of all ranks here, of which each has its share of the probe.
 disk_limit() { # ranks; prints it in MiB/s
     quiet='' XDG_CACHE_HOME=$scratch/cache run "$1" "--steps 3 --stage 3 --offload nvme"
-    awk '/^  disk: files .*by the probe$/ { print $5 * ($6 == "GiB/s" ? 1024 : 1) }' \
+    awk '/^  disk: files .*the drive.s probe$/ { print $5 * ($6 == "GiB/s" ? 1024 : 1) }' \
         "$scratch/out"
 }
 one=$(ZERO_PROBE=1 disk_limit 1)

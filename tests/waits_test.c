@@ -31,7 +31,7 @@ enum moment { CREATE, FORWARD, BACKWARD, STEP, MEAN, DIGEST, MOMENTS };
 
 static const char *const moments[MOMENTS] = {
     [CREATE] = "zero_create", [FORWARD] = "gather of unit 2", [BACKWARD] = "reduce of unit 1",
-    [STEP] = "verdict",       [MEAN] = "zero_mean",           [DIGEST] = "zero_digest",
+    [STEP] = "zero_step",     [MEAN] = "zero_mean",           [DIGEST] = "zero_digest",
 };
 
 struct trial;

@@ -112,8 +112,8 @@ static void no_pointers(struct zero *z, struct verdict *v)
     REFUSED(zero_mean(z, &mean, 1, NULL), ZERO_ERR_ARGUMENT, "into NULL");
     REFUSED(zero_mean(z, &mean, -1, &mean), ZERO_ERR_ARGUMENT, "of -1 values");
     REFUSED(zero_mean(z, NULL, INT_MIN, NULL), ZERO_ERR_ARGUMENT, "of -2147483648 values");
-    REFUSED(zero_stats(z, NULL), ZERO_ERR_ARGUMENT, "zero_stats into NULL");
-    REFUSED(zero_progress(z, NULL), ZERO_ERR_ARGUMENT, "zero_progress into NULL");
+    REFUSED(zero_stats(z, NULL), ZERO_ERR_ARGUMENT, "zero_stats was given NULL");
+    REFUSED(zero_progress(z, NULL), ZERO_ERR_ARGUMENT, "zero_progress was given NULL");
 }
 
 static void wild_adam(struct zero *z, struct verdict *v)
@@ -147,7 +147,7 @@ static void wild_settings(struct zero *z, struct verdict *v)
         REFUSED(zero_set_clip(z, clips[i]), ZERO_ERR_ARGUMENT, "zero_set_clip to ");
     for (int i = 0; i < COUNT(micros); i++)
         REFUSED(zero_set_accumulate(z, micros[i]), ZERO_ERR_ARGUMENT, "Use 1 or more");
-    REFUSED(zero_digest(z, NULL), ZERO_ERR_ARGUMENT, "into NULL");
+    REFUSED(zero_digest(z, NULL), ZERO_ERR_ARGUMENT, "was given NULL");
     REFUSED(zero_set_progress(z, NULL), ZERO_ERR_ARGUMENT, "zero_set_progress to NULL");
     static const struct zero_progress runs[] = {
         {.steps = -1, .loss_scale = 1},
@@ -162,9 +162,10 @@ static void wild_settings(struct zero *z, struct verdict *v)
         {.loss_scale = 1, .forgiven = 2},
         {.loss_scale = 1, .since_skip = INT64_MAX},
     };
-    for (int i = 0; i < COUNT(runs); i++) /* a fixed scale counts its steps alone */
-        if (i < 2 || z->scaler.dynamic)
-            REFUSED(zero_set_progress(z, &runs[i]), ZERO_ERR_ARGUMENT, "what zero_progress gave");
+    for (int i = 0; i < 2; i++)
+        REFUSED(zero_set_progress(z, &runs[i]), ZERO_ERR_ARGUMENT, "Use 0 to 2^53");
+    for (int i = 2; i < COUNT(runs) && z->scaler.dynamic; i++) /* a fixed scale takes steps alone */
+        REFUSED(zero_set_progress(z, &runs[i]), ZERO_ERR_ARGUMENT, "what zero_progress gave");
 }
 
 static void wild_values(struct zero *z, struct verdict *v)
@@ -279,8 +280,7 @@ static void micro_step(struct zero *z, struct verdict *v, int64_t batch, bool wr
     if (wrong) {
         REFUSED(zero_phase(z, ZERO_EVAL), ZERO_ERR_STATE, "within a micro-step with 0 of 3 units");
         REFUSED(zero_set_progress(z, &begun), ZERO_ERR_STATE,
-                schedule_step_open(&z->schedule) ? "within a step"
-                                                 : "have the loss scale of before");
+                schedule_step_open(&z->schedule) ? "within a step" : "have the old loss scale");
     }
     GOOD(zero_reduce(z, 2));
     if (wrong)

@@ -167,7 +167,7 @@ run_long_paths() {
     deep=$scratch/$(printf './%.0s' {1..500})nothing
     run_case 2 1 "" "--stage $deep" "--stage cannot be '/.*\.\.\..*/nothing'\. .* 0 to 3\.$"
     run_case 1 1 "" "--data $deep" "'/.*nothing' cannot be read: No such file .* can be read\.$"
-    run_case 1 1 "" "--log $deep/a" "nothing/a' cannot be written: No such file .* may write\.$"
+    run_case 1 1 "" "--log $deep/a" "nothing/a' cannot be written: No such file .* may write to\.$"
     run_case 1 2 "" "--trace $deep/a" "nothing/a' cannot be written: No such file .* write to\.$"
     deep+=$(printf '/%.0s' {1..3100})
     run_case 1 1 "" "--trace ${deep/nothing/empty}a" "/a' cannot be written: File name too long\."
@@ -184,10 +184,11 @@ run_taken_files() {
         [ "$(wc -l 2>/dev/null <"$scratch/taken")" -ge 3 ] 2>/dev/null && break
         sleep 0.05
     done
-    run_case 1 2 "" "--log @/taken" "taken' cannot be written: another run writes it\."
-    run_case 1 2 "" "--trace @/taken" "taken' cannot be written: another run writes it\."
-    run_case 1 2 "" "--trace @/taken.json" "taken\.json' cannot be written: another run writes it\."
-    run_case 1 1 "" "--trace @/link" "link' cannot be written: another run writes it\."
+    run_case 1 2 "" "--log @/taken" "taken' cannot be written: another run is writing to it\."
+    run_case 1 2 "" "--trace @/taken" "taken' cannot be written: another run is writing to it\."
+    run_case 1 2 "" "--trace @/taken.json" \
+        "taken\.json' cannot be written: another run is writing to it\."
+    run_case 1 1 "" "--trace @/link" "link' cannot be written: another run is writing to it\."
     kill "$job"
     wait "$job"
     awk -F, 'NR > 1 && $1 != NR - 1 { exit wrong = 1 } END { exit wrong || NR < 3 }' \
@@ -199,7 +200,7 @@ run_taken_files() {
 
 # Nor is what the run itself prints written over, by whatever name.
 run_printed_files() {
-    local why="cannot be written: what this run prints goes there\."
+    local why="cannot be written: this run.s own output is written there\."
     run_case 1 1 "" "--log @/out" "out' $why .* a file of its own"
     run_case 1 1 "" "--log /dev/stderr" "'/dev/stderr' $why"
     run_case 1 1 "" "--trace @/err" "err' $why"
@@ -221,8 +222,8 @@ run_kept_files() {
     done
     echo precious >"$scratch/other.json.part"
     ln -s other.json.part "$scratch/link.json.part"
-    run_case 1 2 "" "--trace @/other.json" "other\.json\.part', .* is not one of gpt2's\. Move it"
-    run_case 1 1 "" "--trace @/link.json" "link\.json\.part', .* is not one of gpt2's\. Move it"
+    run_case 1 2 "" "--trace @/other.json" "other\.json\.part', .* is not a trace of gpt2\. Move it"
+    run_case 1 1 "" "--trace @/link.json" "link\.json\.part', .* is not a trace of gpt2\. Move it"
     [ "$(cat "$scratch/other.json.part")" = precious ]
     verdict $? "other.json.part, which is no trace"
     [ ! -e "$scratch/old.json.part" ]
@@ -236,7 +237,7 @@ run_full_disk() {
     fi
     mounted=$scratch/empty
     run_case 1 2 "" "--offload nvme --nvme-path @/empty" \
-        "The 2 ranks on node .* need [0-9]* bytes in @/empty .tmpfs., 65536 bytes are free"
+        "The 2 ranks on node .* need [0-9]* bytes in @/empty .tmpfs., but only 65536 bytes are free"
     umount "$mounted" && mounted=
 }
 
@@ -262,7 +263,7 @@ run_log_ends() {
         --steps 100 --log "$scratch/log.csv") 2>&1 </dev/null | cat >"$scratch/out"
     local status=${PIPESTATUS[0]}
     grep '^rank [0-9]*: ' "$scratch/out" | tail -n +2 >"$scratch/err"
-    awk -v log_file="$scratch/log.csv' ends before the row of step " '
+    awk -v log_file="$scratch/log.csv' could not be written from the row of step " '
         { i = index($0, log_file) }
         i && / larger \(ulimit -f\)\. / { told = substr($0, i + length(log_file)) + 0 }
         /^step / { after = told && $2 + 0 > told }

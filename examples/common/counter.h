@@ -16,8 +16,8 @@ static inline uint64_t counter_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A hash of what stood before and of bytes behind it, of which zeros make the last
- * word a whole one. */
+/* A hash of what came before (hash) and of these bytes, by words of 8; the last is filled up
+ * with zeros, so that texts are hashed with their end. */
 static inline uint64_t counter_hash(uint64_t hash, const void *bytes, size_t count)
 {
     for (size_t at = 0; at < count; at += 8) {

@@ -28,7 +28,7 @@ static int kind_of(const struct paths *files, struct sink sink)
     }
     if (token && unreadable)
         return refuse(sink,
-                      "'%s' cannot be read (%s), and '%s' is a token file, of which none is left "
+                      "'%s' cannot be read (%s), and beside a token file ('%s') no file is left "
                       "out. Make it readable, or name the others with --data.",
                       unreadable, file_reason(reason), token);
     if (token && other)

@@ -153,8 +153,8 @@ bool file_within(const char *path, const char *folder)
 const char *file_reason(int error)
 {
     return error == ENXIO         ? "nobody reads this pipe"
-           : error == EBUSY       ? "what this run prints goes there"
-           : error == EWOULDBLOCK ? "another run writes it"
+           : error == EBUSY       ? "this run's own output is written there"
+           : error == EWOULDBLOCK ? "another run is writing to it"
            : error == EMFILE      ? "no more files may be open (ulimit -n)"
            : error == EFBIG       ? "files may be no larger (ulimit -f)"
                                   : strerror(error);

@@ -61,7 +61,7 @@ const char *predict_advice(const char *folders, char *text, size_t size)
     print_tool(f);
     fputs(" bench step --quick --nvme-path ", f);
     if (strchr(folders, ':'))
-        fputs("FOLDER, once for each,", f);
+        fputs("FOLDER, once for each folder,", f);
     else
         print_word(f, folders);
     fclose(f); /* what it has no room for is cut; a zero ends it */
@@ -73,7 +73,7 @@ const char *predict_unknown(const char *folders, char *text, size_t size)
 {
     struct stat st;
     if (!strchr(folders, ':') && (stat(folders, &st) || !S_ISDIR(st.st_mode))) {
-        snprintf(text, size, "%s is no folder that is there; name another with --nvme-path",
+        snprintf(text, size, "%s is not an existing folder; name another with --nvme-path",
                  folders);
         return text;
     }
@@ -81,6 +81,6 @@ const char *predict_unknown(const char *folders, char *text, size_t size)
     if (used < size)
         predict_advice(folders, text + used, size - used);
     used = strlen(text);
-    snprintf(text + used, size - used, " makes one");
+    snprintf(text + used, size - used, " measures it");
     return text;
 }

@@ -110,8 +110,8 @@ static int check_enough(const struct text *t, const struct paths *files, int len
                       files->passed_over);
     if (t->files == 0)
         return refuse(sink,
-                      "No text was found in %s: none can be read and is free of NUL bytes "
-                      "(links and folders passed over: %d). Give --data files or folders of text.",
+                      "No text was found in %s: each has NUL bytes or cannot be read (links and "
+                      "folders passed over: %d). Give --data files or folders of text.",
                       counted(files->count, "file").text, files->passed_over);
     if (t->train_bytes < text_needs(length))
         return refuse(
@@ -152,8 +152,8 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
         sink, "%lld bytes of text were found, and %lld could be read (%s): %s.", (long long)bytes,
         (long long)now,
         reason        ? file_reason(reason)
-        : now < bytes ? "they end earlier"
-                      : "some are longer",
+        : now < bytes ? "some files are shorter now"
+                      : "some files are longer now",
         reason == EMFILE
             ? "raise that limit"
             : "files under --data have changed meanwhile, or cannot be read any more. Leave them "

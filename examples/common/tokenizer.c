@@ -38,15 +38,16 @@ static int header_check(struct tokenizer *t, const char *path, int vocab, struct
     uint32_t header[4] = {0};
     if (t->bytes < HEADER)
         return refuse(sink,
-                      "'%s' has %lld bytes, and the header of a tokenizer alone has %d. Give "
+                      "'%s' has %lld bytes, but the header of a tokenizer alone has %d. Give "
                       "--tokenizer llm.c's gpt2_tokenizer.bin, whole.",
                       path, (long long)t->bytes, (int)HEADER);
     memcpy(header, t->file, sizeof(header));
     if (header[0] != MAGIC || (header[1] != 1 && header[1] != 2))
-        return refuse(sink,
-                      "'%s' has %lld bytes and begins with %u and %u, and a tokenizer with %d "
-                      "and 1 or 2. Give --tokenizer llm.c's gpt2_tokenizer.bin.",
-                      path, (long long)t->bytes, header[0], header[1], (int)MAGIC);
+        return refuse(
+            sink,
+            "'%s' has %lld bytes and begins with the numbers %u and %u, but a tokenizer begins "
+            "with %d and then 1 or 2. Give --tokenizer llm.c's gpt2_tokenizer.bin.",
+            path, (long long)t->bytes, header[0], header[1], (int)MAGIC);
     if (header[2] != (uint32_t)vocab)
         return refuse(sink,
                       "'%s' has %u tokens and the model %d. Give --tokenizer the one that made "

@@ -104,7 +104,7 @@ static const struct option table[] = {
     {"warmup", WHOLE(warmup, 0, 1e9), .value = "S", .shown = "a tenth of --decay, at most 100",
      .help = "steps over which the learning rate rises"},
     {"decay", WHOLE(decay, 1, 1e9), .value = "S", .shown = "as --steps",
-     .help = "step at which it has come down, along a cosine, to a tenth"},
+     .help = "step at which the learning rate has fallen, along a cosine, to a tenth"},
     {"clip", REAL(clip), NOT_NEGATIVE, .value = "X", .initial = "1",
      .help = "gradient norm to clip to; 0: no clipping"},
     {"weight-decay", REAL(weight_decay), IN_FP32, .value = "X", .initial = "0.1",
@@ -197,8 +197,8 @@ static int resolve_shape(struct arguments *a, struct check *c)
     int64_t tokens = (int64_t)a->batch * a->shape.seq;
     if (tokens > GPT_TOKENS_MAX)
         return refuse(c->sink,
-                      "--batch %d of --seq %d are %lld tokens at once, and %d are possible. Give a "
-                      "smaller --batch, and --accumulate.",
+                      "--batch %d of --seq %d are %lld tokens at once, but at most %d are "
+                      "possible. Give a smaller --batch and a larger --accumulate.",
                       a->batch, a->shape.seq, (long long)tokens, GPT_TOKENS_MAX);
     return 0;
 }
@@ -272,10 +272,11 @@ static int check_engine(const struct arguments *a, struct check *c)
                       "--reduction nccl is for gradients on GPUs, but --device is cpu. Give "
                       "--device cuda, or leave --reduction out.");
     if (a->device == ZERO_CUDA && a->shape.channels / a->shape.heads > GPT_GPU_HEAD_MAX)
-        return refuse(c->sink,
-                      "--heads %d have %d channels each, and on a GPU %d are possible. Give more "
-                      "--heads, or --device cpu.",
-                      a->shape.heads, a->shape.channels / a->shape.heads, GPT_GPU_HEAD_MAX);
+        return refuse(
+            c->sink,
+            "--heads %d have %d channels each, but on a GPU at most %d are possible. Give more "
+            "--heads, or --device cpu.",
+            a->shape.heads, a->shape.channels / a->shape.heads, GPT_GPU_HEAD_MAX);
     if (a->log && a->trace && !strcmp(a->log, a->trace))
         return refuse(c->sink, "--log and --trace are both %s. Give each a file of its own.",
                       a->log);

@@ -53,8 +53,8 @@ const struct gpu_plugin *gpu_plugin_open(char *error, size_t error_size)
         snprintf(error, error_size, "The plugin for --device cuda cannot be opened: %.300s. %s.",
                  reason ? reason : file,
                  asked ? "Name gpt2_cuda.so in " GPU_PLUGIN_VARIABLE ", or unset it"
-                       : "Build it where the CUDA toolkit is (make), and load the toolkit's module "
-                         "where cuBLAS is missing");
+                       : "Run make on a machine with the CUDA toolkit, and load the toolkit's "
+                         "module if cuBLAS is missing");
         return NULL;
     }
     const struct gpu_plugin *plugin = dlsym(handle, GPU_PLUGIN_SYMBOL);

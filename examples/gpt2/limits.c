@@ -165,7 +165,8 @@ static void limit(struct roofline_row *row, double value, const char *of)
 static void limits_set(struct roofline *f, const double *sum, double ranks)
 {
     bool stopped = sum[PRODUCT_PEAK] <= 0, room = sum[STREAM_MISSING] <= 0;
-    const char *none = stopped || f->layers ? "not measured" : "not measured: too little memory";
+    const char *none =
+        stopped || f->layers ? "not measured" : "not measured: its memory fits in the caches";
     limit(&f->row[ROOFLINE_COMPUTE], sum[PRODUCT_PEAK],
           stopped     ? none
           : f->layers ? "large products alone"
@@ -173,7 +174,7 @@ static void limits_set(struct roofline *f, const double *sum, double ranks)
     limit(&f->row[ROOFLINE_MEMORY], room ? sum[STREAM_RATE] : 0,
           !room       ? none
           : f->layers ? "copies in GPU memory"
-                      : "a loop like Adam's");
+                      : "Adam's reads and writes alone");
     if (ranks < 2)
         limit(&f->row[ROOFLINE_NETWORK], 0, "one rank");
     else if (f->layers)
@@ -189,10 +190,10 @@ static void limits_set(struct roofline *f, const double *sum, double ranks)
     if (read + written <= 0)
         limit(&f->row[ROOFLINE_DISK], 0, "no files");
     else if (sum[PROBE_MISSING] > 0)
-        limit(&f->row[ROOFLINE_DISK], 0, "no probe: ZERO_PROBE=1");
+        limit(&f->row[ROOFLINE_DISK], 0, "not probed: set ZERO_PROBE=1");
     else
         limit(&f->row[ROOFLINE_DISK], (read + written) / predict_files(read, written, &probe),
-              "by the probe");
+              "the drive's probe");
 }
 
 /* The sums over all ranks become rows. */

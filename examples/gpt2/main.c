@@ -29,7 +29,7 @@ static int stopped(const struct run *r)
     if (zero_rank(r->z) == 0)
         fprintf(stderr,
                 "rank 0: %s stopped all ranks after step %lld of %d. Nothing of the model "
-                "is saved: for all steps, run it again.\n",
+                "is saved: to make all steps, start the run again.\n",
                 stop_name(r->stopped), (long long)r->made, r->a->steps);
     return 128 + r->stopped;
 }
@@ -82,11 +82,11 @@ int main(int argc, char **argv)
         return launch_end(2);
     }
     if (a.bf16x3 && !a.help && !matmul_by_terms(true) && !a.plan) {
-        fprintf(
-            stderr,
-            "rank %d: --bf16x3 multiplies by AMX, which this CPU, its Linux (from 5.16 on) or "
-            "this build (by gcc from 11 on, clang from 12) does not have. Leave --bf16x3 out.\n",
-            rank);
+        fprintf(stderr,
+                "rank %d: --bf16x3 needs AMX, which is missing here: in this CPU, in Linux "
+                "(needed: 5.16 or later) or in this build (needed: gcc 11, clang 12 or later). "
+                "Leave --bf16x3 out.\n",
+                rank);
         return launch_end(1);
     }
     return launch_end(a.help ? help(rank) : a.plan ? plan(&a, rank) : train(&a, rank));

@@ -83,9 +83,9 @@ void plan_print(const struct arguments *a, const struct zero_plan *p, const stru
         printf("  of the host's total %s are checksums of the files' pages\n",
                in_bytes(p->host.checks).text);
     if (own->gpu > 0)
-        printf("  the program's own on the device: activations, scratch and workspace %s\n",
+        printf("  the program's own memory on the device: activations, scratch and workspace %s\n",
                in_bytes(own->gpu).text);
-    printf("  the program's own: %s %s, data %s, buffers %s, total %s\n",
+    printf("  the program's own memory: %s %s, data %s, buffers %s, total %s\n",
            own->gpu > 0 ? "registered memory" : "activations and scratch",
            in_bytes(own->model).text, in_bytes(own->data).text, in_bytes(own->buffers).text,
            in_bytes(own->total).text);
@@ -131,8 +131,8 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
     struct zero_probe probe = {0};
     int all = threads * l->local, cpus = l->local * launch_threads(l);
     if (predict_is_gpus(config.device, plan)) {
-        puts("  an update's seconds are not predicted: it is the GPU's, whose memory holds the "
-             "state");
+        puts("  an update's seconds are not predicted: the state is in the GPU's memory, and the "
+             "GPU updates it");
         return;
     }
     fflush(stdout); /* the plan stands, also where memory ends here */

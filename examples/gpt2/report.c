@@ -48,7 +48,7 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
     else
         printf("products by %s\n", matmul_backend((enum zero_dtype)r->a->dtype));
     if (s->nvme_path[0])
-        printf("files: %s (%s), %s, %s, %s x %d%s%s\n", s->nvme_path, s->nvme_type,
+        printf("files: %s (%s), %s, %s, blocks of %s, %d at once%s%s\n", s->nvme_path, s->nvme_type,
                s->nvme_direct ? "O_DIRECT" : "through the page cache", s->ring,
                in_bytes(s->ring_block).text, s->ring_depth,
                s->ring_registered ? ", registered buffers" : "",
@@ -56,8 +56,8 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
     else if (r->a->nvme_path)
         printf("files: none in %s, as %s\n", r->a->nvme_path,
                arguments_ask_for_files(r->a)
-                   ? "--host-bytes keeps all in memory"
-                   : "nothing rests on nvme; --offload nvme would use it");
+                   ? "--host-bytes keeps all of the state in memory"
+                   : "nothing is offloaded to nvme; give --offload nvme to use it");
     if (s->huge_bytes)
         printf("host memory: %s in huge pages", in_bytes(s->huge_bytes).text);
     if (s->huge_bytes && s->numa_nodes > 1)
@@ -97,8 +97,8 @@ static void log_ends(struct run *r, int64_t step)
     r->live = false;
     fflush(stdout);
     fprintf(stderr,
-            "rank 0: '%s' ends before the row of step %lld: %s. The training goes on, and the run "
-            "will end with status 1.\n",
+            "rank 0: '%s' could not be written from the row of step %lld on: %s. Training goes on "
+            "without it, and the run will end with status 1.\n",
             r->a->log, (long long)step, reason);
 }
 
@@ -145,8 +145,8 @@ static void listen(struct run *r)
         return;
     r->unheard = true;
     snprintf(r->error, sizeof(r->error),
-             "Standard output could not be written: %s. Nothing would be left of this run: keep "
-             "its reader, or give --log a file.",
+             "Standard output could not be written: %s. Without it this run would leave no result: "
+             "keep the program that reads it running, or give --log a file.",
              strerror(errno));
 }
 
@@ -198,9 +198,9 @@ static int report_ranks(struct run *r, const char *name, int64_t planned, int64_
             print_row(label, value[0], value[1]);
     }
     if (rank == 0 && ranks > RANKS_SHOWN) {
-        snprintf(label, sizeof(label), "least of %d, %s", ranks, name);
+        snprintf(label, sizeof(label), "least of %d ranks, %s", ranks, name);
         print_row(label, least[0], least[1]);
-        snprintf(label, sizeof(label), "most of %d, %s", ranks, name);
+        snprintf(label, sizeof(label), "most of %d ranks, %s", ranks, name);
         print_row(label, most[0], most[1]);
     }
     return 0;
@@ -211,7 +211,7 @@ static int report_gpu_memory(struct run *r, const struct zero_plan *p)
 {
     if (!r->gpu)
         return 0;
-    return report_ranks(r, "its GPU, all processes", p->device.total + r->own.gpu,
+    return report_ranks(r, "its GPU's memory, all in use", p->device.total + r->own.gpu,
                         r->gpu->plugin->used(r->gpu));
 }
 
@@ -221,8 +221,8 @@ static int report_memory(struct run *r, const struct zero_stats *s)
 {
     const struct zero_plan *p = &s->plan;
     if (zero_rank(r->z) == 0) {
-        printf("memory of rank 0 as planned: device %s, host %s, the program's own %s; the process "
-               "adds code and libraries\n",
+        printf("planned memory of rank 0: device %s, host %s, the program itself %s; code and "
+               "libraries of the process come on top\n",
                in_bytes(p->device.total).text, in_bytes(p->host.total).text,
                in_bytes(r->own.total + r->own.gpu).text);
         printf("  %-34s %12s %12s\n", "", "planned", "measured");
@@ -263,7 +263,7 @@ static int report_traffic(struct run *r, const char *name, int64_t mine, int64_t
 /* How long each line of rank 0's engine was busy, and how fast it was then. */
 static void print_lanes(const struct zero_stats *s)
 {
-    printf("%-36s %12s %12s %12s\n", "rank 0's lines of work", "bytes", "busy", "rate");
+    printf("%-36s %12s %12s %12s\n", "engine lanes of rank 0", "bytes", "busy", "rate");
     for (int i = 0; i < ZERO_LANES; i++) {
         const struct zero_lane_stats *lane = &s->lanes[i];
         if (lane->bytes == 0 || lane->busy_seconds <= 0)
@@ -281,8 +281,8 @@ static void print_cpus(const struct run *r)
     const struct run_mark *a = &r->begun, *b = &r->ended;
     if (b->program.ran <= a->program.ran)
         return;
-    printf("rank 0's CPU seconds in %.3g s: %.3g of the program's threads, which waited %.3g s for "
-           "a CPU; %.3g of the engine's, which waited %.3g s\n",
+    printf("CPU time of rank 0 over %.3g s: the program's threads ran %.3g s and waited %.3g s for "
+           "a free CPU; the engine's ran %.3g s and waited %.3g s\n",
            b->when - a->when, b->program.ran - a->program.ran, b->program.ready - a->program.ready,
            b->library.ran - a->library.ran, b->library.ready - a->library.ready);
 }
@@ -294,7 +294,7 @@ static int report_retries(struct run *r, const struct zero_stats *s)
         return -1;
     if (zero_rank(r->z) == 0 && sum > 0)
         printf("transfers that failed and were tried again: %lld; look into the kernel's log "
-               "(dmesg) where a rank warned\n",
+               "(dmesg) on the nodes of the ranks that warned\n",
                (long long)sum);
     return 0;
 }

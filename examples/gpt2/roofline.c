@@ -46,12 +46,11 @@ void roofline_verdict(const struct roofline *r, char *text, size_t size)
         snprintf(text, size, "the step waits for %s: %.3g of its %.3g s",
                  r->layers ? layers_waits : kinds[ROOFLINE_COMPUTE].waits, products, r->step);
     else
-        snprintf(
-            text, size,
-            "nothing of these: the program itself works %.3g of its %.3g s, %.3g of that %s, and "
-            "waits %.3g s, while %s had %.3g s of work",
-            program, r->step, products, r->layers ? "on the GPU" : "in matrix products", r->waited,
-            kinds[most].waits, engine);
+        snprintf(text, size,
+                 "none of these alone: of a step's %.3g s the program computes %.3g s (%s %.3g s) "
+                 "and waits %.3g s; the longest of the rest, %s, took %.3g s",
+                 r->step, program, r->layers ? "the GPU" : "matrix products", products, r->waited,
+                 kinds[most].waits, engine);
 }
 
 /* Flops in decimal units, bytes as everywhere. */
@@ -71,7 +70,7 @@ void roofline_print(const struct roofline *r, FILE *out)
 {
     char text[320];
     fprintf(out, "%-26s %14s %14s %6s %12s  %s\n", "what bounds the step", "achieved", "limit",
-            "share", "busy a step", "the limit is");
+            "share", "busy a step", "source of the limit");
     for (int k = 0; k < ROOFLINE_ROWS; k++) {
         const struct roofline_row *row = &r->row[k];
         struct figure achieved = {"-"}, limit = {"-"}, share = {"-"}, busy = {"-"};

@@ -70,8 +70,8 @@ void tracing_step(struct run *r, double begun)
 static bool fail(struct run *r, const char *what)
 {
     refuse((struct sink){r->error, sizeof(r->error)},
-           "'%s' %s: %s. Give --trace a file of its own in a folder with room that every rank can "
-           "write to.",
+           "'%s' %s: %s. Give --trace a file of its own, in a folder with free space that every "
+           "rank may write to.",
            r->a->trace, what, errno ? file_reason(errno) : "no memory");
     return false;
 }
@@ -139,7 +139,8 @@ bool tracing_open(struct run *r)
     }
     if (apart && !part_is_ours(tracing_part(trace, part))) {
         refuse((struct sink){r->error, sizeof(r->error)},
-               "'%s', in which the trace is made, is there already and is not one of gpt2's. Move "
+               "'%s', where the trace is written first, exists already and is not a trace of gpt2. "
+               "Move "
                "it away, or give --trace another file.",
                part);
         return false;
@@ -173,7 +174,7 @@ bool tracing_begin(struct run *r)
     errno = 0;
     FILE *f = file_open(part, O_APPEND);
     if (!f)
-        return fail(r, "cannot be written where rank 0 has made it");
+        return fail(r, "cannot be opened for writing after rank 0 created it");
     fclose(f);
     return true;
 }

@@ -121,8 +121,8 @@ static int compare_gpus(struct run *r)
     int alike = is_alike(r, hash);
     if (alike == 0 && zero_rank(r->z) == 0)
         fprintf(stderr,
-                "rank 0: not all ranks have its kind of GPU and cuBLASLt (%s, %s): another run has "
-                "the same digest only where ranks have the same ones.\n",
+                "rank 0: some ranks have another kind of GPU or cuBLASLt than this one (%s, %s): "
+                "another run gives the same digest only if each rank has the same kind again.\n",
                 r->gpu->plugin->name(r->gpu), names[1]);
     return alike < 0 ? -1 : 0;
 }
@@ -137,8 +137,8 @@ static int compare_products(struct run *r)
         return -1;
     if (tiles > 0 && tiles < ranks && zero_rank(r->z) == 0)
         fprintf(stderr,
-                "rank 0: %lld of %lld ranks multiply by AMX, which adds up in an order of its own: "
-                "another run has the same digest only where these are the same ranks.\n",
+                "rank 0: %lld of %lld ranks multiply with AMX, which adds in another order than "
+                "the others: another run gives the same digest only if the same ranks use AMX.\n",
                 (long long)tiles, (long long)ranks);
     return 0;
 }
@@ -146,8 +146,8 @@ static int compare_products(struct run *r)
 static bool log_fail(struct run *r)
 {
     refuse((struct sink){r->error, sizeof(r->error)},
-           "'%s' cannot be written: %s. Give --log a file of its own with room where you may "
-           "write.",
+           "'%s' cannot be written: %s. Give --log a file of its own, in a folder with free space "
+           "that you may write to.",
            r->a->log, file_reason(errno));
     return false;
 }

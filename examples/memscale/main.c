@@ -58,8 +58,8 @@ static bool open_file(struct test *t, const char *name, FILE **file)
     *file = file_create(name);
     if (!*file)
         refuse(sink_of(t),
-               "'%s' cannot be written: %s. Give --csv and --svg files of their own where you may "
-               "write.",
+               "'%s' cannot be written: %s. Give --csv and --svg files of their own, in a folder "
+               "that you may write to.",
                name, file_reason(errno));
     return *file;
 }

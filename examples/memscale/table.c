@@ -64,13 +64,11 @@ void table_row(const struct result *r)
 void table_end(const struct scale *s)
 {
     if (s->gpu.count)
-        printf(
-            "\nMeasured on the device: what its driver has less of, for all that use it, divided "
-            "by this test's\nranks on it.\n");
-    printf("\nMeasured: by the kernel. Memory comes in huge pages of 2 MiB, where there are some; "
-           "what "
-           "the host has\nbeside its plan is the engine's tables and threads. Between "
-           "configurations rank 0 had at most %s\nmore than before the first.\n",
+        printf("\nMeasured on the device: how much less of its memory is free, whoever uses it, "
+               "divided by this\ntest's ranks on it.\n");
+    printf("\nMeasured: by the kernel. Memory is taken in huge pages of 2 MiB where there are "
+           "some; what the host\nhas above its plan is the engine's tables and threads. After a "
+           "configuration rank 0 kept at most %s\nmore than it had before the first.\n",
            in_bytes(s->left).text);
 }
 

@@ -199,7 +199,7 @@ static void measure(const struct bench *b, struct workers *w, struct job *job, c
     if (cached ? other < limit : other > limit) {
         limit = other;
         bench_note("%s_limit is %s", name,
-                   cached ? "the root and the division" : "with stores that pass the caches by");
+                   cached ? "the root and the division" : "with stores that bypass the caches");
     }
     bench_rate(name, limit, samples_median(&s[PASSES - 1]), "Gparam/s");
 }
@@ -223,7 +223,7 @@ static int size_run(const struct bench *b, const struct kernels *kernels, const 
         snprintf(name, sizeof(name), millions ? "%s_%lldM_%dt" : "%s_%lldK_%dt", forms[form].name,
                  (long long)(millions ? elements >> 20 : elements >> 10), threads);
         if (bench_over(b))
-            bench_note("no time is left for %s; --full takes it", name);
+            bench_note("%s is left out, as time is up; --full measures it", name);
         else
             measure(b, w, &job, name);
     }

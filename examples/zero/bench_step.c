@@ -333,12 +333,12 @@ static void print_predicted(const struct bench *b, const struct zero_stats *s, c
                                       memory_available("", source, sizeof(source)) / 4);
     struct prediction p = predict_update(&s->plan, local, &probe, stream);
     if (p.seconds <= 0) {
-        bench_note("nothing is predicted without a probe: %s makes one",
+        bench_note("nothing is predicted without a probe: %s makes it",
                    predict_advice(b->nvme_path, advice, sizeof(advice)));
         return;
     }
     bench_note("predicted: files %.4g s at %.4g GB/s, read and written at once as probed; memory "
-               "%.4g s at %.4g GB/s; share: of ours",
+               "%.4g s at %.4g GB/s; share: predicted / measured",
                p.disk, 1e-9 * probe.both, p.memory, 1e-9 * stream);
     printf("%s_predicted %.4g s\n%s_predicted_share %.3f\n", name, p.seconds, name,
            p.seconds / ours);
@@ -371,8 +371,8 @@ static void print(const struct bench *b, const struct model *m, const struct dis
     if (s->other.count == 0)
         return;
     name_of(b, true, name, sizeof(name));
-    bench_note("limit of %s: the steps without, of whose bytes it moves %.2f; a share above 1 is "
-               "faster",
+    bench_note("limit of %s: steps without these options, whose bytes it moves %.2f times; a share "
+               "above 1 is faster",
                name, samples_median(&s->other_bytes) / samples_median(&s->bytes));
     bench_seconds(name, samples_median(&s->seconds), samples_median(&s->other));
 }

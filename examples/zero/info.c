@@ -68,7 +68,7 @@ static void disk_print(const char *label, const char *path)
         return;
     }
     info_fact(label, "%s: %s on %s, %s free, %s", path, d.type, d.device,
-              d.free == INT64_MAX ? "uncounted bytes" : in_bytes(d.free).text,
+              d.free == INT64_MAX ? "an unknown amount" : in_bytes(d.free).text,
               d.direct ? "O_DIRECT" : "no O_DIRECT (through the page cache)");
     if (d.memory)
         info_fact("", "%s is RAM: what is offloaded to it takes memory", d.type);

@@ -14,8 +14,8 @@
            "--mpi=pmix or its own mpirun."
 #else
 #define BY_MPI                                                                                     \
-    "This build has no MPI: libzero joins ranks that srun started with a GPU each, by TCP and "    \
-    "NCCL, and refuses several others (libopenmpi-dev)."
+    "This build has no MPI: libzero connects the ranks that srun started by TCP and NCCL if each " \
+    "has a GPU, and refuses several without (libopenmpi-dev)."
 #define BY_PMI      BY_MPI
 #define STARTS(how) "Several need a build with MPI (libopenmpi-dev), or srun and a GPU each."
 #endif
@@ -45,13 +45,14 @@ struct launcher launcher_find(void)
         l.meaning = BY_PMI;
     } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR")) {
         l.by = "torchrun";
-        l.meaning = "MPI's variables are not there: libzero joins ranks with a GPU each by TCP and "
-                    "NCCL, and refuses others unless it is given a communicator (.comm). " STARTS(
-                        "Start them with mpirun.");
+        l.meaning =
+            "MPI's variables are not set: libzero connects the ranks by TCP and NCCL if each has a "
+            "GPU, and refuses them otherwise unless it is given a communicator (.comm). " STARTS(
+                "Start them with mpirun.");
     } else if (several("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm without PMIx";
-        l.meaning = "libzero joins the ranks of the step where each has a GPU, by TCP and NCCL, "
-                    "and refuses others. " STARTS(
+        l.meaning = "libzero connects the ranks of the step by TCP and NCCL if each has a GPU, and "
+                    "refuses them otherwise. " STARTS(
                         "Start them with srun --mpi=pmix, or with mpirun inside the job.");
     } else if (getenv("SLURM_STEP_NUM_TASKS")) {
         l.by = "Slurm, one task in its step";

@@ -120,7 +120,7 @@ static void machine_print(const struct machine *m)
         printf("  files: none: %s\n", m->refused);
     else
         printf("  files: %s free in %s (%s%s)\n",
-               m->free == INT64_MAX ? "uncounted bytes" : in_bytes(m->free).text, m->folders,
+               m->free == INT64_MAX ? "an unknown amount" : in_bytes(m->free).text, m->folders,
                m->type,
                !m->in_memory ? ""
                : m->in_memory < m->stripes.files
@@ -164,7 +164,7 @@ static struct zero_config config_of(const struct plan_options *o, int stage, enu
 
 static void lacks(char *why, size_t size, const char *what, int64_t needed, int64_t there)
 {
-    snprintf(why, size, "%s: %s needed, %s there", what, in_bytes(needed).text,
+    snprintf(why, size, "%s: %s needed, %s available", what, in_bytes(needed).text,
              in_bytes(there).text);
 }
 
@@ -283,16 +283,16 @@ static void header_print(const struct plan_options *o, const struct plan_model *
 static void predicted_print(const struct machine *m)
 {
     char advice[3 * DISK_PATH + 120];
-    printf("Update: seconds that one takes with nothing beside it, its files or its memory, "
-           "whichever takes longer.\n");
+    printf(
+        "Update: seconds of one alone, for its files or for its memory, whichever takes longer.\n");
     if (m->own_device)
-        printf(
-            "  GPU's: state in a GPU's memory is updated there; its seconds are not known here\n");
+        printf("  GPU's: the GPU updates the state in its memory; how long that takes is not known "
+               "here\n");
     if (m->stream > 0)
         printf("  memory: %s/s, measured now on %d CPUs\n", in_bytes((int64_t)m->stream).text,
                threads_here());
     else
-        printf("  memory: not measured, for want of it\n");
+        printf("  memory: not measured, as too little is free\n");
     if (m->probe.read > 0)
         printf("  files: %s/s read and written at once, by an earlier probe of %s\n",
                in_bytes((int64_t)m->probe.both).text, m->folders);

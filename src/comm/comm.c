@@ -51,8 +51,8 @@ int comm_deadline_seconds(void)
 static int not_launched(const struct job *job, struct error *error)
 {
     return error_set(error, ZERO_ERR_UNSUPPORTED,
-                     "This job has %d ranks (%s is set), and ranks that compute on the CPU reach "
-                     "each other by MPI, which did not start them. Start them with %s -n %d, or "
+                     "This job has %d ranks (%s is set), but it was not started under MPI, which "
+                     "ranks on the CPU need. Start them with %s -n %d, or "
                      "unset %s for one rank.",
                      job->size, job->mark,
                      job->launcher == JOB_SLURM ? "srun --mpi=pmix" : "mpirun", job->size,
@@ -104,11 +104,11 @@ static int check_size(struct zero_comm **comm, const struct launcher *launcher, 
         return ZERO_OK;
     (*comm)->ops->destroy(*comm);
     *comm = NULL;
-    return error_set(error, ZERO_ERR_UNSUPPORTED,
-                     "This job has %d ranks (%s is set), and to the MPI of this build this rank is "
-                     "alone. Start it with that MPI's own mpirun (srun: --mpi=pmix), or unset %s "
-                     "for one rank.",
-                     told, launcher->size, launcher->mark);
+    return error_set(
+        error, ZERO_ERR_UNSUPPORTED,
+        "This job has %d ranks (%s is set), but the MPI of this build sees only this one. Start "
+        "the job with the mpirun of that MPI (srun: --mpi=pmix), or unset %s for one rank.",
+        told, launcher->size, launcher->mark);
 }
 
 int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)

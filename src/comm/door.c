@@ -286,8 +286,8 @@ static int door_open(struct door *d)
     d->seats = calloc((size_t)job->size, sizeof(*d->seats));
     if (!d->guests || !d->polls || !d->seats) {
         d->places = 0;
-        return error_set(d->error, ZERO_ERR_MEMORY, "No memory to hear %d ranks." ERROR_FREE_MEMORY,
-                         job->size);
+        return error_set(d->error, ZERO_ERR_MEMORY,
+                         "No memory for messages of %d ranks." ERROR_FREE_MEMORY, job->size);
     }
     for (int i = 0; i < d->places; i++)
         d->guests[i].fd = -1;

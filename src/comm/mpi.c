@@ -324,7 +324,7 @@ static int finalize_begins(MPI_Comm self, int key, void *value, void *state)
     pthread_mutex_lock(&m->lock);
     if (!m->status)
         m->status = error_comm(&m->comm, ZERO_ERR_COMM,
-                               "The program has called MPI_Finalize while an engine was there. "
+                               "The program has called MPI_Finalize while an engine still existed. "
                                "Call zero_destroy before it.");
     if (!m->finalized && !forked()) {
         give_up(m, m->sequence + 1);
@@ -538,8 +538,8 @@ static int mpi_create(MPI_Comm parent, struct zero_comm **comm, struct error *er
     int size = 0, between = 0;
     if (!comm)
         return error_set(error, ZERO_ERR_ARGUMENT,
-                         "zero_comm_mpi into NULL. Pass where the "
-                         "communicator goes.");
+                         "zero_comm_mpi was given NULL for its result. Pass the address of a "
+                         "struct zero_comm *.");
     *comm = NULL;
     if (check_process(error) || level_check(error))
         return error->status;
@@ -735,11 +735,12 @@ __attribute__((constructor)) static void leave_at_exit(void)
 
 static int not_started(int seconds, struct error *error)
 {
-    return error_set(error, ZERO_ERR_DEADLINE,
-                     "MPI did not bring this job's ranks together within %d s: one has not come to "
-                     "zero_create. Look for what stopped it, or raise the deadline (--deadline, "
-                     ".deadline_seconds).",
-                     seconds);
+    return error_set(
+        error, ZERO_ERR_DEADLINE,
+        "MPI did not bring this job's ranks together within %d s: a rank has not called "
+        "zero_create. Look for what stopped it, or raise the deadline (--deadline, "
+        ".deadline_seconds).",
+        seconds);
 }
 
 /* MPI starts when all ranks have come, and has no deadline either. Where it takes

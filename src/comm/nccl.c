@@ -96,7 +96,7 @@ static bool fine(struct nccl *n, ncclResult_t rc, const char *what)
         (strstr(said, "out of memory") || strstr(said, "Failed to CUDA ")))
         n->status = error_comm(&n->comm, ZERO_ERR_MEMORY,
                                "NCCL failed to %s on rank %d, GPU %d, whose memory does not "
-                               "suffice: '%.120s'. Leave some hundred MiB to it: use a higher "
+                               "suffice: '%.120s'. Leave it a few hundred MiB: use a higher "
                                "stage, more ranks, or offload more.",
                                what, n->comm.rank, n->gpu, said);
     else
@@ -116,7 +116,7 @@ static bool good(struct nccl *n, cudaError_t rc, const char *what)
     (void)cudaGetLastError();
     if (!n->status && rc == cudaErrorMemoryAllocation)
         n->status = error_comm(&n->comm, ZERO_ERR_MEMORY,
-                               "GPU %d has not the memory to %s for messages between ranks (%s, "
+                               "GPU %d has too little memory to %s for messages between ranks (%s, "
                                "%d). Use a higher stage, more ranks, or offload more.",
                                n->gpu, what, cudaGetErrorName(rc), (int)rc);
     else if (!n->status)
@@ -164,7 +164,7 @@ static bool passed(struct nccl *n, cudaEvent_t event)
     enum cudaStreamCaptureMode mode = cuda_capture_mode(cudaStreamCaptureModeRelaxed);
     cudaError_t rc = cudaEventQuery(event);
     (void)cuda_capture_mode(mode);
-    return rc != cudaErrorNotReady && good(n, rc, "go on");
+    return rc != cudaErrorNotReady && good(n, rc, "run its queued work");
 }
 
 /* Whether another group may enter: the GPU is not too far behind. */
@@ -597,7 +597,7 @@ static bool make_event(struct nccl *n, cudaEvent_t *event)
 static bool make_stream(struct nccl *n)
 {
     bool ok =
-        good(n, cudaGetDevice(&n->gpu), "tell the thread's GPU") &&
+        good(n, cudaGetDevice(&n->gpu), "say which GPU the thread uses") &&
         good(n, cudaSetDevice(n->gpu), "be chosen") &&
         good(n,
              cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, CUDA_PRIORITY_FIRST),

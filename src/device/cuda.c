@@ -102,10 +102,11 @@ static void fail(struct device_cuda *d, const char *what, cudaError_t rc)
 {
     pthread_mutex_lock(&d->lock);
     if (rc == cudaErrorMemoryAllocation)
-        error_set(&d->error, ZERO_ERR_MEMORY,
-                  "GPU %d (%s) has not the memory to %s (%s, %d). Use a higher stage, more ranks, "
-                  "or offload more.",
-                  d->gpu, d->name, what, cudaGetErrorName(rc), (int)rc);
+        error_set(
+            &d->error, ZERO_ERR_MEMORY,
+            "GPU %d (%s) has too little memory to %s (%s, %d). Use a higher stage, more ranks, "
+            "or offload more.",
+            d->gpu, d->name, what, cudaGetErrorName(rc), (int)rc);
     else
         error_set(&d->error, ZERO_ERR_DEVICE, "GPU %d (%s) failed to %s: %s (%s, %d). %s.", d->gpu,
                   d->name, what, cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, remedy(rc));
@@ -148,7 +149,7 @@ static bool healthy(struct device_cuda *d, cudaStream_t stream)
     enum cudaStreamCaptureMode mode = cuda_capture_mode(cudaStreamCaptureModeRelaxed);
     cudaError_t rc = cudaStreamQuery(stream);
     (void)cuda_capture_mode(mode);
-    return rc == cudaErrorNotReady || good(d, rc, "go on");
+    return rc == cudaErrorNotReady || good(d, rc, "run its queued work");
 }
 
 /* Asked for each command that is not done yet: what it costs, the program's launches wait for. */
@@ -175,7 +176,8 @@ static bool enter(struct device_cuda *d)
 static bool visit(struct device_cuda *d, int *before)
 {
     *before = d->gpu;
-    return !failed(d) && good(d, cudaGetDevice(before), "tell the thread's GPU") && enter(d);
+    return !failed(d) && good(d, cudaGetDevice(before), "say which GPU the thread uses") &&
+           enter(d);
 }
 
 static void leave(const struct device_cuda *d, int before)
@@ -212,7 +214,7 @@ static void *cuda_alloc(struct device *device, int64_t bytes, struct error *erro
         cudaError_t rc = cudaMalloc(&a->memory, (size_t)bytes);
         if (rc == cudaErrorMemoryAllocation)
             no_memory(d, bytes, error);
-        else if (good(d, rc, "give memory") &&
+        else if (good(d, rc, "allocate memory") &&
                  good(d, cudaMemsetAsync(a->memory, 0, (size_t)bytes, d->calls), "clear memory"))
             good(d, cudaStreamSynchronize(d->calls), "clear memory");
     }
@@ -696,7 +698,7 @@ static bool make_all(struct device_cuda *d, void *compute)
              make_stream(d, &d->streams[i], cudaStreamNonBlocking, CUDA_PRIORITY_FIRST);
     for (int i = 0; ok && i < 2; i++)
         ok = good(d, cudaHostAlloc((void **)&d->landing[i], LANDING_BYTES, cudaHostAllocDefault),
-                  "give registered memory");
+                  "allocate registered memory");
     return ok &&
            good(d, cudaStreamCreateWithFlags(&d->calls, cudaStreamNonBlocking), "make a stream") &&
            good(

@@ -86,7 +86,7 @@ cannot_run() {
         return
     fi
     [ "${cell[isa]}" = - ] || refusals+=(-e 'kernels for .* do not run on this CPU')
-    [ "${cell[group]}" != terms ] || refusals+=(-e '.-bf16x3 multiplies by AMX')
+    [ "${cell[group]}" != terms ] || refusals+=(-e '.-bf16x3 needs AMX')
     [ "${cell[ring]--}" != uring ] || refusals+=(-e io_uring)
     [ "${cell[verify]--}" = - ] || refusals+=(-e 'no checksums for .verify_spill')
     [ "$1" = 0 ] || [ "${#refusals[@]}" = 0 ] ||

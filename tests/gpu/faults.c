@@ -88,7 +88,7 @@ static int fill_up(void *taken[], int most)
  * the sentence names it. */
 static bool not_made(const struct zero *z)
 {
-    const char *const making[] = {"make a stream", "make an event", "give registered memory",
+    const char *const making[] = {"make a stream", "make an event", "allocate registered memory",
                                   "run a kernel", "load its kernels"};
     char text[64];
     for (size_t i = 0; i < sizeof(making) / sizeof(*making); i++) {
@@ -109,7 +109,7 @@ START_TEST(no_memory)
     int count = fill_up(taken, 200);
     int status = create(&z);
     /* What rests there, or already a stream, a kernel. */
-    expect_sentence(z, strstr(zero_last_error(z), " has not the memory to ") || not_made(z)
+    expect_sentence(z, strstr(zero_last_error(z), " has too little memory to ") || not_made(z)
                            ? "GPU 0"
                            : " bytes of GPU memory are needed, ");
     ck_assert_int_eq(status, not_made(z) ? ZERO_ERR_DEVICE : ZERO_ERR_MEMORY);

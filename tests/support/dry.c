@@ -373,7 +373,7 @@ static void walk_all(struct dry *d, enum walk_kind kind)
 void dry_step(struct dry *d, bool skip)
 {
     wait_for(d, d->schedule.last_reduce);
-    wait_for(d, schedule_sum(&d->schedule, "verdict", NULL, 200));
+    wait_for(d, schedule_sum(&d->schedule, "zero_step", NULL, 200));
     if (!skip) {
         wait_for(d, queues_tail(d->queues, QUEUE_UPDATE));
         d->constants++;

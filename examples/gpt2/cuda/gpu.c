@@ -203,9 +203,9 @@ static int cuda_start(struct gpu *gpu, const struct gpu_start *start, void **mem
     cudaError_t rc = cudaMalloc(&g->memory, (size_t)start->bytes);
     if (rc == cudaErrorMemoryAllocation)
         return no_memory(g, start->bytes, error, error_size);
-    if (gpu_good(g, rc, "give memory") &&
+    if (gpu_good(g, rc, "allocate memory") &&
         gpu_good(g, cudaHostAlloc(&g->pinned, (size_t)start->pinned_bytes, cudaHostAllocDefault),
-                 "give registered memory") &&
+                 "allocate registered memory") &&
         make_events(g)) {
         g->plans = matmul_plans_create(start->tf32, ROOM_WORKSPACE, &status);
         if (!g->plans)
