@@ -735,7 +735,7 @@ struct zero_collective_header {
     int32_t unit;      /* for messages; -1 when none */
     int64_t bytes;
     uint64_t arguments; /* a hash of what the ranks must agree on */
-    char name[24];      /* of the call, for messages: "gather", "verdict", ... */
+    char name[24];      /* of the call, for messages: "gather", "zero_step", ... */
 };
 
 struct zero_collective {

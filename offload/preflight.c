@@ -199,13 +199,12 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
         advice = "Name folders on a disk (--nvme-path, .nvme_path)";
         snprintf(files, sizeof(files), ", files on tmpfs %s", amount(sum->memory_files).text);
     }
-    return error_set(
-        error, ZERO_ERR_MEMORY,
-        "%s on node %s %s %s of host memory (place host %s, place device on the CPU %s%s%s), but "
-        "only %s are available (%s). %s, use more nodes, or ask for more memory.",
-        who, facts->name, verb, amount(sum->need).text, amount(sum->parts.arena).text,
-        amount(sum->parts.device).text, program, files, amount(sum->available).text, limit->name,
-        advice);
+    return error_set(error, ZERO_ERR_MEMORY,
+                     "%s on node %s %s %s of host memory (host %s, device %s%s%s), but "
+                     "only %s are available (%s). %s, use more nodes, or ask for more memory.",
+                     who, facts->name, verb, amount(sum->need).text, amount(sum->parts.arena).text,
+                     amount(sum->parts.device).text, program, files, amount(sum->available).text,
+                     limit->name, advice);
 }
 
 int preflight_judge(const struct preflight_ranks *ranks, struct error *error)

@@ -228,12 +228,13 @@ static int replicas_compare(struct zero *z, const struct zero_digest *sum)
     const uint64_t all[] = {sum->master, sum->moment1, sum->moment2};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names) && !z->failure.status; i++)
         if (own[i] * (uint64_t)z->size != all[i])
-            error_set(&z->failure, ZERO_ERR_MISMATCH,
-                      "Ranks differ in their %s, which are the same on all ranks at stage 0: this "
-                      "rank (%d) has the digest %016llx, another rank a different one. Make fills "
-                      "give the same values "
-                      "on every rank.",
-                      names[i], z->rank, (unsigned long long)own[i]);
+            error_set(
+                &z->failure, ZERO_ERR_MISMATCH,
+                "Ranks differ in their %s, which must be the same on all ranks at stage 0: this "
+                "rank (%d) has the digest %016llx, another rank a different one. Make fills "
+                "give the same values "
+                "on every rank.",
+                names[i], z->rank, (unsigned long long)own[i]);
     z->error = z->failure;
     return z->error.status;
 }

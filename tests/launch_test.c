@@ -31,10 +31,10 @@ static int rank_main(void)
         int status = comm_default_create(ZERO_CPU, &comm, &error);
         puts(error.text);
         told &= status == ZERO_ERR_DEADLINE && !comm &&
-                !strncmp(
-                    error.text,
-                    "MPI did not bring this job's ranks together within 1 s: a rank has not called",
-                    72);
+                !strncmp(error.text,
+                         "MPI did not bring this job's ranks together within 1 s: a rank may not "
+                         "have called",
+                         82);
     }
     return told ? REFUSED : 1;
 }

@@ -175,7 +175,7 @@ END_TEST
 START_TEST(refused_without)
 {
     expect(said("", self(), "cuda"), "ZERO_ERR_UNSUPPORTED|",
-           here("There is no CUDA plugin beside %s/plugin_test, nor does the loader find one ("));
+           here("There is no CUDA plugin beside %s/plugin_test, nor could the loader open one ("));
     expect(said("ZERO_CUDA_PLUGIN=/nowhere/x.so", self(), "cuda"), "ZERO_ERR_UNSUPPORTED|",
            "The CUDA plugin that ZERO_CUDA_PLUGIN names cannot be opened: /nowhere/x.so: ");
     expect(said("ZERO_CUDA_PLUGIN=libm.so.6", self(), "cuda"), "ZERO_ERR_UNSUPPORTED|",

@@ -78,8 +78,8 @@ START_TEST(judge_sums_over_a_node)
     ranks[3].facts.limit[0].available--;             /* one rank has seen less */
     ck_assert_int_eq(judge(3, &error), ZERO_OK);
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_MEMORY);
-    has(error.text, "The 2 ranks on node b need 20.000 GB of host memory (place host 12.000 GB, "
-                    "place device on the CPU 8.000 GB), but only 20.000 GB are available (name0)");
+    has(error.text, "The 2 ranks on node b need 20.000 GB of host memory (host 12.000 GB, device "
+                    "8.000 GB), but only 20.000 GB are available (name0)");
     has(error.text, "(name0). Offload more to files (--offload nvme, .offload), shard more "
                     "(--stage, .stage), use more nodes");
     ranks[3].facts.limit[0].available++;

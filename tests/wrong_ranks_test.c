@@ -154,7 +154,7 @@ START_TEST(replicas_differ)
     struct replicas all = {.odd = _i};
     char expected[64];
     ranks_run(3, replica, &all);
-    snprintf(expected, sizeof(expected), _i < 4 ? "Ranks differ in their %s, which are" : "",
+    snprintf(expected, sizeof(expected), _i < 4 ? "Ranks differ in their %s, which must be" : "",
              names[_i % 4]);
     for (int r = 0; r < 3; r++)
         ck_assert_msg(all.status[r] == (_i < 4 ? ZERO_ERR_MISMATCH : ZERO_OK) &&

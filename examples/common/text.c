@@ -152,7 +152,7 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
         sink, "%lld bytes of text were found, and %lld could be read (%s): %s.", (long long)bytes,
         (long long)now,
         reason        ? file_reason(reason)
-        : now < bytes ? "some files are shorter now"
+        : now < bytes ? "some files are shorter now, or have NUL bytes"
                       : "some files are longer now",
         reason == EMFILE
             ? "raise that limit"

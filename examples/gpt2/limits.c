@@ -166,7 +166,7 @@ static void limits_set(struct roofline *f, const double *sum, double ranks)
 {
     bool stopped = sum[PRODUCT_PEAK] <= 0, room = sum[STREAM_MISSING] <= 0;
     const char *none =
-        stopped || f->layers ? "not measured" : "not measured: its memory fits in the caches";
+        stopped || f->layers ? "not measured" : "not measured: the program's memory is too small";
     limit(&f->row[ROOFLINE_COMPUTE], sum[PRODUCT_PEAK],
           stopped     ? none
           : f->layers ? "large products alone"

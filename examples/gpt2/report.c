@@ -211,7 +211,7 @@ static int report_gpu_memory(struct run *r, const struct zero_plan *p)
 {
     if (!r->gpu)
         return 0;
-    return report_ranks(r, "its GPU's memory, all in use", p->device.total + r->own.gpu,
+    return report_ranks(r, "GPU memory used", p->device.total + r->own.gpu,
                         r->gpu->plugin->used(r->gpu));
 }
 

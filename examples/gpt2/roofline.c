@@ -47,9 +47,10 @@ void roofline_verdict(const struct roofline *r, char *text, size_t size)
                  r->layers ? layers_waits : kinds[ROOFLINE_COMPUTE].waits, products, r->step);
     else
         snprintf(text, size,
-                 "none of these alone: of a step's %.3g s the program computes %.3g s (%s %.3g s) "
-                 "and waits %.3g s; the longest of the rest, %s, took %.3g s",
-                 r->step, program, r->layers ? "the GPU" : "matrix products", products, r->waited,
+                 "none of these alone: of a step's %.3g s %s %.3g s and %swaits %.3g s; beside "
+                 "that %s took %.3g s",
+                 r->step, r->layers ? "the GPU computes" : "the program computes",
+                 r->layers ? products : program, r->layers ? "the program " : "", r->waited,
                  kinds[most].waits, engine);
 }
 

@@ -15,7 +15,7 @@
 #else
 #define BY_MPI                                                                                     \
     "This build has no MPI: libzero connects the ranks that srun started by TCP and NCCL if each " \
-    "has a GPU, and refuses several without (libopenmpi-dev)."
+    "has a GPU, and refuses any other several (libopenmpi-dev)."
 #define BY_PMI      BY_MPI
 #define STARTS(how) "Several need a build with MPI (libopenmpi-dev), or srun and a GPU each."
 #endif

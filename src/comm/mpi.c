@@ -737,7 +737,7 @@ static int not_started(int seconds, struct error *error)
 {
     return error_set(
         error, ZERO_ERR_DEADLINE,
-        "MPI did not bring this job's ranks together within %d s: a rank has not called "
+        "MPI did not bring this job's ranks together within %d s: a rank may not have called "
         "zero_create. Look for what stopped it, or raise the deadline (--deadline, "
         ".deadline_seconds).",
         seconds);

@@ -74,11 +74,10 @@ static void *open_plugin(const char *asked, struct error *error)
                   "was built with (ldd lists them), or add their folder to LD_LIBRARY_PATH.",
                   path, reason ? reason : "no reason is known");
     else if (!handle)
-        error_set(
-            error, ZERO_ERR_UNSUPPORTED,
-            "There is no CUDA plugin beside %.200s, nor does the loader find one (%.150s). Run "
-            "make on a machine with the CUDA toolkit, and install the plugin with the library.",
-            own, reason ? reason : DEVICE_PLUGIN_FILE);
+        error_set(error, ZERO_ERR_UNSUPPORTED,
+                  "There is no CUDA plugin beside %.200s, nor could the loader open one (%.150s). "
+                  "Run make on a machine with the CUDA toolkit, and install both.",
+                  own, reason ? reason : DEVICE_PLUGIN_FILE);
     return handle;
 }
 
