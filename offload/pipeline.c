@@ -130,13 +130,13 @@ static int compare(struct pipeline *p, const struct transfer *t, const char *wha
         return ZERO_OK;
     struct stripes_place place = stripes_find(&p->spill->stripes, first);
     const struct spill_file *file = &p->spill->file[place.file];
-    return error_set(error, ZERO_ERR_IO,
-                     "%s %lld: the page at offset %lld of the file in %s (%s) is not what was "
-                     "written there (wrong: %lld of the %lld pages read). The drive, or what lies "
-                     "between it and memory, has changed or lost data: look into the kernel's log "
-                     "(dmesg), and use another folder.",
-                     what, (long long)number, (long long)place.offset, file->path, file->type,
-                     (long long)wrong, (long long)(r->bytes / SPILL_ALIGN));
+    return error_set(
+        error, ZERO_ERR_IO,
+        "%s %lld: the page at offset %lld of the file in %s (%s) is not what was written there "
+        "(wrong: %lld of the %lld pages read). The drive, or what lies between it and memory, has "
+        "changed or lost data: look into the kernel's log (dmesg), and use another folder.",
+        what, (long long)number, (long long)place.offset, file->path, file->type, (long long)wrong,
+        (long long)(r->bytes / SPILL_ALIGN));
 }
 
 int pipeline_done(struct pipeline *p, struct transfer *t, bool *done, const char *what,

@@ -183,12 +183,11 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
         snprintf(who, sizeof(who), "The %d ranks", sum->ranks);
     const char *verb = sum->ranks == 1 ? "needs" : "need";
     if (limit->type[0] != '\0')
-        return error_set(
-            error, ZERO_ERR_IO,
-            "%s on node %s %s %s in %s (%s), but only %s are free. Free some, name other "
-            "folders (--nvme-path, .nvme_path), or use more nodes.",
-            who, facts->name, verb, amount(sum->need).text, limit->name, limit->type,
-            amount(sum->available).text);
+        return error_set(error, ZERO_ERR_IO,
+                         "%s on node %s %s %s in %s (%s), but only %s are free. Free some, name "
+                         "other folders (--nvme-path, .nvme_path), or use more nodes.",
+                         who, facts->name, verb, amount(sum->need).text, limit->name, limit->type,
+                         amount(sum->available).text);
     char files[80] = "", program[80] = "";
     const char *advice = MOVE_STATE;
     if (sum->parts.program > 0) {
@@ -200,8 +199,8 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
         snprintf(files, sizeof(files), ", files on tmpfs %s", amount(sum->memory_files).text);
     }
     return error_set(error, ZERO_ERR_MEMORY,
-                     "%s on node %s %s %s of host memory (host %s, device %s%s%s), but "
-                     "only %s are available (%s). %s, use more nodes, or ask for more memory.",
+                     "%s on node %s %s %s of host memory (host %s, device %s%s%s), but only %s are "
+                     "available (%s). %s, use more nodes, or ask for more memory.",
                      who, facts->name, verb, amount(sum->need).text, amount(sum->parts.arena).text,
                      amount(sum->parts.device).text, program, files, amount(sum->available).text,
                      limit->name, advice);

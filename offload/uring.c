@@ -271,10 +271,9 @@ int ring_uring_create(struct ring **ring, const struct ring_options *options, st
     assert(options->event_fd >= 0 && options->bytes >= 0);
     *ring = NULL;
     if (on_fuse(options->files))
-        return error_set(
-            error, ZERO_ERR_UNSUPPORTED,
-            "io_uring may corrupt files on FUSE, where some of these folders are. Use the ring "
-            "posix, or a folder on a local disk.");
+        return error_set(error, ZERO_ERR_UNSUPPORTED,
+                         "io_uring may corrupt files on FUSE, where some of these folders are. Use "
+                         "the ring posix, or a folder on a local disk.");
     struct uring *uring = calloc(1, sizeof(*uring));
     if (uring == NULL)
         return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring." ERROR_FREE_MEMORY);

@@ -219,6 +219,13 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
     return ZERO_OK;
 }
 
+/* A call has nowhere to put its answer, a struct of that type. */
+static int no_result(struct error *error, const char *call, const char *type)
+{
+    return error_set(error, ZERO_ERR_ARGUMENT,
+                     "%s was given NULL for its result. Pass a struct %s.", call, type);
+}
+
 /* Where each rank has all of the state, all must have the same. sum: of all ranks' digests. */
 static int replicas_compare(struct zero *z, const struct zero_digest *sum)
 {
@@ -228,13 +235,11 @@ static int replicas_compare(struct zero *z, const struct zero_digest *sum)
     const uint64_t all[] = {sum->master, sum->moment1, sum->moment2};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names) && !z->failure.status; i++)
         if (own[i] * (uint64_t)z->size != all[i])
-            error_set(
-                &z->failure, ZERO_ERR_MISMATCH,
-                "Ranks differ in their %s, which must be the same on all ranks at stage 0: this "
-                "rank (%d) has the digest %016llx, another rank a different one. Make fills "
-                "give the same values "
-                "on every rank.",
-                names[i], z->rank, (unsigned long long)own[i]);
+            error_set(&z->failure, ZERO_ERR_MISMATCH,
+                      "Ranks differ in their %s, which must be the same on all ranks at stage 0: "
+                      "this rank (%d) has the digest %016llx, another rank a different one. Make "
+                      "fills give the same values on every rank.",
+                      names[i], z->rank, (unsigned long long)own[i]);
     z->error = z->failure;
     return z->error.status;
 }
@@ -244,8 +249,7 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
     if (engine_enter_between_steps(z, "zero_digest"))
         return engine_status(z);
     if (!digest)
-        return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                         "zero_digest was given NULL for its result. Pass a struct zero_digest.");
+        return no_result(&z->error, "zero_digest", "zero_digest");
     schedule_call(&z->schedule, "zero_digest", 0, 0);
     const struct zero_digest *own = &z->update.digest;
     z->update.digest = (struct zero_digest){0};
@@ -286,8 +290,7 @@ int zero_plan_make(const struct zero_param *params, int count, const struct zero
     struct layout layout = {0};
     struct plan p;
     if (!plan)
-        error_set(&error, ZERO_ERR_ARGUMENT,
-                  "zero_plan_make was given NULL for its result. Pass a struct zero_plan.");
+        no_result(&error, "zero_plan_make", "zero_plan");
     if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
         error_set(&error, ZERO_ERR_ARGUMENT,
                   "A plan for %d ranks, %d of them on this node, was asked for. Use at least one "
@@ -314,8 +317,7 @@ int zero_probe_known(const struct zero_config *config, struct zero_probe *probe,
     struct probe found = {0};
     enum probe_when when;
     if (!probe)
-        error_set(&error, ZERO_ERR_ARGUMENT,
-                  "zero_probe_known was given NULL for its result. Pass a struct zero_probe.");
+        no_result(&error, "zero_probe_known", "zero_probe");
     else if (!settings_resolve(&set, config, &error) && !probe_asked(&when, &error) &&
              !spill_paths_split(&paths, set.nvme_path, &error))
         probe_paths(&found, &paths, 0, when == PROBE_NEVER ? when : PROBE_CACHED, &error);
@@ -345,8 +347,7 @@ static int into_null(const struct zero *z, const char *call)
     struct zero *own = (struct zero *)z;
     if (engine_enter(own))
         return engine_status(own);
-    return error_set(&own->error, ZERO_ERR_ARGUMENT,
-                     "%s was given NULL for its result. Pass a struct %s.", call, call);
+    return no_result(&own->error, call, call);
 }
 
 int zero_progress(const struct zero *z, struct zero_progress *progress)

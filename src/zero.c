@@ -363,8 +363,7 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
         return error_set(
             &z->error, ZERO_ERR_UNSUPPORTED,
             "zero_set_accumulate to %d micro-steps: bf16 gradients were planned for one, without "
-            "memory for the fp32 sums of several. Set .accumulate above 1 in the "
-            "configuration.",
+            "memory for the fp32 sums of several. Set .accumulate above 1 in the configuration.",
             micro_steps);
     schedule_call(&z->schedule, "zero_set_accumulate", micro_steps, 0);
     z->schedule.accumulate = micro_steps;

@@ -365,8 +365,8 @@ START_TEST(a_rank_0_that_ends_is_named)
     ck_assert_msg(
         strstr(rank.error.text,
                _i ? ", was silent before all ranks had connected (rank 1 waited 1 s at most). "
-                  : ", closed the connection before all ranks had connected (rank 1 waited 30 "
-                    "s at most). "),
+                  : ", closed the connection before all ranks had connected (rank 1 waited 30 s at "
+                    "most). "),
         "%s", rank.error.text);
 }
 END_TEST

@@ -260,12 +260,12 @@ START_TEST(several_ranks_are_told_how_to_start)
 #ifdef HAVE_MPI
     expect_refused(SRUN, ZERO_CPU,
                    "This job has 4 ranks (SLURM_STEP_NUM_TASKS is set), but it was not started "
-                   "under MPI, which ranks on the CPU need. Start them with "
-                   "srun --mpi=pmix -n 4, or unset SLURM_STEP_NUM_TASKS for one rank.");
-    expect_refused(TORCHRUN, ZERO_CPU,
-                   "This job has 4 ranks (WORLD_SIZE is set), but it was not started under MPI, "
-                   "which ranks on the CPU need. Start them with mpirun -n "
-                   "4, or unset WORLD_SIZE for one rank.");
+                   "under MPI, which ranks on the CPU need. Start them with srun --mpi=pmix -n 4, "
+                   "or unset SLURM_STEP_NUM_TASKS for one rank.");
+    expect_refused(
+        TORCHRUN, ZERO_CPU,
+        "This job has 4 ranks (WORLD_SIZE is set), but it was not started under MPI, which ranks "
+        "on the CPU need. Start them with mpirun -n 4, or unset WORLD_SIZE for one rank.");
     /* Under an srun that speaks PMIx: torchrun is that one's rank, not its workers. */
     expect_refused(SRUN "PMIX_RANK=1 PMI_RANK=1 SLURM_STEP_NUM_TASKS=1 " TORCHRUN, ZERO_CPU,
                    "This job has 4 ranks (WORLD_SIZE is set), but it was not started under MPI");

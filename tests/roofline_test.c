@@ -200,8 +200,8 @@ START_TEST(table_printed)
                 [ROOFLINE_DISK] = {.done = 1 << 30, .seconds = .5, .limit = 5LL << 30, .of = "it"}},
         .step = 1};
     static const char *const lines[] = {
-        "what bounds the step             achieved          limit  share  busy a step  "
-        "source of the limit",
+        "what bounds the step             achieved          limit  share  busy a step  source of "
+        "the limit",
         "  compute: matrix products  100.0 Gflop/s    2.0 Tflop/s    5 %        0.6 s  cache",
         "  memory: updates              12.0 MiB/s              -      -       0.25 s  none",
         "  network: collectives                  -      1.0 GiB/s      -            -  one rank",

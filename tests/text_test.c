@@ -185,9 +185,9 @@ START_TEST(nul)
     ck_assert_int_eq(text.train_bytes + text.held_bytes, (int64_t)sizeof(bytes));
     ck_assert_int_eq(text.train[TEXT_HEAD], 0);
     ck_assert_int_eq(load(below("early"), 1), -1);
-    ck_assert_str_eq(error, "No text was found in 1 file: each has NUL bytes or cannot be read "
-                            "(links and folders passed over: 0). Give --data files or "
-                            "folders of text.");
+    ck_assert_str_eq(error,
+                     "No text was found in 1 file: each has NUL bytes or cannot be read (links and "
+                     "folders passed over: 0). Give --data files or folders of text.");
 }
 END_TEST
 

@@ -242,10 +242,9 @@ START_TEST(refusals)
     refused(put_tokens("long", 20240520, 1, 3, good, 4, 0),
             "'%/long' says that it holds 3 tokens, but its 1032 bytes have room for 4. It was "
             "cut or changed: write it anew.");
-    refused(
-        put_tokens("none", 20240520, 1, -1, good, 4, 10),
-        "'%/none' has 1022 bytes, but the header of a token file has 1024. It was cut: write it "
-        "anew.");
+    refused(put_tokens("none", 20240520, 1, -1, good, 4, 10),
+            "'%/none' has 1022 bytes, but the header of a token file has 1024. It was cut: write "
+            "it anew.");
     refused(put_tokens("less", 20240520, 1, -4, good, 4, 0),
             "'%/less' says that it holds -4 tokens, but its 1032 bytes have room for 4. It was "
             "cut or changed: write it anew.");

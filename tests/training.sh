@@ -15,15 +15,9 @@ run() { # options; leaves log.csv, out and err
     verdict $? "$* failed: $(cat "$scratch/err")"
 }
 
-# Values of one of the log's columns, a line each.
-column() { # name
-    awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i; next }
-        { print $c }' "$scratch/log.csv"
-}
-
 # Up to its highest value in step 3, then along half a cosine to a tenth of it in step 10.
 run --steps 12 --warmup 3 --decay 9 --lr 2e-3 --data LICENSE
-column lr >"$scratch/lr"
+log_column lr "$scratch/log.csv" >"$scratch/lr"
 awk 'BEGIN { pi = atan2(0, -1); for (step = 0; step < 12; step++) {
          part = step < 9 ? (step - 3) / 6 : 1
          print step < 3 ? 2e-3 * (step + 1) / 3 : 2e-3 * (0.1 + 0.45 * (1 + cos(pi * part))) } }' |
@@ -38,13 +32,14 @@ for i in {01..20}; do
         >"$scratch/text/$i.txt"
 done
 run --steps 30 --lr 1e-2 --eval-every 30 --data "$scratch/text"
-loss=$(column loss | tail -n 1) held=$(column eval_loss | tail -n 1)
+loss=$(log_column loss "$scratch/log.csv" | tail -n 1)
+held=$(log_column eval_loss "$scratch/log.csv" | tail -n 1)
 awk -v loss="$loss" -v held="$held" 'BEGIN { exit !(loss < 1 && held > 5) }'
 verdict $? "trained to $loss, and what was held out has $held"
 
 # Parameters that one update has ruined.
 run --steps 1 --lr 1e37 --clip 0 --eval-every 1 --data LICENSE
-held=$(column eval_loss)
+held=$(log_column eval_loss "$scratch/log.csv")
 [[ $held = *nan ]] && grep -q 'held out -\?nan' "$scratch/out"
 verdict $? "a loss that is not finite is '$held' in the log, and: $(grep '^step' "$scratch/out")"
 closing

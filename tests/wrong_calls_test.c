@@ -147,7 +147,7 @@ static void wild_settings(struct zero *z, struct verdict *v)
         REFUSED(zero_set_clip(z, clips[i]), ZERO_ERR_ARGUMENT, "zero_set_clip to ");
     for (int i = 0; i < COUNT(micros); i++)
         REFUSED(zero_set_accumulate(z, micros[i]), ZERO_ERR_ARGUMENT, "Use 1 or more");
-    REFUSED(zero_digest(z, NULL), ZERO_ERR_ARGUMENT, "was given NULL");
+    REFUSED(zero_digest(z, NULL), ZERO_ERR_ARGUMENT, "zero_digest was given NULL");
     REFUSED(zero_set_progress(z, NULL), ZERO_ERR_ARGUMENT, "zero_set_progress to NULL");
     static const struct zero_progress runs[] = {
         {.steps = -1, .loss_scale = 1},

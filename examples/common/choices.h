@@ -22,7 +22,11 @@ extern const struct option_choice accumulate_choices[]; /* enum zero_accumulate 
 #define ACCUMULATE_IN_HELP                                                                         \
     "where micro-steps add up: in each rank's shard, or in whole sums on every rank (stages 0 "    \
     "and 1), which sends less and, with several ranks and micro-steps, gives other bits"
+#define CHUNK_HELP      "elements of optimizer state moved at once, a multiple of 64"
+#define SLOTS_SHOWN     "what holds 4M elements in files, from 4 to 32; else 4"
+#define SLOTS_HELP      "chunks that pass through memory at once"
 #define NVME_PATH_VALUE "DIR[:DIR...]"
+#define NVME_PATH_SHOWN "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set"
 #define NVME_PATH_HELP  "folder for files, or up to 8 that share them by their bandwidth"
 
 #endif

@@ -43,8 +43,7 @@ static int header_check(const char *path, const int32_t header[3], int64_t bytes
     if (header[0] != MAGIC_GPT2)
         return refuse(sink,
                       "'%s' begins with the number %d, but a token file begins with %d. Give "
-                      "--data files that "
-                      "llm.c's scripts wrote.",
+                      "--data files that llm.c's scripts wrote.",
                       path, (int)header[0], (int)MAGIC_GPT2);
     if (header[1] != VERSION)
         return refuse(sink,
@@ -73,8 +72,8 @@ static int tokens_open(struct token_file *f, struct sink sink)
     else if (f->is.st_size < TOKENS_HEADER ||
              pread(fd, header, sizeof(header), 0) != sizeof(header))
         status = refuse(sink,
-                        "'%s' has %lld bytes, but the header of a token file has %d. It was "
-                        "cut: write it anew.",
+                        "'%s' has %lld bytes, but the header of a token file has %d. It was cut: "
+                        "write it anew.",
                         f->path, (long long)f->is.st_size, (int)TOKENS_HEADER);
     else
         status = header_check(f->path, header, f->is.st_size, &f->tokens, sink);

@@ -28,8 +28,8 @@ static int stopped(const struct run *r)
 {
     if (zero_rank(r->z) == 0)
         fprintf(stderr,
-                "rank 0: %s stopped all ranks after step %lld of %d. Nothing of the model "
-                "is saved: to make all steps, start the run again.\n",
+                "rank 0: %s stopped all ranks after step %lld of %d. Nothing of the model is "
+                "saved: to make all steps, start the run again.\n",
                 stop_name(r->stopped), (long long)r->made, r->a->steps);
     return 128 + r->stopped;
 }

@@ -140,8 +140,7 @@ bool tracing_open(struct run *r)
     if (apart && !part_is_ours(tracing_part(trace, part))) {
         refuse((struct sink){r->error, sizeof(r->error)},
                "'%s', where the trace is written first, exists already and is not a trace of gpt2. "
-               "Move "
-               "it away, or give --trace another file.",
+               "Move it away, or give --trace another file.",
                part);
         return false;
     }

@@ -101,8 +101,7 @@ static const struct option table[] = {
      .help = "step: with what --state, --host-share and --verify-spill ask for and no steps "
              "without in turn: two models of that size may not fit"},
     {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = NVME_PATH_VALUE,
-     .shown = "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set",
-     .help = "io and step: folder for the files; step: or several"},
+     .shown = NVME_PATH_SHOWN, .help = "io and step: folder for the files; step: or several"},
     {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
 };
 enum { OPTIONS = sizeof(table) / sizeof(*table) };

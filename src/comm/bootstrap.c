@@ -76,8 +76,8 @@ enum guest_kind hello_judge(const struct hello *h, const struct job *job, struct
                   h->rank, h->version, ZERO_VERSION);
     else if (h->size != job->size)
         error_set(error, ZERO_ERR_MISMATCH,
-                  "Rank %d was started as one of %d ranks, but rank 0 as one of %d. Start "
-                  "all ranks with the same number.",
+                  "Rank %d was started as one of %d ranks, but rank 0 as one of %d. Start all "
+                  "ranks with the same number.",
                   h->rank, h->size, job->size);
     else if (h->rank < 1 || h->rank >= job->size)
         error_set(error, ZERO_ERR_MISMATCH,
@@ -320,12 +320,12 @@ static void go_hear(const struct visit *v, int fd, int seconds, struct error *er
 {
     struct answer answer;
     if (!answer_hear(fd, &answer, v->until + HEAR_SECONDS))
-        error_set(
-            error, errno == ETIMEDOUT ? ZERO_ERR_DEADLINE : ZERO_ERR_COMM,
-            "Rank 0 at %.200s, port %d, %s before all ranks had connected (rank %d waited %d s at "
-            "most). Look for its own error, or for what stopped it.",
-            v->job->host, v->port, errno == ETIMEDOUT ? "was silent" : "closed the connection",
-            v->job->rank, seconds);
+        error_set(error, errno == ETIMEDOUT ? ZERO_ERR_DEADLINE : ZERO_ERR_COMM,
+                  "Rank 0 at %.200s, port %d, %s before all ranks had connected (rank %d waited %d "
+                  "s at most). Look for its own error, or for what stopped it.",
+                  v->job->host, v->port,
+                  errno == ETIMEDOUT ? "was silent" : "closed the connection", v->job->rank,
+                  seconds);
     else if (answer.kind == ANSWER_FAILED)
         error_set(error, answer.status, "%s", answer.text);
 }

@@ -52,8 +52,7 @@ static int not_launched(const struct job *job, struct error *error)
 {
     return error_set(error, ZERO_ERR_UNSUPPORTED,
                      "This job has %d ranks (%s is set), but it was not started under MPI, which "
-                     "ranks on the CPU need. Start them with %s -n %d, or "
-                     "unset %s for one rank.",
+                     "ranks on the CPU need. Start them with %s -n %d, or unset %s for one rank.",
                      job->size, job->mark,
                      job->launcher == JOB_SLURM ? "srun --mpi=pmix" : "mpirun", job->size,
                      job->mark);

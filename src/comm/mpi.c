@@ -735,12 +735,11 @@ __attribute__((constructor)) static void leave_at_exit(void)
 
 static int not_started(int seconds, struct error *error)
 {
-    return error_set(
-        error, ZERO_ERR_DEADLINE,
-        "MPI did not bring this job's ranks together within %d s: a rank may not have called "
-        "zero_create. Look for what stopped it, or raise the deadline (--deadline, "
-        ".deadline_seconds).",
-        seconds);
+    return error_set(error, ZERO_ERR_DEADLINE,
+                     "MPI did not bring this job's ranks together within %d s: a rank may not have "
+                     "called zero_create. Look for what stopped it, or raise the deadline "
+                     "(--deadline, .deadline_seconds).",
+                     seconds);
 }
 
 /* MPI starts when all ranks have come, and has no deadline either. Where it takes

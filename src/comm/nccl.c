@@ -94,11 +94,11 @@ static bool fine(struct nccl *n, ncclResult_t rc, const char *what)
         return false;
     if (rc == ncclUnhandledCudaError &&
         (strstr(said, "out of memory") || strstr(said, "Failed to CUDA ")))
-        n->status = error_comm(&n->comm, ZERO_ERR_MEMORY,
-                               "NCCL failed to %s on rank %d, GPU %d, whose memory does not "
-                               "suffice: '%.120s'. Leave it a few hundred MiB: use a higher "
-                               "stage, more ranks, or offload more.",
-                               what, n->comm.rank, n->gpu, said);
+        n->status = error_comm(
+            &n->comm, ZERO_ERR_MEMORY,
+            "NCCL failed to %s on rank %d, GPU %d, whose memory does not suffice: '%.120s'. Leave "
+            "it a few hundred MiB: use a higher stage, more ranks, or offload more.",
+            what, n->comm.rank, n->gpu, said);
     else
         n->status = error_comm(&n->comm, ZERO_ERR_COMM,
                                "NCCL failed to %s on rank %d, GPU %d: %s (%d), its last warning "

@@ -102,11 +102,10 @@ static void fail(struct device_cuda *d, const char *what, cudaError_t rc)
 {
     pthread_mutex_lock(&d->lock);
     if (rc == cudaErrorMemoryAllocation)
-        error_set(
-            &d->error, ZERO_ERR_MEMORY,
-            "GPU %d (%s) has too little memory to %s (%s, %d). Use a higher stage, more ranks, "
-            "or offload more.",
-            d->gpu, d->name, what, cudaGetErrorName(rc), (int)rc);
+        error_set(&d->error, ZERO_ERR_MEMORY,
+                  "GPU %d (%s) has too little memory to %s (%s, %d). Use a higher stage, more "
+                  "ranks, or offload more.",
+                  d->gpu, d->name, what, cudaGetErrorName(rc), (int)rc);
     else
         error_set(&d->error, ZERO_ERR_DEVICE, "GPU %d (%s) failed to %s: %s (%s, %d). %s.", d->gpu,
                   d->name, what, cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, remedy(rc));

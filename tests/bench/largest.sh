@@ -46,7 +46,7 @@ END {
 # Of the second step, which waits for the update of the first and is as all that would follow:
 # what all ranks read and wrote, gathers included, and rank 0's products at the rate of its
 # probe, one after the other.
-{ column read_bytes "$scratch/log" && column written_bytes "$scratch/log"; } |
+{ log_column read_bytes "$scratch/log" && log_column written_bytes "$scratch/log"; } |
     awk -v before="$before" -v after="$after" -v out="$scratch/out" -v notes="$scratch/notes" '
     function gflops(x, unit) { return unit ~ /^T/ ? 1e3 * x : x }
     NR % 2 == 0 { bytes += $1 }
@@ -64,4 +64,4 @@ END {
         print bytes / rate + products
     }' >"$scratch/limit"
 cat "$scratch/notes"
-seconds largest "$(cat "$scratch/limit")" "$(column step_ms "$scratch/log" | tail -1)e-3"
+seconds largest "$(cat "$scratch/limit")" "$(log_column step_ms "$scratch/log" | tail -1)e-3"

@@ -49,7 +49,7 @@ bytes=$(awk '/sent to other ranks/ {
     print $(NF - 1) * ($NF == "GiB" ? 1073741824 : 1048576)
 }' "$scratch/out")
 steps=$(tail -n +2 "$scratch/log" | wc -l)
-compute=$(column step_ms "$scratch/memory.csv" | median)
+compute=$(log_column step_ms "$scratch/memory.csv" | median)
 cpu() { # name of the runs: CPU seconds of one
     awk '{ print $1 + $2 }' "$scratch/$1.cpu" | median
 }
@@ -63,4 +63,4 @@ awk -v compute="$compute" -v bytes="$bytes" -v steps="$steps" -v rate="$rate" \
     print (compute + tcp > link ? compute + tcp : link) / 1e3
 }' >"$scratch/limit"
 cat "$scratch/notes"
-seconds link "$(cat "$scratch/limit")" "$(column step_ms "$scratch/link.csv" | median)e-3"
+seconds link "$(cat "$scratch/limit")" "$(log_column step_ms "$scratch/link.csv" | median)e-3"

@@ -34,7 +34,7 @@ run() { # name, further options: rows of its steps to NAME.csv, digest to digest
 }
 
 value() { # name of the runs, column: its median
-    column "$2" "$scratch/$1.csv" | median
+    log_column "$2" "$scratch/$1.csv" | median
 }
 
 if [ -n "${THROTTLE-}" ]; then

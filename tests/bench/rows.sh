@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What benches of whole runs share, sourced from the tree's root: columns of gpt2's --log files,
+# What benches of whole runs share, sourced from the tree's root: rows of gpt2's --log files,
 # medians, the three lines of a result, slow drives. It runs nothing.
 # shellcheck shell=bash
 . tests/support/verdicts.sh
 [ "${#launcher[@]}" != 0 ] || { echo "This needs mpirun, and a build with MPI." >&2 && exit 1; }
-
-column() { # name, file: its values, one a line
-    awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i; next }
-        { print $c }' "$2"
-}
 
 # The log's rows of all steps but the first two, added to those of earlier runs.
 keep_rows() { # name: of NAME.csv

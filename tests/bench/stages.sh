@@ -17,7 +17,7 @@ rounds=${ROUNDS:-3}
 run() { # dtype, stage: milliseconds of its steps but the first, digest to digests
     timeout -k 5 900 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --dtype "$1" --stage "$2" \
         --quiet --log "$scratch/log" >>"$scratch/digests" || exit 1
-    column step_ms "$scratch/log" | tail -n +2 >>"$scratch/stage$2"
+    log_column step_ms "$scratch/log" | tail -n +2 >>"$scratch/stage$2"
 }
 
 for dtype in bf16 fp32; do

@@ -63,7 +63,7 @@ run_ours() { # stage or files, model, file
     }
     memory=$(awk '/memory \(VmHWM\)/ { m = $(NF - 1); if ($NF == "GiB") m *= 1024
         if (m > most) most = m } END { print most }' "$scratch/out")
-    echo "$(column step_ms "$scratch/log.csv" | tail -n +$((1 + warm)) | median)e-3 $memory" \
+    echo "$(log_column step_ms "$scratch/log.csv" | tail -n +$((1 + warm)) | median)e-3 $memory" \
         >>"$3"
 }
 

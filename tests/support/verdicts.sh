@@ -20,6 +20,11 @@ verdict() { # 0: passed, what is wrong otherwise
     echo "${0##*/}: $2"
 }
 
+log_column() { # name, file of --log: its values, one a line
+    awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i; next }
+        { print $c }' "$2"
+}
+
 skip() { # what, and why
     echo "skipped: $1"
 }
