@@ -38,6 +38,10 @@ RANK=5 WORLD_SIZE=2 MASTER_ADDR=nowhere timeout -k 5 60 "$gpt2" --model d4 --dat
 verdict $? "--plan of rank 5 of 2 failed: $(cat "$scratch/err")"
 grep -q '^gpt2 .*, planned: 1 rank, ' "$scratch/plan"
 verdict $? "--plan of rank 5 of 2 says: $(head -n 1 "$scratch/plan")"
+ZERO_PROBE=0 timeout -k 5 60 "$gpt2" --model d4 --data LICENSE --offload nvme \
+    --nvme-path "$scratch" --plan >"$scratch/plan" 2>"$scratch/err"
+grep -q "^  an update's seconds are not predicted: ZERO_PROBE is 0, so no probe" "$scratch/plan"
+verdict $? "--plan with ZERO_PROBE=0 says: $(grep 'an update' "$scratch/plan" "$scratch/err")"
 # A trace's memory is the program's own, too.
 for trace in "" "--trace $scratch/trace"; do
     read -ra options <<<"$trace"

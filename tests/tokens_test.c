@@ -237,17 +237,20 @@ START_TEST(refusals)
             "'%/old' is a token file of version 2, and version 1 is read here. Write it anew with "
             "llm.c's scripts.");
     refused(put_tokens("cut", 20240520, 1, 4, good, 4, 1),
-            "'%/cut' says that it holds 4 tokens, but its 1031 bytes have room for 3. It was "
-            "cut or changed: write it anew.");
+            "'%/cut' says that it holds 4 tokens, which are 1032 bytes with its header, but it "
+            "has 1031. It was cut or changed: write it anew.");
     refused(put_tokens("long", 20240520, 1, 3, good, 4, 0),
-            "'%/long' says that it holds 3 tokens, but its 1032 bytes have room for 4. It was "
-            "cut or changed: write it anew.");
+            "'%/long' says that it holds 3 tokens, which are 1030 bytes with its header, but it "
+            "has 1032. It was cut or changed: write it anew.");
+    refused(put_tokens("odd", 20240520, 1, 3, good, 4, 1),
+            "'%/odd' says that it holds 3 tokens, which are 1030 bytes with its header, but it "
+            "has 1031. It was cut or changed: write it anew.");
     refused(put_tokens("none", 20240520, 1, -1, good, 4, 10),
             "'%/none' has 1022 bytes, but the header of a token file has 1024. It was cut: write "
             "it anew.");
     refused(put_tokens("less", 20240520, 1, -4, good, 4, 0),
-            "'%/less' says that it holds -4 tokens, but its 1032 bytes have room for 4. It was "
-            "cut or changed: write it anew.");
+            "'%/less' says that it holds -4 tokens, which are 1016 bytes with its header, but "
+            "it has 1032. It was cut or changed: write it anew.");
     refused(put_tokens("wide", 20240520, 1, 4, bad, 4, 0),
             "'%/wide' has 50257 as token 1, and GPT-2 has tokens 0 to 50256. Write the file anew "
             "with GPT-2's tokenizer.");

@@ -394,7 +394,8 @@ fitting() {
     equals 0,none fits 0
     tool ZERO_DEVICE_MEMORY=$((bytes - 1)) plan "${shape[@]}"
     equals 1,cpu fits 0
-    has '^1,cpu,.*device of a rank: .* needed' "plan on a small device"
+    has "^1,cpu,.*device of a rank: $bytes B needed, $((bytes - 1)) B available" \
+        "plan on a device that is a byte too small"
     tool plan --params 1G --unit-size 1M --device-memory 1M --ranks 1
     has '^ *3 nvme .*✗ device of a rank: [0-9.]* [KM]iB needed, 1.0 MiB available$' "plan"
     # What may stay in memory leaves the files, and slots have their sizes.
@@ -502,7 +503,7 @@ $scratch measures it" "plan without a probe"
     has '^  files: 1\.4 MiB/s read and written at once, by an earlier' "plan with a probe"
     tool "$cache" ZERO_PROBE=0 plan "${shape[@]}"
     has '^ *3 nvme .* \?  ✓$' "plan that is not to use its probe"
-    has '^  files: not predicted, as ZERO_PROBE is 0$' "plan that is not to use its probe"
+    has '^  files: ZERO_PROBE is 0, so no probe is used$' "plan that is not to use its probe"
     have_two_ranks "bench step with a probe" || return
     local together apart
     together=$(predicted "$cache")

@@ -37,6 +37,14 @@ held=$(log_column eval_loss "$scratch/log.csv" | tail -n 1)
 awk -v loss="$loss" -v held="$held" 'BEGIN { exit !(loss < 1 && held > 5) }'
 verdict $? "trained to $loss, and what was held out has $held"
 
+# What bounds a step is told of steps alone: measuring what is held out takes longer than one here.
+run --steps 40 --eval-every 1 --data LICENSE
+mean=$(log_column step_ms "$scratch/log.csv" | awk '{ sum += $1 } END { print sum / NR }')
+told=$(sed -n 's/^the step waits for .* of its \(.*\) s$/\1/p
+    s/^none of these alone: of a step.s \([^ ]*\) s .*/\1/p' "$scratch/out")
+awk -v mean="$mean" -v told="$told" 'BEGIN { exit !(told > 0 && 1e3 * told < 2.5 * mean) }'
+verdict $? "a step takes $mean ms, and what bounds it is told of '$told' s"
+
 # Parameters that one update has ruined.
 run --steps 1 --lr 1e37 --clip 0 --eval-every 1 --data LICENSE
 held=$(log_column eval_loss "$scratch/log.csv")

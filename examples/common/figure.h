@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 struct figure {
     char text[24];
@@ -20,6 +21,15 @@ static inline struct figure in_bytes(int64_t bytes)
     for (; value >= 1024 && unit < 5; unit++)
         value /= 1024;
     snprintf(f.text, sizeof(f.text), unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return f;
+}
+
+/* To the byte, where another amount, or all but equal, would read the same. */
+static inline struct figure in_bytes_beside(int64_t bytes, int64_t other)
+{
+    struct figure f = in_bytes(bytes);
+    if (bytes != other && strcmp(f.text, in_bytes(other).text) == 0)
+        snprintf(f.text, sizeof(f.text), "%lld B", (long long)bytes);
     return f;
 }
 

@@ -33,7 +33,8 @@ struct prediction predict_update(const struct zero_plan *plan, int local_ranks,
 /* The command that makes drives known, for folders as in --nvme-path. */
 const char *predict_advice(const char *folders, char *text, size_t size);
 
-/* Why they are not known, and what to do: "no probe of ... is known; ... measures it". */
+/* Why they are not known, and what to do: "no probe of ... is known; ... measures it". Where
+ * ZERO_PROBE is 0 that is why. */
 const char *predict_unknown(const char *folders, char *text, size_t size);
 
 #endif

@@ -53,10 +53,9 @@ static int header_check(const char *path, const int32_t header[3], int64_t bytes
     int64_t expected = TOKENS_HEADER + 2 * (int64_t)header[2];
     if (bytes != expected)
         return refuse(sink,
-                      "'%s' says that it holds %d tokens, but its %lld bytes have room for %lld. "
-                      "It was cut or changed: write it anew.",
-                      path, (int)header[2], (long long)bytes,
-                      (long long)((bytes - TOKENS_HEADER) / 2));
+                      "'%s' says that it holds %d tokens, which are %lld bytes with its header, "
+                      "but it has %lld. It was cut or changed: write it anew.",
+                      path, (int)header[2], (long long)expected, (long long)bytes);
     *tokens = header[2];
     return 0;
 }

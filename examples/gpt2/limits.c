@@ -118,20 +118,45 @@ static int measure(struct run *r, int threads, double *figure)
 
 /* ---------------------------------------------------------------- figures */
 
-/* What this rank did in all steps; on the CPU evaluation counts, too. */
+void limits_leave_out(struct run *r, const struct run_mark *from, const struct run_mark *to)
+{
+#define LEAVE_OUT(field) r->begun.field += to->field - from->field
+    LEAVE_OUT(when);
+    LEAVE_OUT(products.flops);
+    LEAVE_OUT(products.seconds);
+    LEAVE_OUT(program.ran);
+    LEAVE_OUT(program.ready);
+    LEAVE_OUT(library.ran);
+    LEAVE_OUT(library.ready);
+    LEAVE_OUT(stats.wait_seconds);
+    LEAVE_OUT(stats.files_seconds);
+    LEAVE_OUT(stats.io.state_read);
+    LEAVE_OUT(stats.io.state_written);
+    LEAVE_OUT(stats.io.param_read);
+    LEAVE_OUT(stats.io.param_written);
+    LEAVE_OUT(stats.lanes[ZERO_LANE_COMM].bytes);
+    LEAVE_OUT(stats.lanes[ZERO_LANE_COMM].busy_seconds);
+#undef LEAVE_OUT
+    r->updated_apart += to->stats.update_seconds - from->stats.update_seconds;
+}
+
+/* What this rank did in all steps, evaluation apart. */
 static void own_figures(const struct run *r, double *figure)
 {
     const struct zero_stats *a = &r->begun.stats, *b = &r->ended.stats;
     const struct launch l = launch_find();
     double local = l.local;
     int64_t sent = b->lanes[ZERO_LANE_COMM].bytes - a->lanes[ZERO_LANE_COMM].bytes;
-    figure[STEP] = r->ended.when - r->begun.when - (r->gpu ? r->evaluated : 0);
-    figure[WAITED] = b->wait_seconds - a->wait_seconds - (r->gpu ? r->evaluated_waited : 0);
+    double updated = b->update_seconds - a->update_seconds;
+    figure[STEP] = r->ended.when - r->begun.when;
+    figure[WAITED] = b->wait_seconds - a->wait_seconds;
     figure[PRODUCT_FLOPS] = r->ended.products.flops - r->begun.products.flops;
     figure[PRODUCT_SECONDS] =
         (r->ended.products.seconds - r->begun.products.seconds) / (r->gpu ? 1.0 : b->threads);
-    figure[UPDATE_BYTES] = (double)((b->steps - a->steps) * b->plan.update_bytes);
-    figure[UPDATE_SECONDS] = b->update_seconds - a->update_seconds;
+    figure[UPDATE_SECONDS] = updated - r->updated_apart;
+    if (updated > 0)
+        figure[UPDATE_BYTES] = (double)((b->steps - a->steps) * b->plan.update_bytes) *
+                               figure[UPDATE_SECONDS] / updated;
     if (zero_size(r->z) > 1) {
         figure[SENT_BYTES] = (double)sent;
         figure[SENT_SECONDS] =

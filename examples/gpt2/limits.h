@@ -11,6 +11,10 @@
 /* Local. What was done so far. */
 int limits_mark(struct run *r, struct run_mark *mark);
 
+/* Moves r->begun on by what was done between two marks, so that it does not count: held-out text
+ * was measured. Of the update that went on behind that it is time and bytes in proportion. */
+void limits_leave_out(struct run *r, const struct run_mark *from, const struct run_mark *to);
+
 /* COLLECTIVE. The figures of the steps between r->begun and r->ended. measure: also
  * the limits that are not known from elsewhere, in about 0.2 s on all ranks at once.
  * 0, or -1 with r->error set. */

@@ -146,14 +146,19 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
     if (p.files && p.disk <= 0)
         printf("  an update's seconds are not predicted: %s\n",
                predict_unknown(probe.nvme_path, advice, sizeof(advice)));
-    else if (p.seconds > 0)
-        printf("  an update by itself: %.3g s (memory %.3g s at %s/s", p.seconds, p.memory,
-               in_bytes((int64_t)stream).text);
+    else if (p.seconds <= 0)
+        puts("  an update's seconds are not predicted: too little memory is free to measure in");
+    if (p.seconds <= 0)
+        return;
+    printf("  an update by itself: %.3g s (memory ", p.seconds);
+    if (stream > 0)
+        printf("%.3g s at %s/s", p.memory, in_bytes((int64_t)stream).text);
+    else
+        printf("not measured, as too little is free");
     if (p.disk > 0)
         printf(", files %.3g s at %s/s read and written at once, as probed earlier", p.disk,
                in_bytes((int64_t)probe.both).text);
-    if (p.seconds > 0)
-        puts(")");
+    puts(")");
 }
 
 int plan_run(struct arguments *a, char *error, size_t error_size)

@@ -141,7 +141,8 @@ static void progress_line(const struct run *r, const struct step_record *s, char
  * may have space again. */
 static void listen(struct run *r)
 {
-    if (fflush(stdout) == 0 || (errno != EPIPE && errno != EBADF) || r->a->log || r->a->trace)
+    bool well = fflush(stdout) == 0 && !ferror(stdout);
+    if (well || (errno != EPIPE && errno != EBADF) || r->a->log || r->a->trace)
         return;
     r->unheard = true;
     snprintf(r->error, sizeof(r->error),
@@ -166,7 +167,8 @@ void report_step(struct run *r, const struct step_record *s)
                r->stopped || s->evaluated || clock_now() - r->printed >= LINE_SECONDS;
     if (!due)
         return;
-    puts(line);
+    errno = 0;
+    puts(line); /* where lines go out one by one, it is this that fails */
     r->printed = clock_now();
     listen(r);
 }
@@ -275,7 +277,7 @@ static void print_lanes(const struct zero_stats *s)
 }
 
 /* Whether the engine's threads take CPUs that the program's are ready for: from the first
- * step to the end of the last update, evaluations included. */
+ * step to the end of the last update, evaluations apart. */
 static void print_cpus(const struct run *r)
 {
     const struct run_mark *a = &r->begun, *b = &r->ended;

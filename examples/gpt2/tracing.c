@@ -69,10 +69,13 @@ void tracing_step(struct run *r, double begun)
 
 static bool fail(struct run *r, const char *what)
 {
-    refuse((struct sink){r->error, sizeof(r->error)},
-           "'%s' %s: %s. Give --trace a file of its own, in a folder with free space that every "
-           "rank may write to.",
-           r->a->trace, what, errno ? file_reason(errno) : "no memory");
+    const char *reason = errno ? file_reason(errno) : "no memory";
+    if (!r->error[0]) /* that the log could not be written */
+        refuse(
+            (struct sink){r->error, sizeof(r->error)},
+            "'%s' %s: %s. Give --trace a file of its own, in a folder with free space that every "
+            "rank may write to.",
+            r->a->trace, what, reason);
     return false;
 }
 

@@ -480,14 +480,11 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
  * gathered is, for the engine counts bytes from one zero_step to the next. */
 static int evaluate_apart(struct run *r, struct zero_stats *last, double *loss)
 {
-    struct zero_stats before, after;
-    double begun = clock_now();
-    if (run_check(r, zero_stats(r->z, &before)) || evaluate(r, loss) ||
-        run_check(r, zero_stats(r->z, &after)))
+    struct run_mark before, after;
+    if (limits_mark(r, &before) || evaluate(r, loss) || limits_mark(r, &after))
         return -1;
-    last->wait_seconds += after.wait_seconds - before.wait_seconds;
-    r->evaluated += clock_now() - begun;
-    r->evaluated_waited += after.wait_seconds - before.wait_seconds;
+    last->wait_seconds += after.stats.wait_seconds - before.stats.wait_seconds;
+    limits_leave_out(r, &before, &after);
     return 0;
 }
 
@@ -561,7 +558,7 @@ static int print_digest(struct run *r, const struct zero_digest *d)
                d->moment1, d->moment2);
         well = file_printed();
     }
-    if (!well)
+    if (!well && !r->error[0])
         snprintf(r->error, sizeof(r->error), "Standard output could not be written.");
     return run_agree(r, well);
 }

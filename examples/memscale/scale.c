@@ -275,12 +275,8 @@ static bool within(const int64_t limits[PLACES], struct result *r)
         int64_t needs = r->planned[i], there = limits[i];
         if (there == 0 || needs <= there)
             continue;
-        struct figure need = in_bytes(needs), room = in_bytes(there);
-        if (strcmp(need.text, room.text) != 0)
-            snprintf(r->why, sizeof(r->why), "%s needs %s of %s", names[i], need.text, room.text);
-        else
-            snprintf(r->why, sizeof(r->why), "%s needs %lld of %lld bytes", names[i],
-                     (long long)needs, (long long)there);
+        snprintf(r->why, sizeof(r->why), "%s needs %s of %s", names[i],
+                 in_bytes_beside(needs, there).text, in_bytes_beside(there, needs).text);
         return false;
     }
     return true;

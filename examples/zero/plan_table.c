@@ -34,7 +34,6 @@ struct machine {
     int in_memory;                 /* folders that are in RAM */
     char refused[DISK_PATH + 128]; /* why there is no space for files; "": there is */
     struct zero_probe probe;       /* of folders; zeros: never measured, */
-    bool unasked;                  /* or ZERO_PROBE=0 */
     double stream;                 /* bytes per second of memory; 0: not known */
 };
 
@@ -60,8 +59,7 @@ static int shares_find(struct machine *m, struct spill_paths *paths)
     enum probe_when when;
     if (probe_asked(&when, &why))
         return tool_refuse("%s", why.text);
-    m->unasked = when == PROBE_NEVER;
-    probe_paths(&probe, paths, 0, m->unasked ? when : PROBE_CACHED, &why);
+    probe_paths(&probe, paths, 0, when == PROBE_NEVER ? when : PROBE_CACHED, &why);
     stripes_deal(&m->stripes, paths->count, paths->weight, probe_stripe(&probe));
     m->probe = (struct zero_probe){.read = probe.read, .write = probe.write, .both = probe.both};
     return 0;
@@ -164,8 +162,8 @@ static struct zero_config config_of(const struct plan_options *o, int stage, enu
 
 static void lacks(char *why, size_t size, const char *what, int64_t needed, int64_t there)
 {
-    snprintf(why, size, "%s: %s needed, %s available", what, in_bytes(needed).text,
-             in_bytes(there).text);
+    snprintf(why, size, "%s: %s needed, %s available", what, in_bytes_beside(needed, there).text,
+             in_bytes_beside(there, needed).text);
 }
 
 /* Of the node's files what one folder gets. */
@@ -296,8 +294,6 @@ static void predicted_print(const struct machine *m)
     if (m->probe.read > 0)
         printf("  files: %s/s read and written at once, by an earlier probe of %s\n",
                in_bytes((int64_t)m->probe.both).text, m->folders);
-    else if (m->unasked)
-        printf("  files: not predicted, as ZERO_PROBE is 0\n");
     else
         printf("  files: %s\n", predict_unknown(m->folders, advice, sizeof(advice)));
 }
