@@ -294,11 +294,11 @@ struct zero_config {
                                this ends, an alarm ends the process (with the exit status of an
                                error, if it had one) after the deadline, 10 s at least, or after
                                10 s where it exits with an error while it has an engine; it takes
-                               the place of the program's own alarm and SIGALRM handler. After an
-                               engine has failed, a process that exits with an error waits for
-                               nobody: the launcher ends the other ranks. Destroy engines before
-                               exit: otherwise ranks that wait for this one get an error, even if
-                               it exits with success.
+                               the place of the program's alarm and SIGALRM handler. After an
+                               engine has failed (not by ZERO_ERR_OVERFLOW or zero_digest), a
+                               process that exits with an error waits for nobody: the launcher ends
+                               the other ranks. Destroy engines before exit: otherwise ranks that
+                               wait for this one get an error, even if it exits with success.
                                A program that starts MPI itself does so before zero_create, with
                                MPI_THREAD_MULTIPLE, and destroys its engines before MPI_Finalize
                                (calls after that are ZERO_ERR_COMM, and so are other ranks' that
@@ -580,7 +580,8 @@ ZERO_API int zero_digest(struct zero *z, struct zero_digest *digest);
 
 /* Bytes of one rank in one place. */
 struct zero_bytes {
-    int64_t params; /* the model's own weights at rest */
+    int64_t params; /* the model's own weights at rest; where an fp32 model has its state there
+                       too, its masters, but in files these are state */
     int64_t grads;  /* gradient sums at rest */
     int64_t state;  /* optimizer state: master or its remainder, first and second moment */
     int64_t checks; /* .verify_spill: checksums of the files' pages */
@@ -599,17 +600,17 @@ struct zero_plan {
                                           published parameters, with ZERO_STATE_SPLIT the
                                           parameters that an update reads */
     int64_t param_read_bytes;          /* from files, to gather each unit once */
-    int64_t gather_bytes; /* this rank sends to gather each unit once; as many it receives */
+    int64_t gather_bytes; /* this rank sends to gather each unit once, as many it receives; at
+                             stages 1 and 2 frozen tensors apart, which go but once in all */
     int64_t reduce_bytes; /* likewise to reduce each unit once */
-    int64_t update_bytes; /* that Adam reads and writes where it runs, per step and rank: gradient,
-                             master, moments, the new parameter */
+    int64_t update_bytes; /* that Adam reads and writes where it runs, per step and rank */
 };
 
 /* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks
  * ranks, local_ranks of them on this node, but for tables: about 1 MiB, and 2 KiB a chunk of up
  * to 80000. It does not know whether ranks with GPUs will reach each other by NCCL (.comm), and
- * counts the host memory that units pass through where they do not. error (may be NULL) takes
- * the sentence when the answer is not ZERO_OK. */
+ * counts the host memory that units pass through where not: else up to 128 MiB more of each GPU
+ * are taken, and NCCL's own. error (may be NULL) takes the sentence when it is not ZERO_OK. */
 ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
                             struct zero_plan *plan, char *error, size_t error_size);
@@ -640,8 +641,7 @@ struct zero_gpu {
  * does, for programs that are not linked with CUDA's runtime, and tells of it. index counts
  * the GPUs that this process sees from 0 on, and begins again behind the last: a rank gives its
  * number on the node. -1: the thread keeps the one it has. CUDA itself takes some of the GPU's
- * memory with the first call. error (may be NULL) takes the sentence when the answer is not
- * ZERO_OK.
+ * memory with the first call. error (may be NULL) takes the sentence when it is not ZERO_OK.
  *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL
  *   ZERO_ERR_UNSUPPORTED  no plugin (.device says where it is looked for), no driver, no GPU
  *                         that answers */
@@ -672,7 +672,7 @@ struct zero_stats {
      * engine has waited for its update (zero_wait and zero_digest do). */
     struct zero_io step_io[2];
     struct zero_lane_stats lanes[ZERO_LANES];
-    int64_t to_device_bytes, to_host_bytes; /* copies between host and device memory */
+    int64_t to_device_bytes, to_host_bytes; /* copies to and from host memory, but of sums' parts */
     double files_seconds;                   /* a transfer was under way, of parameters or state */
     double wait_seconds;                    /* the caller waited for the engine */
     double update_seconds;                  /* walks over optimizer state ran (ZERO_LANE_UPDATE) */

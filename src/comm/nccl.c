@@ -480,6 +480,8 @@ static uint64_t first_unfinished(const struct nccl *n, uint64_t sequence)
 static void end_nccl(struct nccl *n)
 {
     int before = n->gpu;
+    if (!n->nccl && !n->stream) /* nor has it a GPU */
+        return;
     (void)cudaGetDevice(&before);
     (void)cudaSetDevice(n->gpu);
     if (n->nccl)

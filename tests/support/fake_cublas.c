@@ -42,7 +42,7 @@ struct chosen {
 _Static_assert(sizeof(struct chosen) <= sizeof(cublasLtMatmulAlgo_t), "fits");
 
 static atomic_int alive, asked;
-static atomic_bool refuses;
+static atomic_int refuses; /* with this status; 0: nothing */
 
 int fake_cublas_alive(void)
 {
@@ -54,9 +54,9 @@ int fake_cublas_asked(void)
     return atomic_load(&asked);
 }
 
-void fake_cublas_refuse(bool refuse)
+void fake_cublas_refuse(int status)
 {
-    atomic_store(&refuses, refuse);
+    atomic_store(&refuses, status);
 }
 
 /* ------------------------------------------------------------------- objects */
@@ -318,7 +318,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
     atomic_fetch_add(&asked, 1);
     if (!handle || count < 1 || sizes_wrong(&q))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (types_wrong(&q) || atomic_load(&refuses))
+    if (atomic_load(&refuses))
+        return (cublasStatus_t)atomic_load(&refuses);
+    if (types_wrong(&q))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (p->schemes & 5)
         wrong("partial sums may be rounded to the result's type, or added in place");

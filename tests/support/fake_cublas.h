@@ -22,7 +22,7 @@ int fake_cublas_alive(void);
 /* How often a heuristic was asked since the program's start. */
 int fake_cublas_asked(void);
 
-/* From now on no algorithm is found. */
-void fake_cublas_refuse(bool refuse);
+/* From now on no algorithm is found, for this reason (a cublasStatus_t); 0: all are. */
+void fake_cublas_refuse(int status);
 
 #endif

@@ -26,16 +26,18 @@ static void keep(struct gpu_cuda *g, const char *sentence)
         snprintf(g->failure, sizeof(g->failure), "%s", sentence);
 }
 
+#define NEED_LESS "Give a smaller --batch, --recompute, a higher --stage, or offload more."
+
 bool gpu_good(struct gpu_cuda *g, cudaError_t rc, const char *what)
 {
+    bool memory = rc == cudaErrorMemoryAllocation; /* kernels take some when they are first used */
     char text[sizeof(g->failure)];
     if (rc == cudaSuccess)
         return true;
     (void)cudaGetLastError();
-    snprintf(text, sizeof(text),
-             "The model's GPU (%s) failed to %s: %s (%s, %d). Look for the driver's messages "
-             "(dmesg, Xid).",
-             g->name, what, cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc);
+    snprintf(text, sizeof(text), "The model's GPU (%s) failed to %s: %s (%s, %d). %s", g->name,
+             what, cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc,
+             memory ? NEED_LESS : "Look for the driver's messages (dmesg, Xid).");
     keep(g, text);
     return false;
 }
@@ -44,15 +46,17 @@ void gpu_product_failed(struct gpu_cuda *g, const struct product *p, cublasStatu
 {
     static const char *const names[] = {"fp32", "bf16", "fp16"};
     char text[sizeof(g->failure)];
+    bool memory = status == CUBLAS_STATUS_ALLOC_FAILED;
     cudaError_t rc = cudaStreamQuery(g->stream);
     if (rc != cudaErrorNotReady && !gpu_good(g, rc, "multiply"))
         return; /* it is not the product's fault */
     snprintf(text, sizeof(text),
-             "cuBLASLt on %s did not multiply (%d, %d)%s by (%d, %d)%s, %s to %s: %s (%d). Give "
-             "another --dtype, or use another version than %s.",
+             "cuBLASLt on %s did not multiply (%d, %d)%s by (%d, %d)%s, %s to %s: %s (%d). %s%s%s",
              g->name, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->ta ? "^T" : "",
              p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->tb ? "^T" : "", names[p->dtype],
-             names[p->type], cublasLtGetStatusName(status), (int)status, g->products);
+             names[p->type], cublasLtGetStatusName(status), (int)status,
+             memory ? NEED_LESS : "Give another --dtype, or use another version than ",
+             memory ? "" : g->products, memory ? "" : ".");
     keep(g, text);
 }
 
@@ -187,7 +191,7 @@ static int no_memory(struct gpu_cuda *g, int64_t bytes, char *error, size_t erro
     (void)cudaMemGetInfo(&available, &total);
     snprintf(error, error_size,
              "The model's activations need %lld bytes of GPU memory, and %zu of %zu are free on "
-             "%s. Give a smaller --batch, --recompute, a higher --stage, or offload more.",
+             "%s. " NEED_LESS,
              (long long)bytes, available, total, g->name);
     return -1;
 }
