@@ -120,7 +120,7 @@ static void notice_take(struct mpi *m)
         m->failed_rank = m->notice_in.unit;
         m->failed = m->notice_in;
     }
-    m->gave_up[status.MPI_SOURCE] = true;
+    m->gave_up[status.MPI_SOURCE] = m->notice_in.arguments == 0;
     notice_listen(m);
 }
 
@@ -238,14 +238,26 @@ static int mpi_listen(struct zero_comm *comm, uint64_t sequence)
 
 /* ------------------------------------------------------------------- abort */
 
-/* Ends all collectives that are not done. */
+/* Takes back all receives; whether some have begun and go on. */
+static bool cancel(struct mpi *m)
+{
+    bool go_on = false;
+    for (int b = 0; b < m->busy_count; b++)
+        if (m->busy[b]->state != SET_DONE)
+            set_cancel(m, m->busy[b]);
+    for (int b = 0; b < m->busy_count; b++)
+        if (m->busy[b]->state != SET_DONE) {
+            requests_drain(m, m->busy[b]->requests, set_requests(m), 0);
+            go_on |= set_receives(m, m->busy[b]);
+        }
+    return go_on;
+}
+
+/* Ends all collectives that are not done, of which cancel has taken back what it could. */
 static void quiesce(struct mpi *m)
 {
     double until = MPI_Wtime() + QUIESCE_SECONDS;
     int kept = 0;
-    for (int b = 0; b < m->busy_count; b++)
-        if (m->busy[b]->state != SET_DONE)
-            set_cancel(m, m->busy[b]);
     for (int b = 0; b < m->busy_count; b++)
         if (m->busy[b]->state != SET_DONE)
             requests_drain(m, m->busy[b]->requests, set_requests(m), until);
@@ -269,7 +281,8 @@ static uint64_t first_unfinished(const struct mpi *m, uint64_t sequence)
 }
 
 /* A notice says from which message on this rank completes none, and who gave up first (unit),
- * before which message (bytes): whoever follows passes that on. */
+ * before which message (bytes): whoever follows passes that on. And whether this rank still
+ * takes some pieces (arguments). */
 static void give_up(struct mpi *m, uint64_t sequence)
 {
     bool follows = m->failed_rank >= 0;
@@ -280,7 +293,8 @@ static void give_up(struct mpi *m, uint64_t sequence)
         (struct zero_collective_header){.sequence = sequence,
                                         .kind = ZERO_COLLECTIVE_FAILED,
                                         .unit = follows ? m->failed_rank : m->comm.rank,
-                                        .bytes = follows ? m->failed.bytes : (int64_t)sequence};
+                                        .bytes = follows ? m->failed.bytes : (int64_t)sequence,
+                                        .arguments = cancel(m)};
     if (!m->status)
         comm_given_up(&m->comm, m->notice_out.sequence);
     mpi_fail(m, ZERO_ERR_COMM);
@@ -372,6 +386,7 @@ static void withdraw(struct mpi *m)
     if (m->finalized)
         return;
     bool clean = !m->status && first_unfinished(m, UINT64_MAX) == UINT64_MAX;
+    cancel(m);
     quiesce(m);
     notices_end(m);
     /* With messages still on their way, another communicator must not get

@@ -382,6 +382,14 @@ void set_cancel(struct mpi *m, struct set *s)
                 MPI_Cancel(request(m, s, track, i));
 }
 
+bool set_receives(const struct mpi *m, const struct set *s)
+{
+    for (int r = TRACK_IN * m->peers; r < TRACKS * m->peers; r++)
+        if (s->requests[r] != MPI_REQUEST_NULL)
+            return true;
+    return false;
+}
+
 int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
 {
     for (;;) {
@@ -397,8 +405,8 @@ int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
 
 /* A send that its peer does not take, and a receive whose sender has stopped
  * halfway, would last for ever: MPI is told to forget them, and moves them all the same
- * where the peer goes on. One that gave up takes nothing any more. Headers and sums are in
- * our memory, which MPI then keeps. */
+ * where the peer goes on. One that gave up takes nothing any more, unless it said so. Headers and
+ * sums are in our memory, which MPI then keeps. */
 void set_end(struct mpi *m, struct set *s)
 {
     for (int r = TRACK_OUT * m->peers; r < TRACKS * m->peers; r++) {

@@ -67,7 +67,7 @@ struct mpi {
     struct zero_collective_header failed; /* of those that came the one of the earliest message */
     int failed_rank;                      /* who gave up first, as that says; -1: none has come */
     MPI_Request notice_receive, *notice_sends; /* (peers) */
-    bool *gave_up;                             /* (size) */
+    bool *gave_up;                             /* (size): and takes no piece any more */
     bool left;                                 /* MPI still holds memory of ours */
 
     pthread_mutex_t lock; /* the process's end waits for calls: there are none after it */
@@ -113,6 +113,7 @@ int set_missing(const struct mpi *m, const struct set *s, int from);
 
 /* Takes back the receives that have not begun; ends the set, by force. */
 void set_cancel(struct mpi *m, struct set *s);
+bool set_receives(const struct mpi *m, const struct set *s); /* whether pieces are still awaited */
 void set_end(struct mpi *m, struct set *s);
 
 /* Tests requests until none is active, at most until a time; how many still are. */
