@@ -160,7 +160,7 @@ confine() {
 strike() {
     local pid
     pid=$(pid_of "$victim")
-    [ -n "$pid" ] || return
+    [ -n "$pid" ] || return 99
     case $fault in
     rank-killed) kill -KILL "$pid" ;;
     rank-crashes) kill -SEGV "$pid" ;;
@@ -178,7 +178,7 @@ strike() {
     page-spoiled) spoil_page "$pid" ;;
     file-cut) cut_file "$pid" ;;
     drive-fails) when_training && truncate -s $((where << 12)) "$scratch/image" ;;
-    *) false ;; # from the start, or nothing
+    *) return 99 ;; # from the start, or nothing
     esac 2>/dev/null
 }
 
@@ -293,7 +293,12 @@ run_round() { # number
     local striker=$!
     await && ended=$(kind)
     kill "$striker" 2>/dev/null
-    wait "$striker" 2>/dev/null && struck=$((struck + 1))
+    wait "$striker" 2>/dev/null
+    case $? in
+    0) hits[$fault]=$((${hits[$fault]-0} + 1)) ;;
+    99 | 143) ;; # there was nothing to strike, not yet or not any more
+    *) misses[$fault]=$((${misses[$fault]-0} + 1)) ;;
+    esac
     [ "$ended" != "no end within $limit s" ] || end_all
     job=
     [ -z "$mounted" ] || umount "$mounted"
@@ -387,8 +392,7 @@ undisturbed() {
     return 1
 }
 
-declare -A outcomes=()
-struck=0 # rounds in which something was hit
+declare -A outcomes=() hits=() misses=() # rounds, of each fault
 if [ "${1-}" = --self-test ]; then
     self_test
     closing
@@ -412,6 +416,10 @@ for ((round = first; round < first + rounds; round++)); do
     run_round "$round"
 done
 summary
-[ "$rounds" -lt 10 ] || [ "$struck" != 0 ]
+[ "$rounds" -lt 10 ] || [ "${#hits[@]}" != 0 ]
 verdict $? "in $rounds rounds nothing was hit"
+for fault in "${!misses[@]}"; do
+    [ "${misses[$fault]}" -lt 8 ] || [ "${hits[$fault]-0}" != 0 ]
+    verdict $? "$fault failed to hit anything ${misses[$fault]} times"
+done
 closing

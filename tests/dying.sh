@@ -215,6 +215,8 @@ pauses() {
     hit="1 MPI_Isend 60 $(kill -l STOP)"
     start 2 "--steps 6 --deadline 60"
     until_true stopped 1 2
+    stopped 1 2
+    verdict $? "rank 1 was not stopped for a while"
     kill -CONT "$(rank_pid 1 2)"
     ends "rank 1 stops for a while" 0 "" "$calm" 6
     hit=''

@@ -431,8 +431,8 @@ static const struct {
     int status;
     const char *says;
 } products[] = {
-    {15, "CUBLAS_STATUS_NOT_SUPPORTED (15). Give another --dtype, or use "
-         "another version than cuBLASLt 13.0.0."},
+    {15, "CUBLAS_STATUS_NOT_SUPPORTED (15). Give another --dtype, or use another version than "
+         "cuBLASLt 13.0.0."},
     {3, "CUBLAS_STATUS_ALLOC_FAILED (3). Give a smaller --batch, --recompute, a higher --stage, "
         "or offload more."},
 };

@@ -197,12 +197,14 @@ foreign_cache() { # mode
 
 # Somebody has the lock for ever.
 held_lock() {
-    local holder
+    local holder begun=$SECONDS name="a lock that is never had"
     empty_cache
     mkdir "$cache/libzero"
     flock --no-fork -x "$cache/libzero/io-$key.lock" sleep 300 &
     holder=$!
-    odd_cache "a lock that is never had"
+    odd_cache "$name"
+    [ $((SECONDS - begun)) -ge 29 ]
+    verdict $? "$name: it was waited for $((SECONDS - begun)) s"
     kill $holder
     wait $holder 2>/dev/null
 }

@@ -29,7 +29,7 @@ take_row() {
     local row=$1 name values group options=() launch=()
     read -ra values <<<"$row"
     for name in "${!columns[@]}"; do
-        cell[${columns[name]}]=${values[name]}
+        cell[${columns[name]}]=${values[name]:--}
     done
     read -r _ group dtype options < <(grep "^model ${cell[group]} " "$table")
     read -ra options <<<"--dtype $dtype $options --eval-every 2"
@@ -87,9 +87,10 @@ cannot_run() {
     fi
     [ "${cell[isa]}" = - ] || refusals+=(-e 'kernels for .* do not run on this CPU')
     [ "${cell[group]}" != terms ] || refusals+=(-e '.-bf16x3 needs AMX')
-    [ "${cell[ring]--}" != uring ] || refusals+=(-e io_uring)
+    [ "${cell[ring]--}" != uring ] ||
+        refusals+=(-e 'has no io_uring' -e 'refuses io_uring' -e "This kernel's io_uring")
     [ "${cell[verify]--}" = - ] || refusals+=(-e 'no checksums for .verify_spill')
-    [ "$1" = 0 ] || [ "${#refusals[@]}" = 0 ] ||
+    [ "$1" = 0 ] || [ "$1" -ge 124 ] || [ "${#refusals[@]}" = 0 ] || # a hang, or a signal
         grep -m 1 "${refusals[@]}" "$scratch/err"
 }
 
@@ -215,6 +216,9 @@ DIFFERS|- 9 2|"$real" "$@"
 DIFFERS|- 3 2|"$real" "$@"; exit 3
 DIFFERS|- 3 2|exec sleep 99
 DIFFERS|- 3 2|echo "The kernels for avx512 do not run on this CPU." >&2; exit 1
+DIFFERS|- 3 2 uring|echo "io_uring could not register 9 bytes" >&2; exit 1
+DIFFERS|- 3 2 uring|echo "This system refuses io_uring" >&2; kill -SEGV $$
+skipped:|- 3 2 uring|echo "This system refuses io_uring" >&2; exit 1
 skipped:|avx512 3 2|echo "The kernels for avx512 do not run on this CPU." >&2; exit 1
 LIST
 }
@@ -252,7 +256,7 @@ self_test() {
     : >"$gpt2" && chmod +x "$gpt2"
     cat >"$table" <<'TABLE'
 model a bf16 --layers 1 --channels 16 --seq 16 --batch 1 --steps 3 --clip 1.45
-group when ranks isa stage threads
+group when ranks isa stage threads ring
 TABLE
     load_table
     while IFS='|' read -r verdict row script; do

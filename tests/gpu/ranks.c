@@ -18,7 +18,7 @@
 
 static struct zero_comm *comm;
 static struct toy reference[2]; /* per dtype */
-static int rows;
+static int rows, ran;
 
 static int begin(void)
 {
@@ -38,6 +38,7 @@ static void run_place(const struct zero_config *config)
     char text[1000] = "the fake has reported something";
     if (rows++ % (suite_short() ? 5 : 1))
         return;
+    ran++;
     toy_cuda_start(begin(), true);
     toy_run_rank(&t, comm);
     bool good = equal_ended(&t, expected, text, sizeof(text));
@@ -46,7 +47,7 @@ static void run_place(const struct zero_config *config)
 
 START_TEST(places)
 {
-    rows = 0;
+    rows = ran = 0;
     for (int dtype = 0; dtype < 2; dtype++) {
         struct zero_config c = {.stage = _i,
                                 .dtype = dtype ? ZERO_BF16 : ZERO_FP32,
@@ -55,9 +56,9 @@ START_TEST(places)
                                 .threads = 1};
         equal_each_place(c, run_place);
     }
-    ck_assert_int_ge(rows, 20);
+    ck_assert_int_ge(ran, suite_short() ? 4 : 20);
     if (world_rank() == 0)
-        printf("stage %d on %d ranks: %d places, equal bits\n", _i, world_size(), rows);
+        printf("stage %d on %d ranks: %d places, equal bits\n", _i, world_size(), ran);
 }
 END_TEST
 
