@@ -580,8 +580,8 @@ ZERO_API int zero_digest(struct zero *z, struct zero_digest *digest);
 
 /* Bytes of one rank in one place. */
 struct zero_bytes {
-    int64_t params; /* the model's own weights at rest; where an fp32 model has its state there
-                       too, its masters, but in files these are state */
+    int64_t params; /* the model's own weights at rest. In fp32 they are its masters where its
+                       state is there, too; but in files masters count as state */
     int64_t grads;  /* gradient sums at rest */
     int64_t state;  /* optimizer state: master or its remainder, first and second moment */
     int64_t checks; /* .verify_spill: checksums of the files' pages */
@@ -609,8 +609,8 @@ struct zero_plan {
 /* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks
  * ranks, local_ranks of them on this node, but for tables: about 1 MiB, and 2 KiB a chunk of up
  * to 80000. It does not know whether ranks with GPUs will reach each other by NCCL (.comm), and
- * counts the host memory that units pass through where not: else up to 128 MiB more of each GPU
- * are taken, and NCCL's own. error (may be NULL) takes the sentence when it is not ZERO_OK. */
+ * counts the host memory that units pass through without. With NCCL up to 128 MiB more of each
+ * GPU are taken, and what NCCL takes itself. error (may be NULL): the sentence, if not ZERO_OK. */
 ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
                             struct zero_plan *plan, char *error, size_t error_size);
@@ -641,7 +641,7 @@ struct zero_gpu {
  * does, for programs that are not linked with CUDA's runtime, and tells of it. index counts
  * the GPUs that this process sees from 0 on, and begins again behind the last: a rank gives its
  * number on the node. -1: the thread keeps the one it has. CUDA itself takes some of the GPU's
- * memory with the first call. error (may be NULL) takes the sentence when it is not ZERO_OK.
+ * memory with the first call. error (may be NULL): the sentence, if not ZERO_OK.
  *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL
  *   ZERO_ERR_UNSUPPORTED  no plugin (.device says where it is looked for), no driver, no GPU
  *                         that answers */
@@ -655,7 +655,7 @@ struct zero_io {
 /* What a lane has done. */
 struct zero_lane_stats {
     int64_t bytes;       /* moved; of an update, of the fp32 masters */
-    double busy_seconds; /* something was under way; counted when it ends */
+    double busy_seconds; /* something was under way; counted as parts of it end */
 };
 
 struct zero_stats {
@@ -672,7 +672,7 @@ struct zero_stats {
      * engine has waited for its update (zero_wait and zero_digest do). */
     struct zero_io step_io[2];
     struct zero_lane_stats lanes[ZERO_LANES];
-    int64_t to_device_bytes, to_host_bytes; /* copies to and from host memory, but of sums' parts */
+    int64_t to_device_bytes, to_host_bytes; /* copies, without parts that sums of gradients take */
     double files_seconds;                   /* a transfer was under way, of parameters or state */
     double wait_seconds;                    /* the caller waited for the engine */
     double update_seconds;                  /* walks over optimizer state ran (ZERO_LANE_UPDATE) */

@@ -90,7 +90,7 @@ struct retries {
 /* What a queue has done. */
 struct lane {
     int under_way; /* the engine thread's, as is the next */
-    double since;
+    double since;  /* when the time under way that is not counted yet began */
     int64_t bytes, busy_ns;
 };
 

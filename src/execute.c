@@ -211,11 +211,14 @@ static void lane_begin(struct lane *lane, const struct command *c)
         lane->since = c->started;
 }
 
+/* Bytes and time go on together, also while others are under way: whoever looks twice sees the
+ * time that the bytes between took. */
 static void lane_end(struct lane *lane, const struct command *c, double now)
 {
     count(&lane->bytes, c->bytes);
-    if (--lane->under_way == 0)
-        count(&lane->busy_ns, (int64_t)(1e9 * (now - lane->since)));
+    count(&lane->busy_ns, (int64_t)(1e9 * (now - lane->since)));
+    lane->since = now;
+    lane->under_way--;
 }
 
 static bool moves_files(const struct command *c)

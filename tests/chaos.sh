@@ -48,11 +48,11 @@ one_of() { # word...: drawn becomes one of them
 faults() {
     cat <<'LIST'
 none|well|
-rank-killed|killed refused well late|gave up before|did not arrive at|MPI did not start
-rank-crashes|killed refused well late|gave up before|did not arrive at|MPI did not start
+rank-killed|killed refused well late|gave up before|did not arrive at|MPI did not bring this job
+rank-crashes|killed refused well late|gave up before|did not arrive at|MPI did not bring this job
 launcher-killed|killed well late|
 rank-pauses|well|
-rank-stops|refused killed well late|did not arrive at|gave up before|MPI did not start
+rank-stops|refused killed well late|did not arrive at|gave up before|MPI did not bring this job
 rank-told-to-end|stopped well late|SIGTERM stopped all ranks
 ranks-told-to-end|stopped well late|SIGINT stopped all ranks
 told-to-end-twice|stopped killed well late|SIGTERM stopped all ranks
@@ -156,7 +156,7 @@ confine() {
     echo "$1" >"$cgroup/cgroup.procs" # what it has stays charged where it was
 }
 
-# The fault itself, at its moment; false: what was to be hit has ended before.
+# The fault itself, at its moment. 99: there is nothing to hit, not yet or not any more.
 strike() {
     local pid
     pid=$(pid_of "$victim")
@@ -182,10 +182,10 @@ strike() {
     esac 2>/dev/null
 }
 
-# Waits for a row of the log; false when the job ends before there is one.
+# Waits for a row of the log; 99 when the job ends before there is one.
 when_training() {
     until [ "$(wc -l <"$scratch/log.csv")" -ge 2 ] 2>/dev/null; do
-        kill -0 "$job" 2>/dev/null || return
+        kill -0 "$job" 2>/dev/null || return 99
         sleep 0.05
     done
 }
@@ -296,7 +296,7 @@ run_round() { # number
     wait "$striker" 2>/dev/null
     case $? in
     0) hits[$fault]=$((${hits[$fault]-0} + 1)) ;;
-    99 | 143) ;; # there was nothing to strike, not yet or not any more
+    99 | 143) ;; # or the job has ended before
     *) misses[$fault]=$((${misses[$fault]-0} + 1)) ;;
     esac
     [ "$ended" != "no end within $limit s" ] || end_all

@@ -419,8 +419,8 @@ START_TEST(refused)
     config = config_of(&session_tiny, ZERO_FP32);
     fault = (struct fault){.kind = FAULT_CUDA_MEMORY, .nth = 2};
     refuse(&config, "failed to allocate registered memory: an error of the fake CUDA runtime "
-                    "(cudaErrorMemoryAllocation, 2). Give a smaller --batch, --recompute, a higher "
-                    "--stage, or offload more.");
+                    "(cudaErrorMemoryAllocation, 2). Free memory of the host, or raise the limit "
+                    "on locked memory (ulimit -l).");
     fault = (struct fault){0};
     stop();
 }

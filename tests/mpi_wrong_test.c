@@ -40,7 +40,7 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
 }
 
 /* A piece that its sender has not finished is neither there nor taken back: it is awaited by a
- * tag that nobody uses. */
+ * tag that nobody uses. (0 are headers, 1 notices.) */
 int MPI_Irecv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
               MPI_Request *request)
 {

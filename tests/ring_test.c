@@ -408,8 +408,7 @@ START_TEST(destroy_with_work)
         bench.ring->ops->destroy(bench.ring);
         memset(bench.arena.base, 0x5a, 64 * MIB);
         usleep(50000);
-        const char *end = bench.arena.base + 64 * MIB;
-        ck_assert(*bench.arena.base == 0x5a && end[-1] == 0x5a);
+        ck_assert_int_eq(*bench.arena.base, 0x5a);
         ck_assert_int_eq(memcmp(bench.arena.base, bench.arena.base + 1, 64 * MIB - 1), 0);
         bench_free(&bench);
     }

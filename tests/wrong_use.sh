@@ -298,6 +298,7 @@ run_without_output() {
 
 # Nobody reads what is printed, and no signal says so: the run ends, unless a log tells of it.
 run_unread() {
+    local name
     local -a status lines=()
     for name in "gpt2 | head -n 1" "stdbuf -oL gpt2 | head -n 1"; do
         (trap '' PIPE && exec timeout -k 5 "$limit" "${lines[@]}" "$gpt2" \

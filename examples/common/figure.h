@@ -24,7 +24,7 @@ static inline struct figure in_bytes(int64_t bytes)
     return f;
 }
 
-/* To the byte, where another amount, or all but equal, would read the same. */
+/* To the byte where the other amount differs and would read the same. */
 static inline struct figure in_bytes_beside(int64_t bytes, int64_t other)
 {
     struct figure f = in_bytes(bytes);

@@ -38,7 +38,8 @@ enum figure_kind {
     READ_BYTES,
     WRITTEN_BYTES,
     FILES_SECONDS,
-    PROBE_READ, /* this rank's share of its node's drives */
+    FILES_BYTES, /* in evaluations, too */
+    PROBE_READ,  /* this rank's share of its node's drives */
     PROBE_WRITE,
     PROBE_BOTH,
     PROBE_MISSING,
@@ -168,6 +169,8 @@ static void own_figures(const struct run *r, double *figure)
     figure[WRITTEN_BYTES] = (double)(b->io.state_written + b->io.param_written -
                                      a->io.state_written - a->io.param_written);
     figure[FILES_SECONDS] = b->files_seconds - a->files_seconds;
+    figure[FILES_BYTES] =
+        (double)(b->io.state_read + b->io.state_written + b->io.param_read + b->io.param_written);
     figure[PROBE_READ] = b->probe_read / local;
     figure[PROBE_WRITE] = b->probe_write / local;
     figure[PROBE_BOTH] = b->probe_both / local;
@@ -212,12 +215,14 @@ static void limits_set(struct roofline *f, const double *sum, double ranks)
     double read = sum[READ_BYTES], written = sum[WRITTEN_BYTES];
     const struct zero_probe probe = {
         .read = sum[PROBE_READ], .write = sum[PROBE_WRITE], .both = sum[PROBE_BOTH]};
-    if (read + written <= 0)
+    if (sum[FILES_BYTES] <= 0)
         limit(&f->row[ROOFLINE_DISK], 0, "no files");
     else if (sum[PROBE_MISSING] > 0)
         limit(&f->row[ROOFLINE_DISK], 0, "not probed: set ZERO_PROBE=1");
     else
-        limit(&f->row[ROOFLINE_DISK], (read + written) / predict_files(read, written, &probe),
+        limit(&f->row[ROOFLINE_DISK],
+              read + written > 0 ? (read + written) / predict_files(read, written, &probe)
+                                 : probe.both,
               "the drive's probe");
 }
 

@@ -12,7 +12,7 @@
 int limits_mark(struct run *r, struct run_mark *mark);
 
 /* Moves r->begun on by what was done between two marks, so that it does not count: held-out text
- * was measured. Of the update that went on behind that it is time and bytes in proportion. */
+ * was measured. Of an update under way meanwhile its time is left out, and bytes in proportion. */
 void limits_leave_out(struct run *r, const struct run_mark *from, const struct run_mark *to);
 
 /* COLLECTIVE. The figures of the steps between r->begun and r->ended. measure: also

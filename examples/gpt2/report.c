@@ -157,6 +157,7 @@ void report_step(struct run *r, const struct step_record *s)
     if (r->a->quiet || zero_rank(r->z) != 0)
         return;
     progress_line(r, s, line, sizeof(line));
+    errno = 0;                /* a stream that failed once says so for ever */
     if (terminal_watched()) { /* a measured or skipped step stays */
         r->live = !s->evaluated && !s->skipped && !r->stopped && s->step < r->a->steps;
         terminal_line(line, !r->live);
@@ -167,7 +168,6 @@ void report_step(struct run *r, const struct step_record *s)
                r->stopped || s->evaluated || clock_now() - r->printed >= LINE_SECONDS;
     if (!due)
         return;
-    errno = 0;
     puts(line); /* where lines go out one by one, it is this that fails */
     r->printed = clock_now();
     listen(r);

@@ -70,7 +70,7 @@ void tracing_step(struct run *r, double begun)
 static bool fail(struct run *r, const char *what)
 {
     const char *reason = errno ? file_reason(errno) : "no memory";
-    if (!r->error[0]) /* that the log could not be written */
+    if (!r->error[0]) /* the log's failure came first */
         refuse(
             (struct sink){r->error, sizeof(r->error)},
             "'%s' %s: %s. Give --trace a file of its own, in a folder with free space that every "

@@ -63,7 +63,8 @@ struct run {
     double seconds, waited;       /* in steps, evaluation apart; this rank for the engine in them */
     double computed;              /* seconds of forward and backward in them, on GPUs busy ones */
     double multiplied;            /* flops of products in them, on GPUs */
-    struct run_mark begun, ended; /* before the first step, after the last one's last write */
+    struct run_mark begun, ended; /* before the first step, moved on by evaluations; after
+                                     the last one's last write */
     double updated_apart;         /* seconds of updates behind evaluations, between the two */
     double printed;               /* clock_now of the last progress line */
     int stopped;                  /* the signal that ended all ranks after the last step; 0: none */

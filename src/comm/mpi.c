@@ -17,8 +17,9 @@
  * GATHER's parts come by way of other ranks (mpi_set.c: route), which are not done
  * with it before what they pass on has left them.
  *
- * What shutdown does: abort tells all peers the first message that this rank
- * has not completed, then ends its own transfers within QUIESCE_SECONDS; after
+ * What shutdown does: abort takes back the receives that have not begun, tells all
+ * peers the first message that this rank has not completed and whether other receives
+ * go on, then ends its own transfers within QUIESCE_SECONDS; after
  * that the collectives' memory is the caller's again, unless holds says that it
  * is not. A peer that still waits for this rank hears the notice in its next
  * test. MPI_Finalize with an engine alive does the same.
@@ -120,7 +121,7 @@ static void notice_take(struct mpi *m)
         m->failed_rank = m->notice_in.unit;
         m->failed = m->notice_in;
     }
-    m->gave_up[status.MPI_SOURCE] = m->notice_in.arguments == 0;
+    m->takes_nothing[status.MPI_SOURCE] = m->notice_in.arguments == 0;
     notice_listen(m);
 }
 
@@ -289,12 +290,13 @@ static void give_up(struct mpi *m, uint64_t sequence)
     if (m->finalized || forked() || m->notice_out.kind == ZERO_COLLECTIVE_FAILED)
         return;
     sequence = first_unfinished(m, sequence);
+    bool go_on = cancel(m); /* first: what the notice says is true when it arrives */
     m->notice_out =
         (struct zero_collective_header){.sequence = sequence,
                                         .kind = ZERO_COLLECTIVE_FAILED,
                                         .unit = follows ? m->failed_rank : m->comm.rank,
                                         .bytes = follows ? m->failed.bytes : (int64_t)sequence,
-                                        .arguments = cancel(m)};
+                                        .arguments = go_on};
     if (!m->status)
         comm_given_up(&m->comm, m->notice_out.sequence);
     mpi_fail(m, ZERO_ERR_COMM);
@@ -374,7 +376,7 @@ static void mpi_free(struct mpi *m)
     free(m->completed);
     free(m->statuses);
     free(m->notice_sends);
-    free(m->gave_up);
+    free(m->takes_nothing);
     free(m->seat);
     free(m->who);
     pthread_mutex_destroy(&m->lock);
@@ -442,11 +444,11 @@ static struct mpi *mpi_alloc(int size)
     m->completed = calloc(requests, sizeof(*m->completed));
     m->statuses = calloc(requests, sizeof(*m->statuses));
     m->notice_sends = calloc((size_t)size, sizeof(*m->notice_sends));
-    m->gave_up = calloc((size_t)size, sizeof(*m->gave_up));
+    m->takes_nothing = calloc((size_t)size, sizeof(*m->takes_nothing));
     m->seat = calloc((size_t)size, sizeof(*m->seat));
     m->who = calloc((size_t)size, sizeof(*m->who));
-    bool ok = m->parts && m->completed && m->statuses && m->notice_sends && m->gave_up && m->seat &&
-              m->who;
+    bool ok = m->parts && m->completed && m->statuses && m->notice_sends && m->takes_nothing &&
+              m->seat && m->who;
     for (int i = 0; i < ZERO_COLLECTIVES && ok; i++)
         ok = set_alloc(m, &m->sets[i]);
     if (ok) {

@@ -405,8 +405,9 @@ int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
 
 /* A send that its peer does not take, and a receive whose sender has stopped
  * halfway, would last for ever: MPI is told to forget them, and moves them all the same
- * where the peer goes on. One that gave up takes nothing any more, unless it said so. Headers and
- * sums are in our memory, which MPI then keeps. */
+ * where the peer goes on. One that gave up takes nothing any more, unless it said that receives
+ * had begun: it tells of no later end, so all that it was offered is held then. Headers and sums
+ * are in our memory, which MPI then keeps. */
 void set_end(struct mpi *m, struct set *s)
 {
     for (int r = TRACK_OUT * m->peers; r < TRACKS * m->peers; r++) {
@@ -414,7 +415,8 @@ void set_end(struct mpi *m, struct set *s)
             continue;
         MPI_Request_free(&s->requests[r]);
         enum track track = (enum track)(r / m->peers);
-        m->comm.holds |= !outward(track) || !m->gave_up[route(m, s, track, r % m->peers).peer];
+        m->comm.holds |=
+            !outward(track) || !m->takes_nothing[route(m, s, track, r % m->peers).peer];
         if (!outward(track))
             mpi_never_finalize();
     }

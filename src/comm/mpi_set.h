@@ -67,7 +67,7 @@ struct mpi {
     struct zero_collective_header failed; /* of those that came the one of the earliest message */
     int failed_rank;                      /* who gave up first, as that says; -1: none has come */
     MPI_Request notice_receive, *notice_sends; /* (peers) */
-    bool *gave_up;                             /* (size): and takes no piece any more */
+    bool *takes_nothing;                       /* (size) of pieces, any more: it gave up */
     bool left;                                 /* MPI still holds memory of ours */
 
     pthread_mutex_t lock; /* the process's end waits for calls: there are none after it */
@@ -111,9 +111,10 @@ int set_progress(struct mpi *m, struct set *s);
  * who passes it and whose it is. */
 int set_missing(const struct mpi *m, const struct set *s, int from);
 
-/* Takes back the receives that have not begun; ends the set, by force. */
+/* Takes back the receives that have not begun; whether some of pieces are left; ends the set, by
+ * force. */
 void set_cancel(struct mpi *m, struct set *s);
-bool set_receives(const struct mpi *m, const struct set *s); /* whether pieces are still awaited */
+bool set_receives(const struct mpi *m, const struct set *s);
 void set_end(struct mpi *m, struct set *s);
 
 /* Tests requests until none is active, at most until a time; how many still are. */

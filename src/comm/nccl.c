@@ -480,7 +480,7 @@ static uint64_t first_unfinished(const struct nccl *n, uint64_t sequence)
 static void end_nccl(struct nccl *n)
 {
     int before = n->gpu;
-    if (!n->nccl && !n->stream) /* nor has it a GPU */
+    if (!n->nccl && !n->stream) /* n->gpu was never asked for: 0 is another's */
         return;
     (void)cudaGetDevice(&before);
     (void)cudaSetDevice(n->gpu);

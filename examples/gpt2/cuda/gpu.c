@@ -28,18 +28,31 @@ static void keep(struct gpu_cuda *g, const char *sentence)
 
 #define NEED_LESS "Give a smaller --batch, --recompute, a higher --stage, or offload more."
 
-bool gpu_good(struct gpu_cuda *g, cudaError_t rc, const char *what)
+static bool good_or(struct gpu_cuda *g, cudaError_t rc, const char *what, const char *memory)
 {
-    bool memory = rc == cudaErrorMemoryAllocation; /* kernels take some when they are first used */
     char text[sizeof(g->failure)];
     if (rc == cudaSuccess)
         return true;
     (void)cudaGetLastError();
     snprintf(text, sizeof(text), "The model's GPU (%s) failed to %s: %s (%s, %d). %s", g->name,
              what, cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc,
-             memory ? NEED_LESS : "Look for the driver's messages (dmesg, Xid).");
+             rc == cudaErrorMemoryAllocation ? memory
+                                             : "Look for the driver's messages (dmesg, Xid).");
     keep(g, text);
     return false;
+}
+
+/* Kernels take memory of the GPU, too, when they are first used. */
+bool gpu_good(struct gpu_cuda *g, cudaError_t rc, const char *what)
+{
+    return good_or(g, rc, what, NEED_LESS);
+}
+
+/* What takes memory of the host. */
+static bool host_good(struct gpu_cuda *g, cudaError_t rc, const char *what)
+{
+    return good_or(g, rc, what,
+                   "Free memory of the host, or raise the limit on locked memory (ulimit -l).");
 }
 
 void gpu_product_failed(struct gpu_cuda *g, const struct product *p, cublasStatus_t status)
@@ -176,8 +189,8 @@ static bool make_events(struct gpu_cuda *g)
         struct gpu_turn *turn = &g->turns[i];
         turn->events = calloc((size_t)g->marks, sizeof(*turn->events));
         turn->what = calloc((size_t)g->marks, sizeof(*turn->what));
-        ok = gpu_good(g, turn->events && turn->what ? cudaSuccess : cudaErrorMemoryAllocation,
-                      "give events");
+        ok = host_good(g, turn->events && turn->what ? cudaSuccess : cudaErrorMemoryAllocation,
+                       "give events");
         for (int mark = 0; ok && mark < g->marks; mark++)
             ok = make_event(g, &turn->events[mark], cudaEventBlockingSync);
     }
@@ -208,8 +221,8 @@ static int cuda_start(struct gpu *gpu, const struct gpu_start *start, void **mem
     if (rc == cudaErrorMemoryAllocation)
         return no_memory(g, start->bytes, error, error_size);
     if (gpu_good(g, rc, "allocate memory") &&
-        gpu_good(g, cudaHostAlloc(&g->pinned, (size_t)start->pinned_bytes, cudaHostAllocDefault),
-                 "allocate registered memory") &&
+        host_good(g, cudaHostAlloc(&g->pinned, (size_t)start->pinned_bytes, cudaHostAllocDefault),
+                  "allocate registered memory") &&
         make_events(g)) {
         g->plans = matmul_plans_create(start->tf32, ROOM_WORKSPACE, &status);
         if (!g->plans)
