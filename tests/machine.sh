@@ -535,8 +535,8 @@ file_limit_later() { # ring
 
 thread_words="start worker thread|thread could not be started|threads could be started"
 thread_words+="|thread cannot be created|could not start I/O workers"
-little="Too many open files|eventfd|(was|were) refused|No memory|Cannot allocate|$thread_words"
-little+="|cannot be read|could not be"
+little="Too many open files|no more files may be open|eventfd|(was|were) refused|No memory"
+little+="|Cannot allocate|$thread_words|cannot be read|could not be"
 
 few_descriptors() { # limit
     limited "-n $1"

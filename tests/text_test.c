@@ -258,14 +258,14 @@ START_TEST(changed)
     ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
     put_word(below("a"), "0123");
     ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), -1);
-    ck_assert_ptr_nonnull(strstr(error, "20 bytes of text were found, and 14 could be read (some "
-                                        "files are shorter now, or have NUL bytes): "));
+    ck_assert_ptr_nonnull(strstr(error, "20 bytes of text were found, and 14 could be read: some "
+                                        "files are shorter now, or have NUL bytes. "));
     ck_assert_ptr_null(text.train);
     put_word(below("a"), "0123456789");
     ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
     put_word(below("a"), "0123456789, and more");
     ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), -1);
-    ck_assert_ptr_nonnull(strstr(error, "20 could be read (some files are longer now): "));
+    ck_assert_ptr_nonnull(strstr(error, "20 could be read: some files are longer now. "));
     struct rlimit limit;
     ck_assert_int_eq(text_find(&text, &files, 1, error, sizeof(error)), 0);
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -274,7 +274,7 @@ START_TEST(changed)
     ck_assert_int_eq(text_read(&text, &files, error, sizeof(error)), -1);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
     ck_assert_ptr_nonnull(
-        strstr(error, " 0 could be read (no more files may be open (ulimit -n))"));
+        strstr(error, " 0 could be read: no more files may be open (ulimit -n). Raise"));
     paths_free(&files);
 }
 END_TEST

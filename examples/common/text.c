@@ -148,14 +148,14 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
     if (t->sizes == found.sizes)
         return 0;
     int64_t now = t->train_bytes + t->held_bytes;
-    refuse(sink, "%lld bytes of text were found, and %lld could be read (%s): %s.",
-           (long long)bytes, (long long)now,
+    refuse(sink, "%lld bytes of text were found, and %lld could be read: %s. %s.", (long long)bytes,
+           (long long)now,
            reason        ? file_reason(reason)
            : now < bytes ? "some files are shorter now, or have NUL bytes"
                          : "some files are longer now",
-           reason == EMFILE ? "raise that limit"
-                            : "files under --data have changed meanwhile, or cannot be read any "
-                              "more. Leave them as they are, or name others");
+           reason == EMFILE ? "Raise that limit"
+                            : "Files under --data have changed meanwhile, or cannot be read any "
+                              "more: leave them as they are, or name others");
     text_free(t);
     return -1;
 }
