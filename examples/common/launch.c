@@ -107,6 +107,11 @@ int launch_threads(const struct launch *l)
     return quota && mine < threads ? mine : threads;
 }
 
+int launch_threads_alone(void)
+{
+    return launch_threads(&(struct launch){.local = 1});
+}
+
 int launch_end(int status)
 {
     if (status && launch_find().ranks > 1)

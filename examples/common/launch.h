@@ -18,6 +18,7 @@ struct launch launch_find(void);
  * may use, divided among the node's ranks where it has not as many for each, and no more than a
  * quota is worth, which they are taken to share; at least 1. */
 int launch_threads(const struct launch *l);
+int launch_threads_alone(void); /* of one rank that has this machine to itself */
 int launch_share(int cpus, int online, int local);
 /* Whether this rank is one of several on the node that have CPUs of their own each, it seems. */
 bool launch_bound(int local);

@@ -157,7 +157,8 @@ void report_step(struct run *r, const struct step_record *s)
     if (r->a->quiet || zero_rank(r->z) != 0)
         return;
     progress_line(r, s, line, sizeof(line));
-    errno = 0;                /* a stream that failed once says so for ever */
+    /* A stream that failed once says so for ever; errno tells whether it is now. */
+    errno = 0;
     if (terminal_watched()) { /* a measured or skipped step stays */
         r->live = !s->evaluated && !s->skipped && !r->stopped && s->step < r->a->steps;
         terminal_line(line, !r->live);

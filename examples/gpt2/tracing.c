@@ -69,13 +69,12 @@ void tracing_step(struct run *r, double begun)
 
 static bool fail(struct run *r, const char *what)
 {
-    const char *reason = errno ? file_reason(errno) : "no memory";
-    if (!r->error[0]) /* the log's failure came first */
-        refuse(
-            (struct sink){r->error, sizeof(r->error)},
-            "'%s' %s: %s. Give --trace a file of its own, in a folder with free space that every "
-            "rank may write to.",
-            r->a->trace, what, reason);
+    if (r->error[0]) /* the log's failure came first */
+        return false;
+    refuse((struct sink){r->error, sizeof(r->error)},
+           "'%s' %s: %s. Give --trace a file of its own, in a folder with free space that every "
+           "rank may write to.",
+           r->a->trace, what, errno ? file_reason(errno) : "no memory");
     return false;
 }
 

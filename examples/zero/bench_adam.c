@@ -255,7 +255,7 @@ static int sizes_run(const struct bench *b, const struct kernels *kernels)
     struct arena arena;
     int64_t sizes[4];
     int count = sizes_find(b, sizes), status = 0;
-    int cpus = launch_threads(&(struct launch){.local = 1});
+    int cpus = launch_threads_alone();
     cpus = cpus < THREADS_MAX ? cpus : THREADS_MAX;
     const int threads[] = {b->threads ? b->threads : 1, cpus};
     int variants = b->threads || cpus == 1 ? 1 : 2;

@@ -90,12 +90,6 @@ static int folders_find(struct machine *m, const struct plan_options *o)
     return shares_find(m, &paths);
 }
 
-/* Of one rank that has this machine to itself. */
-static int threads_here(void)
-{
-    return launch_threads(&(struct launch){.local = 1});
-}
-
 static int machine_find(struct machine *m, const struct plan_options *o)
 {
     *m = (struct machine){0};
@@ -104,7 +98,7 @@ static int machine_find(struct machine *m, const struct plan_options *o)
     if (!status)
         status = folders_find(m, o);
     if (!status) /* measuring takes no more than a part of what is there */
-        m->stream = stream_rate_apart(threads_here(), false, m->memory / 4);
+        m->stream = stream_rate_apart(launch_threads_alone(), false, m->memory / 4);
     return status;
 }
 
@@ -288,7 +282,7 @@ static void predicted_print(const struct machine *m)
                "here\n");
     if (m->stream > 0)
         printf("  memory: %s/s, measured now on %d CPUs\n", in_bytes((int64_t)m->stream).text,
-               threads_here());
+               launch_threads_alone());
     else
         printf("  memory: not measured, as too little is free\n");
     if (m->probe.read > 0)
