@@ -43,7 +43,7 @@ void plan_print_task(const struct arguments *a, const struct data *data, int ran
     int64_t tokens = (int64_t)a->batch * shape->seq * a->accumulate * ranks;
     char unreadable[48] = "";
     if (data->text.unreadable)
-        snprintf(unreadable, sizeof(unreadable), ", %d cannot be read", data->text.unreadable);
+        snprintf(unreadable, sizeof(unreadable), "; %d cannot be read", data->text.unreadable);
     printf("model %s: %s parameters in %s; %s, %s, %s, %s, vocabulary %d\n", arguments_model(a),
            in_words(gpt_param_count(shape)).text, arguments_dtype(a),
            counted(shape->layers, "layer").text, counted(shape->channels, "channel").text,
@@ -53,10 +53,11 @@ void plan_print_task(const struct arguments *a, const struct data *data, int ran
                counted(data->files, "file").text, (long long)data->train, (long long)data->held,
                counted(data->held_files, "file").text);
     else
-        printf("text: %s, %s to train on, %s held out (%s), %d passed over (links, no text%s)\n",
-               counted(data->files, "file").text, in_bytes(data->train).text,
-               in_bytes(data->held).text, counted(data->held_files, "file").text,
-               data->text.passed_over, unreadable);
+        printf(
+            "text: %s, %s to train on, %s held out (%s), %d passed over (links, or not text%s)\n",
+            counted(data->files, "file").text, in_bytes(data->train).text,
+            in_bytes(data->held).text, counted(data->held_files, "file").text,
+            data->text.passed_over, unreadable);
     printf("step: %s x %s x %s = %s; %s\n", counted(a->batch, "sequence").text,
            counted(a->accumulate, "micro-step").text, counted(ranks, "rank").text,
            counted(tokens, "token").text, counted(a->steps, "step").text);
