@@ -153,8 +153,8 @@ do_uninstall() {
         /\/\.\.?(\/|$)/ || (index($0, prefix) != 1 && index($0, lib) != 1 &&
                             index($0, include) != 1 && !/\/$/) { strange = 1 }
         END { exit strange || NR == 0 }' "$scratch/installed" ||
-        stop "$DESTDIR$list is not what make install wrote: nothing was removed." \
-            "Give the PREFIX, LIBDIR and INCLUDEDIR of the installation, or remove it by hand."
+        stop "$DESTDIR$list names files outside PREFIX, LIBDIR and INCLUDEDIR: nothing was" \
+            "removed. Give those of the installation, or remove it by hand."
     grep -v '/$' "$scratch/installed" | while read -r path; do
         rm -f "$DESTDIR$path" || exit 1
     done || stop "libzero could not be removed from $DESTDIR$PREFIX: the line above says why."

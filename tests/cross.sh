@@ -15,7 +15,7 @@ support="tests/support/kernels.c tests/support/suite.c tests/support/errors_seen
 
 if [ "$build" = --self-test ]; then
     read -ra sources <<<"tests/kernels_test.c tests/formats_test.c tests/numeric_test.c $support"
-    "${CC:-cc}" -std=gnu11 -D_GNU_SOURCE -I. -Itests/cross -Wall -Werror -fsyntax-only \
+    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -I. -Itests/cross -Wall -Werror -fsyntax-only \
         "${sources[@]}" && echo "100%: Checks: 1, Failures: 0, Errors: 0"
     exit
 fi

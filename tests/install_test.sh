@@ -170,6 +170,13 @@ try "other folders" "${install[@]}" "${usr[@]}"
 verdict $? "LIBDIR or INCLUDEDIR is not honoured"
 try "make uninstall without LIBDIR" "${uninstall[@]}" "${usr[@]:0:2}"
 same "left by make uninstall" "$(find "$stage" -mindepth 1)" ""
+try "a LIBDIR outside PREFIX" "${install[@]}" "${usr[@]}" LIBDIR=/lib/z
+listing "$stage" >"$scratch/first"
+refused "make uninstall without it" "names files outside PREFIX, LIBDIR and INCLUDEDIR: " \
+    "${uninstall[@]}" "${usr[@]}"
+same "then" "$(listing "$stage")" "$(cat "$scratch/first")"
+try "make uninstall with it" "${uninstall[@]}" "${usr[@]}" LIBDIR=/lib/z
+same "left by it" "$(find "$stage" -mindepth 1)" ""
 
 refused "MPI=yes" "MPI is 'yes'\. Give MPI=0 to build without it, MPI=1 with it" \
     "${install[@]}" MPI=yes
@@ -268,7 +275,8 @@ programs() { # kind, source, compiler...: with both libraries
 }
 
 "$build/quickstart" 0 | grep '^digest' >c
-programs c toy.c "${CC:-cc}" -std=gnu11
+read -ra cc <<<"${CC:-cc}" # as "ccache gcc" is
+programs c toy.c "${cc[@]}" -std=gnu11
 cxx=
 for compiler in g++ clang++; do
     echo 'int main() { return 0; }' >probe.cpp
@@ -294,12 +302,12 @@ int main(int argc, char **argv)
     return status;
 }
 CODE
-try "what opens it" "${CC:-cc}" loader.c -ldl -o loader
+try "what opens it" "${cc[@]}" loader.c -ldl -o loader
 sed p c >plugin
 for kind in shared static; do
     libraries=("${shared[@]}" "$rpath")
     [ $kind = shared ] || libraries=("${static[@]}")
-    try "a plugin, $kind" "${CC:-cc}" -shared -fPIC -Dmain=toy "${cflags[@]}" toy.c \
+    try "a plugin, $kind" "${cc[@]}" -shared -fPIC -Dmain=toy "${cflags[@]}" toy.c \
         "${libraries[@]}" -lm -o plugin.so
     digest_of plugin "a plugin that is opened twice, $kind" ./loader 3
     on_two_ranks plugin "a plugin that is opened twice, $kind" ./loader

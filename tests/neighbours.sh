@@ -64,7 +64,7 @@ judge() { # name, what is wrong
 }
 
 can_become() { # what is skipped without
-    local user
+    local user front=()
     [ "$(id -u)" = 0 ] || { skip "$1: needs root, to become other users" && return 1; }
     for user in "${users[@]}"; do
         as "$user"
@@ -149,6 +149,8 @@ killed_neighbour() { # signal
         [ "$(wc -l 2>/dev/null <"$scratch/jobs/first/logs/run.csv")" -ge 3 ] 2>/dev/null && break
         sleep 0.05
     done
+    [ "$tries" -lt 600 ]
+    verdict $? "$name: the neighbour did not come to its second step: $(<"$scratch/jobs/first/err")"
     job_start second 2 100
     for pid in $(naming "$scratch/jobs/first/logs"); do
         kill -s "$1" "$pid" 2>/dev/null

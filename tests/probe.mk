@@ -70,7 +70,8 @@ $(eval $(call find,URING,liburing.h,uring))
 # Of xxHash the header is all: no library is linked.
 $(eval $(call find,XXHASH,xxhash.h,xxhash,XXH3_64bits))
 
-CHECK_CFLAGS ?=
+CHECK_CFLAGS ?= $(filter -I%,$(shell $(PKG_CONFIG) --cflags check 2>/dev/null))
+CHECK_CFLAGS := $(CHECK_CFLAGS)
 # Check is a static library in Debian, so what it needs is named as well.
 CHECK_LIBS ?= $(shell $(PKG_CONFIG) --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 CHECK_LIBS := $(CHECK_LIBS)

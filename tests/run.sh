@@ -8,6 +8,10 @@
 # TIMEOUT seconds, or ran no check.
 # What stands behind --then begins when all before it has ended.
 # ONLY='NAME...' picks suites by the name of their file.
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then # wait -n -p
+    echo "The tests need bash 5.1, and this is $BASH_VERSION. Put a newer one first in PATH." >&2
+    exit 2
+fi
 set -um # -m: what runs in the background can be interrupted, as in a terminal
 limit=${TIMEOUT:-300}
 only=${ONLY:-}

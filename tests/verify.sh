@@ -64,7 +64,7 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
     return real(fd, p, n, at);
 }
 CODE
-"${CC:-cc}" -D_GNU_SOURCE -shared -fPIC -O1 "$scratch/drive.c" -o "$scratch/drive.so" -ldl
+${CC:-cc} -D_GNU_SOURCE -shared -fPIC -O1 "$scratch/drive.c" -o "$scratch/drive.so" -ldl
 verdict $? "the drive cannot be compiled"
 
 run() { # DRIVE, options

@@ -54,9 +54,20 @@ adam() {
 
 for what in "$@"; do
     case $what in
-    adam) install_python && adam ;;
-    io) install_packages && tests/bench/io.sh "$build" ;;
-    train) install_packages && install_python && tests/bench/train.sh "$build" "$python" d6 d12 ;;
+    # Each on its own: within a list joined by && a step that fails would not end an installation.
+    adam)
+        install_python
+        adam
+        ;;
+    io)
+        install_packages
+        tests/bench/io.sh "$build"
+        ;;
+    train)
+        install_packages
+        install_python
+        tests/bench/train.sh "$build" "$python" d6 d12
+        ;;
     update)
         install_packages
         install_python

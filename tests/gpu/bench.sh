@@ -28,6 +28,16 @@ scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 status=0
 
+for name in $only; do
+    case $name in
+    kernels | copies | units | memory | largest | gpt2 | timeline | peer) ;;
+    *)
+        echo "ONLY names '$name'. Use kernels, copies, units, memory, largest, gpt2, timeline or" \
+            "peer." >&2
+        exit 2
+        ;;
+    esac
+done
 mkdir -p "$results" || exit 1
 . tests/gpu/common.sh
 

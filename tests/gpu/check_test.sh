@@ -93,11 +93,17 @@ resumed() {
     again RESULTS="$scratch/kept" ONLY=zz
     ran 0 $? "" '^  zz (earlier)$'
     again ONLY='nothing'
-    ran 1 $? "" '^No test was run: no such suite\.$'
+    ran 1 $? "" '^FAILED: nothing: there is no such suite here$'
+    suite aa "$good; true"
+    again ONLY='aa cuda_kernel'
+    ran 1 $? "aa" '^FAILED: cuda_kernel: there is no such suite here$'
 }
 
 measured() {
     local only="kernels copies units memory gpt2" table=$scratch/table row
+    ONLY="copies kernel" tests/gpu/bench.sh --fakes "$build" >"$table" 2>"$scratch/err"
+    [ $? = 2 ] && [ ! -s "$table" ] && grep -q "^ONLY names 'kernel'. Use kernels, " "$scratch/err"
+    verdict $? "bench.sh with a name that is none: $(cat "$table" "$scratch/err")"
     [ -e "$build/libzero_cuda.so" ] || only="kernels copies units"
     ONLY=$only tests/gpu/bench.sh --fakes "$build" --quick >"$table" 2>"$scratch/err"
     verdict $? "bench.sh failed: $(cat "$table" "$scratch/err")"

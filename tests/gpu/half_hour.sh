@@ -79,7 +79,9 @@ speed)
     ;;
 rest)
     suites="cuda gpu_ranks_2 gpu_ranks_3 memscale"
-    for name in cuda_kernels gpt2_kernels; do suites+=" memcheck_$name racecheck_$name"; done
+    if command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer; then
+        for name in cuda_kernels gpt2_kernels; do suites+=" memcheck_$name racecheck_$name"; done
+    fi >/dev/null 2>&1
     ZERO_TEST_SHORT=1 part check-gpu LIMIT=330 ONLY="$suites"
     ;;
 files) part bench-gpu ONLY=gpt2 ROWS=19,26 ;;
