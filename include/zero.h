@@ -218,11 +218,11 @@ struct zero_config {
     enum zero_dtype dtype; /* default ZERO_FP32 */
 
     enum zero_device device; /* default ZERO_CPU. ZERO_CUDA: the calling thread's current GPU
-                                (cudaSetDevice). Parameters and gradients are in its memory:
-                                their addresses are for kernels, not for the host. Needs the
-                                plugin libzero_cuda.so beside the library or the program, where
-                                the loader looks, or named by $ZERO_CUDA_PLUGIN. An engine has a
-                                dozen streams, of which CUDA lets 8 run at once unless a program
+                                (cudaSetDevice). Parameters and gradients are in its memory: their
+                                addresses are for kernels, not for the host. Needs the plugin
+                                libzero_cuda.so beside the library or the program, from there in
+                                ../lib, where the loader looks, or named by $ZERO_CUDA_PLUGIN. An
+                                engine has a dozen streams: CUDA runs 8 at once unless a program
                                 sets CUDA_DEVICE_MAX_CONNECTIONS=32 before its first call */
     void *stream;            /* with ZERO_CUDA: the cudaStream_t that the program computes on, and
                                 that it keeps until zero_destroy; cudaStreamLegacy is CUDA's

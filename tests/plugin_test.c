@@ -137,19 +137,20 @@ START_TEST(found_by_the_loader)
 }
 END_TEST
 
-/* What this program says in one folder with a plugin that a command puts there. Its name is
- * long, as those of package managers are: sentences have room for it. */
-static const char *said_beside(const char *put, const char *file)
+/* What this program says in DEEP/bin, beside a plugin that a command puts in DEEP/to. DEEP's name
+ * is long, as those of package managers are: sentences have room for it. */
+static const char *said_near(const char *to, const char *put, const char *file)
 {
     static char found[2000];
     char place[] = "/tmp/plugin_test.XXXXXX", command[4 * PATH_MAX], program[PATH_MAX];
     char deep[256];
     ck_assert_ptr_nonnull(mkdtemp(place));
     snprintf(deep, sizeof(deep), "%s/%0150d", place, 0);
-    snprintf(command, sizeof(command), "mkdir %s && cp %s %s/p && %s %s %s/libzero_cuda.so", deep,
-             self(), deep, put, file, deep);
+    snprintf(command, sizeof(command),
+             "mkdir -p %s/bin %s/lib && cp %s %s/bin/p && %s %s %s/%s/libzero_cuda.so", deep, deep,
+             self(), deep, put, file, deep, to);
     ck_assert_int_eq(system(command), 0);
-    snprintf(program, sizeof(program), "%s/p", deep);
+    snprintf(program, sizeof(program), "%s/bin/p", deep);
     snprintf(found, sizeof(found), "%s", said("", program, "cuda"));
     snprintf(command, sizeof(command), "rm -r %s", place);
     ck_assert_int_eq(system(command), 0);
@@ -158,14 +159,21 @@ static const char *said_beside(const char *put, const char *file)
 
 START_TEST(found_beside_the_program)
 {
-    expect(said_beside("ln -s", here("'%s/fake/libzero_cuda.so'")), "ZERO_OK|", "||1|1");
+    expect(said_near("bin", "ln -s", here("'%s/fake/libzero_cuda.so'")), "ZERO_OK|", "||1|1");
+}
+END_TEST
+
+/* As make install places them. */
+START_TEST(found_from_bin_in_lib)
+{
+    expect(said_near("lib", "ln -s", here("'%s/fake/libzero_cuda.so'")), "ZERO_OK|", "||1|1");
 }
 END_TEST
 
 /* It is there, and lacks what it needs: that is what is said, not that there is none. */
 START_TEST(found_but_broken)
 {
-    const char *line = said_beside("cp", "/dev/null");
+    const char *line = said_near("bin", "cp", "/dev/null");
     expect(line, "ZERO_ERR_UNSUPPORTED|", "|The CUDA plugin /tmp/plugin_test.");
     expect(line, "ZERO_ERR_UNSUPPORTED|", "/libzero_cuda.so cannot be opened: file too short. ");
     expect(line, "ZERO_ERR_UNSUPPORTED|", "or add their folder to LD_LIBRARY_PATH.|");
@@ -278,6 +286,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, named);
     tcase_add_test(tests, found_by_the_loader);
     tcase_add_test(tests, found_beside_the_program);
+    tcase_add_test(tests, found_from_bin_in_lib);
     tcase_add_test(tests, found_but_broken);
     tcase_add_test(tests, refused_without);
     tcase_add_test(tests, gpus);

@@ -9,12 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Opens the plugin in the folder of file. path: what is there, "": nothing. */
-static void *open_beside(const char *file, char path[PATH_MAX])
+/* Opens the plugin in the folder of file, or in one that is named from there, "" or "NAME/".
+ * path: what is there, "": nothing. */
+static void *open_beside(const char *file, const char *from, char path[PATH_MAX])
 {
     const char *slash = strrchr(file, '/');
-    int length = slash ? (int)(slash - file) : 0;
-    if (!slash || snprintf(path, PATH_MAX, "%.*s/" DEVICE_PLUGIN_FILE, length, file) >= PATH_MAX ||
+    int length = slash ? (int)(slash - file) + 1 : 0;
+    if (!slash ||
+        snprintf(path, PATH_MAX, "%.*s%s" DEVICE_PLUGIN_FILE, length, file, from) >= PATH_MAX ||
         access(path, R_OK) != 0) {
         path[0] = '\0';
         return NULL;
@@ -22,8 +24,8 @@ static void *open_beside(const char *file, char path[PATH_MAX])
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Beside the library, beside the program, where the loader looks. own: the file that the
- * library is in; path: the plugin's, where it is beside one of them. */
+/* Beside the library, beside the program, from there in ../lib, where the loader looks. own: the
+ * file that the library is in; path: the plugin's, where it is in one of these folders. */
 static void *find(char own[PATH_MAX], char path[PATH_MAX])
 {
     char program[PATH_MAX] = "";
@@ -33,9 +35,11 @@ static void *find(char own[PATH_MAX], char path[PATH_MAX])
         program[0] = '\0';
     dladdr(DEVICE_PLUGIN_FILE, &info);
     snprintf(own, PATH_MAX, "%s", info.dli_fname ? info.dli_fname : program);
-    void *handle = open_beside(own, path);
+    void *handle = open_beside(own, "", path);
     if (!*path)
-        handle = open_beside(program, path);
+        handle = open_beside(program, "", path);
+    if (!*path)
+        handle = open_beside(program, "../lib/", path);
     return *path ? handle : dlopen(DEVICE_PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
 }
 
