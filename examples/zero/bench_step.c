@@ -171,15 +171,11 @@ static int any(struct model *m, bool mine, bool *one)
     return status;
 }
 
-/* Waits for the last chunk of each rank. */
-static int last_written(struct model *m)
+/* Waits until no rank has anything under way. */
+static int all_done(struct model *m)
 {
-    int ranks = zero_size(m->z);
-    float last;
-    for (int r = 1; r <= ranks; r++)
-        if (zero_read(m->z, UNITS - 1, ZERO_MASTER, m->unit * r / ranks - 1, 1, &last))
-            return fail(m);
-    return 0;
+    double ranks;
+    return zero_wait(m->z) ? fail(m) : sum(m, 1, &ranks);
 }
 
 /* ------------------------------------------------------------------- disks */
@@ -276,23 +272,20 @@ static int64_t moved(const struct zero_stats *s)
     return s->io.state_read + s->io.state_written + s->io.param_read + s->io.param_written;
 }
 
-/* One step of all ranks. What was read ahead of it, while there were gradients to
- * reduce, is not counted, neither as bytes nor as time. Reading the last elements waits
- * for the last chunks' writes; the chunks it reads for that are counted in both. */
+/* One step of all ranks, to its last write. What was read ahead of it, while there were
+ * gradients to reduce, is not counted, neither as bytes nor as time. */
 static int step_once(struct model *m, double *seconds, double *bytes)
 {
     struct zero_stats before, after;
-    double start, all;
-    if (micro_step(m))
+    double start;
+    if (micro_step(m) || all_done(m))
         return 1;
     if (zero_stats(m->z, &before))
         return fail(m);
-    if (sum(m, 1, &all)) /* all begin together */
-        return 1;
     start = clock_now();
     if (zero_step(m->z, NULL))
         return fail(m);
-    if (last_written(m))
+    if (all_done(m))
         return 1;
     *seconds = clock_now() - start;
     if (zero_stats(m->z, &after))
@@ -320,10 +313,27 @@ static int round_run(struct model *m, struct model *other, struct disks *disks, 
     return 0;
 }
 
+/* Bytes that an update plans to move, on all ranks. */
+static double planned(const struct model *m)
+{
+    struct zero_stats s;
+    zero_stats(m->z, &s);
+    return (double)zero_size(m->z) * (double)(s.plan.read_bytes + s.plan.written_bytes);
+}
+
+/* Seconds of an update as if it had moved all its bytes in the time that was measured, at the
+ * rate at which it moved those that were not read ahead. */
+static double whole(const struct model *m, const struct samples *seconds,
+                    const struct samples *bytes)
+{
+    double some = samples_median(bytes), all = planned(m);
+    return samples_median(seconds) * (some > 0 ? all / some : 1);
+}
+
 /* What zero plan would have said of these steps before there was one, for the ranks of this
  * node. */
 static void print_predicted(const struct bench *b, const struct zero_stats *s, const char *name,
-                            double ours)
+                            double measured)
 {
     int local = launch_find().local;
     const struct zero_probe probe = {
@@ -338,15 +348,15 @@ static void print_predicted(const struct bench *b, const struct zero_stats *s, c
         return;
     }
     bench_note("predicted: files %.4g s at %.4g GB/s, read and written at once as probed; memory "
-               "%.4g s at %.4g GB/s; share: predicted / measured",
-               p.disk, 1e-9 * probe.both, p.memory, 1e-9 * stream);
+               "%.4g s at %.4g GB/s; measured, with what was read ahead at the same rate, %.4g s",
+               p.disk, 1e-9 * probe.both, p.memory, 1e-9 * stream, measured);
     printf("%s_predicted %.4g s\n%s_predicted_share %.3f\n", name, p.seconds, name,
-           p.seconds / ours);
+           p.seconds / measured);
     fflush(stdout);
 }
 
-static void print(const struct bench *b, const struct model *m, const struct disks *disks,
-                  const struct series *s)
+static void print(const struct bench *b, const struct model *m, const struct model *other,
+                  const struct disks *disks, const struct series *s)
 {
     struct zero_stats stats;
     char name[64];
@@ -358,7 +368,7 @@ static void print(const struct bench *b, const struct model *m, const struct dis
                    stats.ring, stats.nvme_path, stats.nvme_type, counted(ranks, "rank").text,
                    counted(stats.threads, "thread").text,
                    in_bytes((int64_t)samples_median(&s->bytes)).text,
-                   in_bytes(ranks * (stats.plan.read_bytes + stats.plan.written_bytes)).text);
+                   in_bytes((int64_t)planned(m)).text);
     bench_note("limit: %.4g GB/s read and written together%s by all ranks at once", 1e-9 * limit,
                disks->paths.count > 1 ? ", one folder after the other and added," : "");
     for (int i = 0; i < disks->paths.count; i++)
@@ -367,14 +377,14 @@ static void print(const struct bench *b, const struct model *m, const struct dis
                    disks->best[i]->depth);
     name_of(b, b->alone, name, sizeof(name));
     bench_seconds(name, samples_median(&s->bytes) / limit, samples_median(&s->seconds));
-    print_predicted(b, &stats, name, samples_median(&s->seconds));
-    if (s->other.count == 0)
+    print_predicted(b, &stats, name, whole(m, &s->seconds, &s->bytes));
+    if (!other)
         return;
     name_of(b, true, name, sizeof(name));
-    bench_note("limit of %s: steps without these options, whose bytes it moves %.2f times; a share "
-               "above 1 is faster",
-               name, samples_median(&s->other_bytes) / samples_median(&s->bytes));
-    bench_seconds(name, samples_median(&s->seconds), samples_median(&s->other));
+    bench_note("limit of %s: steps without these options, whose bytes it moves %.2f times, both "
+               "with what was read ahead at the same rate; a share above 1 is faster",
+               name, planned(other) / planned(m));
+    bench_seconds(name, whole(m, &s->seconds, &s->bytes), whole(other, &s->other, &s->other_bytes));
 }
 
 static int measure(const struct bench *b, struct model *m, struct model *other, struct disks *disks)
@@ -393,7 +403,7 @@ static int measure(const struct bench *b, struct model *m, struct model *other, 
         if (round_run(m, other, disks, &s) || any(m, bench_over(b), &over))
             return 1;
     if (zero_rank(m->z) == 0)
-        print(b, m, disks, &s);
+        print(b, m, other, disks, &s);
     return 0;
 }
 
