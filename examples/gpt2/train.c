@@ -335,7 +335,7 @@ int run_create(struct run *r, struct arguments *a)
  * written. done: of that step, to its last write. */
 static int row_finish(struct run *r, const struct zero_io *done)
 {
-    if (!r->pending.step)
+    if (!r->a->log || !r->pending.step)
         return 0;
     struct step_record *row = &r->pending;
     if (run_sum(r, done->state_read + done->param_read, &row->read_bytes) ||
@@ -429,7 +429,8 @@ static int micro_steps(struct run *r, int64_t step)
 
 /* What the engine counted between the last step's return and this one's: time
  * only, as the update goes on behind the next forward pass. Bytes the engine
- * counts by step, and those of a step are complete when the next one is made. */
+ * counts by step, and those of a step are complete when the next one is made.
+ * What completing a row waited for is no step's. */
 static int take_counters(struct run *r, struct zero_stats *last, struct step_record *record)
 {
     struct zero_stats now;
@@ -440,7 +441,10 @@ static int take_counters(struct run *r, struct zero_stats *last, struct step_rec
     record->read_bytes = now.step_io[1].state_read + now.step_io[1].param_read;
     record->written_bytes = now.step_io[1].state_written + now.step_io[1].param_written;
     *last = now;
-    return r->a->log ? row_finish(r, &now.step_io[0]) : 0;
+    if (row_finish(r, &now.step_io[0]) || run_check(r, zero_stats(r->z, &now)))
+        return -1;
+    last->wait_seconds = now.wait_seconds;
+    return 0;
 }
 
 static int train_step(struct run *r, struct zero_stats *last, struct step_record *record)
@@ -503,12 +507,12 @@ int run_train(struct run *r)
         struct step_record record = {.step = step};
         if (train_step(r, &last, &record))
             return -1;
+        r->pending = record; /* should measuring what is held out end the run */
         record.evaluated = a->eval_every && step % a->eval_every == 0 && !r->stopped;
         if (record.evaluated && evaluate_apart(r, &last, &record.eval_loss))
             return -1;
         report_step(r, &record);
-        if (a->log)
-            r->pending = record;
+        r->pending = record;
         skips = record.skipped ? skips + 1 : 0;
         if ((skips == SKIPS_MAX || skips == a->steps) && !adapts) {
             snprintf(r->error, sizeof(r->error),
