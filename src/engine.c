@@ -262,8 +262,14 @@ int engine_exchange(struct zero *z, enum command_kind kind, const char *what, vo
                     int64_t bytes)
 {
     size_t all = (size_t)bytes * (kind == COMMAND_EXCHANGE ? (size_t)z->size : 1);
-    struct command c = {
-        .kind = kind, .unit = -1, .chunk = -1, .slot = -1, .bytes = bytes, .name = what};
+    struct command c = {.kind = kind,
+                        .unit = -1,
+                        .chunk = -1,
+                        .slot = -1,
+                        .bytes = bytes,
+                        .name = what,
+                        .step = z->schedule.step,
+                        .arguments = z->schedule.calls};
     struct error failure = {0};
     if (all && !(c.data = parts_alloc(z, (size_t)bytes)))
         return z->error.status;

@@ -59,6 +59,59 @@ START_TEST(calls_differ)
 }
 END_TEST
 
+/* Values that are equal or differ, and nothing behind them but the end, whose span has the step. */
+struct last {
+    float by; /* from rank to rank */
+    char logged[2][SUITE_LOG];
+    int64_t step[2];
+};
+
+static void last_span(void *arg, const struct zero_span *span)
+{
+    if (!strcmp(span->name, "exchange"))
+        *(int64_t *)arg = span->step;
+}
+
+static void write_last(int rank, struct zero_comm *comm, void *arg)
+{
+    struct last *last = arg;
+    const struct zero_adam adam = {.lr = .01, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
+    struct zero_param params[TOY_TENSORS];
+    struct zero *z;
+    toy_describe(params);
+    int status = zero_init(&z, params, TOY_TENSORS, .comm = comm, .threads = 1,
+                           .deadline_seconds = 60, .log = suite_log, .log_arg = last->logged[rank],
+                           .trace = last_span, .trace_arg = &last->step[rank]);
+    for (int g = 0; !status && g < 2; g++)
+        status = zero_set_adam(z, g, &adam);
+    for (int u = TOY_UNITS - 1; !status && u >= 0; u--)
+        status = zero_reduce(z, u);
+    if (!status)
+        status = zero_step(z, NULL);
+    if (!status)
+        status = zero_write(z, 0, ZERO_MOMENT2, 0, 1, &(float){last->by * (float)rank});
+    if (status)
+        fprintf(stderr, "rank %d: %s\n", rank, zero_last_error(z));
+    zero_destroy(z);
+}
+
+START_TEST(last_calls_differ)
+{
+    struct last equal = {0}, differ = {.by = 1};
+    ranks_run(2, write_last, &equal);
+    ranks_run(2, write_last, &differ);
+    bool named = false;
+    for (int r = 0; r < 2; r++) {
+        ck_assert_msg(!equal.logged[r][0], "rank %d: %s", r, equal.logged[r]);
+        ck_assert_msg(equal.step[r] == 1, "rank %d: step %d", r, (int)equal.step[r]);
+        ck_assert_msg(strstr(differ.logged[r], "zero_destroy: "), "rank %d: '%s'", r,
+                      differ.logged[r]);
+        named |= strstr(differ.logged[r], "with other arguments than this rank") != NULL;
+    }
+    ck_assert_msg(named, "%s%s", differ.logged[0], differ.logged[1]);
+}
+END_TEST
+
 static void no_trace(void *arg, const struct zero_span *span)
 {
     (void)arg, (void)span;
@@ -213,6 +266,7 @@ int main(void)
     TCase *tests = tcase_create("ranks");
     tcase_add_loop_test(tests, creation_differs, 0, differ_creations);
     tcase_add_loop_test(tests, calls_differ, 0, differ_calls);
+    tcase_add_test(tests, last_calls_differ);
     tcase_add_test(tests, choices_are_free);
     tcase_add_loop_test(tests, replicas_differ, 0, 5);
     tcase_add_loop_test(tests, communicators_differ, 0, 2);
