@@ -100,6 +100,11 @@ void preflight_shrink(struct preflight_facts *facts, int64_t bytes)
             facts->limit[i].need -= bytes;
 }
 
+bool preflight_same_node(const struct preflight_facts *a, const struct preflight_facts *b)
+{
+    return a->node == b->node && !strcmp(a->name, b->name);
+}
+
 bool preflight_same_folders(const struct preflight_facts *a, const struct preflight_facts *b)
 {
     int64_t i = 0;

@@ -65,6 +65,8 @@ struct preflight_ranks {
  * limit that most is lacking of. Facts of zeros need nothing. */
 int preflight_judge(const struct preflight_ranks *ranks, struct error *error);
 
+bool preflight_same_node(const struct preflight_facts *a, const struct preflight_facts *b);
+
 /* Whether the files of two ranks of a node are on the same file systems. */
 bool preflight_same_folders(const struct preflight_facts *a, const struct preflight_facts *b);
 

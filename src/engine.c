@@ -123,11 +123,6 @@ static void introduce(struct zero *z, struct introduction *me)
         me->quota = groups_cpus("", &me->quota_group);
 }
 
-static bool share_node(const struct preflight_facts *a, const struct preflight_facts *b)
-{
-    return a->node == b->node && !strcmp(a->name, b->name);
-}
-
 /* The CPUs this rank may use, divided by the node's ranks that may use some of them too; more
  * threads than a quota of CPU time is worth would be stopped, all at once, time and again. */
 static int share_of_cpus(const struct introduction *all, int size, int rank)
@@ -136,7 +131,7 @@ static int share_of_cpus(const struct introduction *all, int size, int rank)
     int ranks = 0, sharers = 0;
     for (int r = 0; r < size; r++) {
         cpu_set_t both[sizeof(me->cpus) / sizeof(*me->cpus)];
-        bool near = share_node(&all[r].facts, &me->facts);
+        bool near = preflight_same_node(&all[r].facts, &me->facts);
         CPU_AND_S(sizeof(both), both, all[r].cpus, me->cpus);
         ranks += near && CPU_COUNT_S(sizeof(both), both) > 0;
         sharers += near && all[r].quota_group == me->quota_group;
@@ -152,7 +147,7 @@ static bool another_warns(const struct introduction *all, int rank)
 {
     const struct preflight_facts *me = &all[rank].facts;
     for (int r = 0; r < rank; r++)
-        if (share_node(&all[r].facts, me) && preflight_same_folders(&all[r].facts, me))
+        if (preflight_same_node(&all[r].facts, me) && preflight_same_folders(&all[r].facts, me))
             return true;
     return false;
 }

@@ -234,6 +234,7 @@ struct introduction {
         int64_t asked, answers, version;
         int64_t staging; /* of host memory that units pass through, or save */
         char gpu[16];
+        uint64_t place; /* of the GPU, on its node */
     } reach;
 };
 

@@ -26,22 +26,28 @@ void reach_introduce(struct zero *z, struct reach *me)
         return;
     me->version = z->link.version;
     memcpy(me->gpu, z->link.gpu, sizeof(me->gpu));
+    me->place = z->link.place;
     direct.via_host = false;
     if (!plan_make(&plan, &z->layout, &direct, &unheard))
         me->staging = z->plan.host.total - plan.host.total;
+}
+
+/* By its name, or by its place, which is what NCCL refuses two ranks on. */
+static bool share_gpu(const struct introduction *a, const struct introduction *b)
+{
+    return !memcmp(a->reach.gpu, b->reach.gpu, sizeof(a->reach.gpu)) ||
+           (a->reach.place == b->reach.place && preflight_same_node(&a->facts, &b->facts));
 }
 
 /* Two ranks that have one GPU, or differ in their versions. false: none do. */
 static bool find_two(const struct zero *z, const struct introduction *all, bool gpus, int two[2])
 {
     for (int i = 0; i < z->size; i++)
-        for (int j = 0; j < i; j++) {
-            const struct reach *a = &all[i].reach, *b = &all[j].reach;
-            if (gpus ? !memcmp(a->gpu, b->gpu, sizeof(a->gpu)) : a->version != b->version) {
+        for (int j = 0; j < i; j++)
+            if (gpus ? share_gpu(&all[i], &all[j]) : all[i].reach.version != all[j].reach.version) {
                 two[0] = j, two[1] = i;
                 return true;
             }
-        }
     return false;
 }
 

@@ -449,18 +449,25 @@ START_TEST(ways)
                           "answered.",
                           "1 Units go from rank to rank through host memory: ranks 0 and 2 share a "
                           "GPU.",
+                          "1 Units go from rank to rank through host memory: ranks 1 and 2 share a "
+                          "GPU.",
+                          "1 Units go from GPU to GPU by NCCL 2.28.9.",
                           "0 Units go from rank to rank through host memory: ranks 0 and 2 have "
                           "different versions of NCCL, or one has none.",
                           "0 Units go from rank to rank through host memory: the CUDA plugin was "
                           "built without NCCL (libnccl-dev brings it)."};
-    for (int way = 0; way < 5; way++) {
+    for (int way = 0; way < 7; way++) {
         for (int r = 0; r < 3; r++)
-            all[r].reach = (struct reach){
-                .answers = 1, .version = way == 4 ? 0 : 22809, .gpu = {'a', (char)r}};
+            all[r].reach = (struct reach){.answers = 1,
+                                          .version = way == 6 ? 0 : 22809,
+                                          .gpu = {'a', (char)r},
+                                          .place = (uint64_t)r};
         all[1].reach.answers = way != 1;
         all[2].reach.gpu[1] = way == 2 ? 0 : 2;
-        all[2].reach.version = way == 3 ? 22708 : all[2].reach.version;
-        ck_assert_int_eq(reach_choose(&z, all), way == 0);
+        all[2].reach.place = way == 3 || way == 4 ? 1 : 2;
+        all[2].facts.node = way == 4; /* in its place there is another GPU */
+        all[2].reach.version = way == 5 ? 22708 : all[2].reach.version;
+        ck_assert_int_eq(reach_choose(&z, all), way == 0 || way == 4);
         ck_assert_str_eq(logged, says[way]);
     }
 }
@@ -492,8 +499,8 @@ START_TEST(ways_of_nccl_sums)
                   z.error.text);
     z.log_level = ZERO_LOG_INFO;
     static const struct introduction all[2] = {
-        {.reach = {.answers = 1, .version = 22809, .gpu = "a"}},
-        {.reach = {.answers = 1, .version = 22809, .gpu = "b"}}};
+        {.reach = {.answers = 1, .version = 22809, .gpu = "a", .place = 1}},
+        {.reach = {.answers = 1, .version = 22809, .gpu = "b", .place = 2}}};
     z.error = (struct error){0};
     ck_assert(reach_choose(&z, all));
     ck_assert_str_eq(logged, "1 Units go from GPU to GPU by NCCL 2.28.9, which adds gradients up "

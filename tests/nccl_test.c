@@ -89,6 +89,7 @@ struct trial {
     int64_t bytes; /* of a communicator's own */
     bool tcp;      /* between them, as control channel */
     bool hear;     /* whether ranks but the first are patient */
+    bool idle;     /* whether the last one gives up when all others have */
     struct comm_world world[RANKS_MAX];
     int status[RANKS_MAX], missing[RANKS_MAX];
     bool done[RANKS_MAX];
@@ -147,7 +148,8 @@ static void *worker_main(void *arg)
 static void run_ranks(struct trial *run, struct fault *fault)
 {
     const struct fake_cuda_options cuda = {.gpus = RANKS_MAX, .seed = run->seed};
-    const struct fake_nccl_options nccl = {.seed = run->seed, .bytes = run->bytes, .fault = fault};
+    const struct fake_nccl_options nccl = {
+        .seed = run->seed, .bytes = run->bytes, .fault = fault, .together = run->idle};
     struct worker workers[RANKS_MAX];
     struct error error = {0};
     fake_plain_memory = true;
@@ -438,7 +440,11 @@ static void wait_in_vain(struct trial *run, struct zero_comm *comm, void *stream
     run->missing[rank] = comm->ops->missing(comm, &c, 0);
     if (!run->hear)
         pthread_barrier_wait(&run->all);
+    if (run->idle && rank == run->ranks - 1)
+        pthread_barrier_wait(&run->all);
     comm->ops->abort(comm, 2);
+    if (run->idle && rank < run->ranks - 1)
+        pthread_barrier_wait(&run->all);
     unit_settle(stream);
     unit_free(data);
 }
@@ -452,6 +458,15 @@ START_TEST(peers_do_not_move)
         ck_assert(run.status[r] == ZERO_OK && !run.done[r]);
         ck_assert_int_eq(run.missing[r], run.ranks == 2 ? 1 - r : -1);
     }
+}
+END_TEST
+
+/* NCCL's own end waits for a rank that does not come to it: not so ours. */
+START_TEST(who_gives_up_alone_comes_to_an_end)
+{
+    struct fault fault = {.kind = FAULT_NCCL_LOST, .nth = 1, .again = true};
+    struct trial run = {.ranks = 2, .body = wait_in_vain, .idle = true};
+    run_ranks(&run, &fault);
 }
 END_TEST
 
@@ -611,6 +626,7 @@ int main(void)
     tcase_add_loop_test(tests, every_call_fails, 0, 2);
     tcase_add_test(tests, every_call_of_the_end_fails);
     tcase_add_loop_test(tests, peers_do_not_move, 0, 2);
+    tcase_add_test(tests, who_gives_up_alone_comes_to_an_end);
     tcase_add_test(tests, who_gives_up_is_heard);
     tcase_add_test(tests, making_fails);
     tcase_add_test(tests, its_buffers_do_not_fit);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Units between GPUs by NCCL; everything else over a control channel, another
- * communicator of the same ranks. It has no thread and never blocks: NCCL's
- * communicator is made with blocking = 0, because a call of one that blocks waits for
- * the peers, in its start and when it meets one of them first, and a peer may be dead.
+ * communicator of the same ranks. It never blocks, and has no thread but for NCCL's last
+ * calls (end_by): NCCL's communicator is made with blocking = 0, because a call of one that
+ * blocks waits for the peers, in its start and when it meets one of them first, and a peer
+ * may be dead.
  *
  * Who owns what: a collective under way has a set, made at creation. What is in host
  * memory the control channel moves, as it is. A unit's collective sends its header
@@ -31,6 +32,7 @@
 #include "src/comm/nccl.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -38,10 +40,11 @@
 #include "src/clock.h"
 #include "src/comm/comm.h"
 #include "src/comm/nccl_api.h"
+#include "src/thread.h"
 
-#define AHEAD            32 /* groups that the GPU has not reached: twice that at most */
-#define FINALIZE_SECONDS 5.0
-#define GRACE_SECONDS    1.0 /* for what a rank that gave up has left on its way */
+#define AHEAD         32  /* groups that the GPU has not reached: twice that at most */
+#define END_SECONDS   5.0 /* for each of NCCL's last calls */
+#define GRACE_SECONDS 1.0 /* for what a rank that gave up has left on its way */
 
 enum set_state {
     SET_FREE,
@@ -476,6 +479,40 @@ static uint64_t first_unfinished(const struct nccl *n, uint64_t sequence)
     return sequence;
 }
 
+struct ending {
+    ncclResult_t (*call)(ncclComm_t);
+    ncclComm_t nccl;
+    int gpu;
+};
+
+static void *ending_main(void *arg)
+{
+    struct ending *e = arg;
+    (void)cudaSetDevice(e->gpu);
+    (void)e->call(e->nccl); /* who fails in it may have freed it */
+    free(e);
+    return NULL;
+}
+
+/* NCCL's last calls are collective among the ranks of a node: there its service threads wait for
+ * those of the others (src/proxy.cc there), which may be stopped, or call this much later. What
+ * they tell the kernels, to end, comes first. So they have a thread, which is left where it waits
+ * for too long, with NCCL's own memory. */
+static void end_by(struct nccl *n, ncclResult_t (*call)(ncclComm_t))
+{
+    struct ending *e = malloc(sizeof(*e));
+    pthread_t thread;
+    if (e)
+        *e = (struct ending){call, n->nccl, n->gpu};
+    if (!e || thread_start(&thread, ending_main, e)) {
+        free(e);
+        (void)call(n->nccl);
+    } else if (!thread_join_by(thread, seconds_now() + END_SECONDS)) {
+        pthread_detach(thread);
+    }
+    n->nccl = NULL;
+}
+
 /* NCCL's kernels end, those too that stand in the stream; then the stream is empty. */
 static void end_nccl(struct nccl *n)
 {
@@ -485,8 +522,7 @@ static void end_nccl(struct nccl *n)
     (void)cudaGetDevice(&before);
     (void)cudaSetDevice(n->gpu);
     if (n->nccl)
-        (void)ncclCommAbort(n->nccl);
-    n->nccl = NULL;
+        end_by(n, ncclCommAbort);
     if (n->stream)
         (void)cudaStreamSynchronize(n->stream);
     leave(n, before);
@@ -521,7 +557,7 @@ static void nccl_abort(struct zero_comm *comm, uint64_t sequence)
 static bool finalized(const struct nccl *n)
 {
     const struct timespec nap = {.tv_nsec = 100000};
-    double until = seconds_now() + FINALIZE_SECONDS;
+    double until = seconds_now() + END_SECONDS;
     ncclResult_t state = ncclCommFinalize(n->nccl);
     while (state == ncclInProgress && seconds_now() < until) {
         if (ncclCommGetAsyncError(n->nccl, &state) != ncclSuccess)
@@ -558,10 +594,8 @@ static void nccl_destroy(struct zero_comm *comm)
         nccl_abort(comm, comm->sequence + 1);
     (void)cudaGetDevice(&before);
     (void)cudaSetDevice(n->gpu);
-    if (n->nccl && !n->status && n->found && finalized(n)) {
-        (void)ncclCommDestroy(n->nccl); /* who fails in it may have freed it */
-        n->nccl = NULL;
-    }
+    if (n->nccl && !n->status && n->found && finalized(n))
+        end_by(n, ncclCommDestroy);
     end_nccl(n);
     n->control->sequence = comm->sequence;
     leave(n, before);

@@ -24,6 +24,8 @@ int device_cuda_link(struct device_link *link, struct error *error)
     }
     _Static_assert(sizeof(link->gpu) == sizeof(properties.uuid), "a name for each GPU");
     memcpy(link->gpu, &properties.uuid, sizeof(link->gpu));
+    link->place = (uint64_t)properties.pciDomainID << 16 | (uint64_t)properties.pciBusID << 8 |
+                  (uint64_t)properties.pciDeviceID;
 #ifdef HAVE_NCCL
     _Static_assert(DEVICE_LINK_ID == COMM_NCCL_ID, "an id is an id");
     link->version = comm_nccl_version();

@@ -199,6 +199,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
         snprintf(properties->name, sizeof(properties->name), "fake GPU %d", device);
     memcpy(properties->uuid.bytes, "fake GPU's UUID", 15);
     properties->uuid.bytes[15] = (char)device;
+    properties->pciDomainID = 1;
+    properties->pciBusID = 1 + device;
     properties->totalGlobalMem = (size_t)fake_options.bytes;
     properties->major = 9;
     properties->multiProcessorCount = 1;

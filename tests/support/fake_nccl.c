@@ -73,6 +73,7 @@ static ncclComm_t comms;
 static volatile int comms_locked;
 static atomic_int counts[FAKE_NCCL_REPORTS + 1];
 static atomic_int_least64_t groups;
+static atomic_int aborts; /* under way: of threads that nobody may wait for */
 
 static _Thread_local int depth;
 static _Thread_local struct group *building;
@@ -647,15 +648,33 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
+/* As NCCL's service threads do within a node. */
+static void await_others(ncclComm_t comm)
+{
+    double until = waiting_begin().until;
+    if (!comm->finalizes)
+        atomic_fetch_add_explicit(&comm->clique->finalized, 1, memory_order_relaxed);
+    comm->finalizes = true;
+    while (atomic_load_explicit(&comm->clique->finalized, memory_order_relaxed) < comm->size &&
+           seconds_now() < until)
+        usleep(50);
+    if (seconds_now() >= until)
+        report(FAKE_NCCL_STUCK, "ncclCommAbort of rank %d waits for others in vain", comm->rank);
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     if (is_gone(__func__, comm))
         return ncclInvalidArgument;
+    atomic_fetch_add(&aborts, 1);
     atomic_store_explicit(&comm->aborted, true, memory_order_relaxed);
     while (atomic_load_explicit(&comm->running, memory_order_relaxed) > 0 &&
            fake_gpu_error(comm->gpu) == cudaSuccess)
         usleep(50);
+    if (options.together)
+        await_others(comm);
     end(comm);
+    atomic_fetch_sub(&aborts, 1);
     return ncclSuccess;
 }
 
@@ -673,6 +692,8 @@ void fake_nccl_start(const struct fake_nccl_options *given)
 
 void fake_nccl_stop(void)
 {
+    while (atomic_load(&aborts) > 0)
+        usleep(50);
     for (ncclComm_t comm = comms, before; comm; comm = before) {
         before = comm->before;
         if (!atomic_load(&comm->gone))
