@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "offload/arena.h"
@@ -182,13 +183,24 @@ static int measure(struct bench *b, struct probe *probe, double seconds, struct 
     return point_measure(b, probe, seconds * 0.4, error);
 }
 
+/* Through the page cache memory would be measured, and kept as what a drive can do. */
+static int must_be_drive(const struct spill *spill, struct error *error)
+{
+    if (spill->direct || spill_type_is_memory(spill->type))
+        return ZERO_OK;
+    return error_set(error, ZERO_ERR_UNSUPPORTED,
+                     "%s (%s) refuses O_DIRECT, so its drive cannot be measured apart from memory. "
+                     "Choose a folder on a local disk (--nvme-path, .nvme_path).",
+                     spill->file[0].path, spill->type);
+}
+
 int probe_run(struct probe *probe, const char *folder, double seconds, struct error *error)
 {
     struct bench b = {.event_fd = -1};
     struct spill_paths paths;
     if (!spill_paths_split(&paths, folder, error) &&
         !spill_create(&b.spill, &paths, RING_BLOCK, PROBE_FILE, error) &&
-        !arena_create(&b.arena, MEMORY, 1, error)) {
+        !must_be_drive(&b.spill, error) && !arena_create(&b.arena, MEMORY, 1, error)) {
         b.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (b.event_fd < 0)
             error_set(error, ZERO_ERR_IO,
@@ -260,6 +272,15 @@ static bool folder_measure(struct probe *probe, const char *folder, const char *
     return known;
 }
 
+/* Keys are of drives, or of folders where the file system is on none; then it is asked itself. */
+static bool same_drive(const struct spill_paths *paths, char (*key)[PROBE_KEY], int i, int j)
+{
+    struct stat one, other;
+    return strcmp(key[i], key[j]) == 0 ||
+           (stat(paths->path[i], &one) == 0 && stat(paths->path[j], &other) == 0 &&
+            one.st_dev == other.st_dev);
+}
+
 /* What the folders can do together; those on one drive share what it can do. */
 static void folders_join(struct probe *probe, struct spill_paths *paths, const struct probe *found,
                          char (*key)[PROBE_KEY])
@@ -269,7 +290,7 @@ static void folders_join(struct probe *probe, struct spill_paths *paths, const s
     for (int i = 0; i < paths->count; i++) {
         int share = 0;
         for (int j = 0; j < paths->count; j++)
-            share += strcmp(key[j], key[i]) == 0;
+            share += same_drive(paths, key, i, j);
         paths->weight[i] /= share;
         probe->block = found[i].block > probe->block ? found[i].block : probe->block;
         probe->read += found[i].read / share;
@@ -308,7 +329,7 @@ void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
         if (!keyed)
             key[i][0] = '\0';
         for (int j = 0; j < i && keyed && !known; j++) /* the same drive twice */
-            if (strcmp(key[j], key[i]) == 0) {
+            if (same_drive(paths, key, i, j)) {
                 found[i] = found[j];
                 known = paths->weight[j] > 0;
             }

@@ -355,6 +355,17 @@ START_TEST(measures_reads_writes_and_both)
 }
 END_TEST
 
+/* The page cache would be taken for a drive. */
+START_TEST(measures_no_page_cache)
+{
+    ck_assert(deny_call(SYS_pwrite64, 0, 0, 0, EINVAL)); /* of the page that tries O_DIRECT */
+    struct probe p = {0};
+    struct error error = {0};
+    ck_assert_int_eq(probe_run(&p, home, 0.3, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_msg(strstr(error.text, " refuses O_DIRECT, so "), "%s", error.text);
+}
+END_TEST
+
 START_TEST(measures_no_memory)
 {
     ck_assert(deny_call(SYS_mprotect, 2, ~0u, PROT_READ | PROT_WRITE, ENOMEM));
@@ -425,6 +436,15 @@ START_TEST(several_folders)
     ck_assert(p.both > 3.9e9 && p.both < 4.1e9);
     ck_assert(paths.weight[0] > 0.99e9 && paths.weight[0] < 1.01e9);
     ck_assert(paths.weight[1] > 2.99e9 && paths.weight[1] < 3.01e9);
+    /* Two folders of a file system that is on no drive: one is known, so both are, as one. */
+    char one_folder[TREE_ROOT + 16], other_folder[TREE_ROOT + 16];
+    snprintf(one_folder, sizeof(one_folder), "%s/one", tmpfs);
+    snprintf(other_folder, sizeof(other_folder), "%s/other", tmpfs);
+    ck_assert(mkdir(one_folder, 0700) == 0 && mkdir(other_folder, 0700) == 0);
+    ck_assert(probe_key(key, "", one_folder) && probe_store(&fast, key));
+    paths = paths_of(one_folder, other_folder);
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_CACHED, &why);
+    ck_assert_msg(p.both > 2.9e9 && p.both < 3.1e9 && p.depth == 12, "%g, %d", p.both, p.depth);
     umount2(tmpfs, MNT_DETACH);
 
     paths = paths_of(home, home);
@@ -581,6 +601,7 @@ int main(void)
     tcase_add_test(c, keys_name_devices);
     tcase_add_test(c, measures);
     tcase_add_test(c, measures_reads_writes_and_both);
+    tcase_add_test(c, measures_no_page_cache);
     tcase_add_test(c, measures_no_memory);
     tcase_add_test(c, one_folder);
     tcase_add_test(c, several_folders);

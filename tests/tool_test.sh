@@ -555,6 +555,29 @@ run_bench() { # name and options, quotient, names of lines
     three_lines "$quotient" "$@"
 }
 
+# On FUSE the library does not use io_uring, and the bench goes on without it.
+refused_uring() {
+    cat >"$scratch/fuse.c" <<'FUSE'
+#include <sys/vfs.h>
+int fstatfs(int fd, struct statfs *fs)
+{
+    (void)fd;
+    *fs = (struct statfs){.f_type = 0x65735546};
+    return 0;
+}
+FUSE
+    if ! ${CC:-cc} -shared -fPIC -o "$scratch/fuse.so" "$scratch/fuse.c" 2>/dev/null; then
+        echo "skipped: bench io on FUSE: nothing can be compiled to stand in for the kernel"
+        return
+    fi
+    tool LD_PRELOAD="$scratch/fuse.so" bench io --quick
+    verdict $? "bench io on FUSE failed: $(cat "$scratch/err")"
+    has '^io_mixed_posix_share [0-9.]+$' "bench io on FUSE"
+    has '^# the lines of io_uring are left out\. ' "bench io on FUSE"
+    ! grep -q '^io_.*_uring' "$scratch/out"
+    verdict $? "bench io on FUSE uses io_uring: $(cat "$scratch/out")"
+}
+
 bench() {
     local largest rings=(io_read_posix io_write_posix io_mixed_posix)
     tool info
@@ -577,6 +600,7 @@ bench() {
     has '^io_read_posix_fio 0\.001024 GB/s$' "bench io by a fio without CPU seconds"
     ! grep -E '[ -](inf|nan)' "$scratch/out"
     verdict $? "bench io by a fio without CPU seconds prints these"
+    refused_uring
     run_bench comm ours/limit comm_gather_1M comm_reduce_1M
     run_bench step limit/ours step_1M
     if "$zero" bench --help | grep -q '^  --verify-spill'; then

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -19,7 +20,7 @@
 #define PAGE         ((int64_t)HUGE_PAGE)
 #define BYTES        22                  /* of memory per element */
 #define LEAST        ((int64_t)48 << 20) /* of memory that is not all in a cache, */
-#define MOST         ((int64_t)96 << 20) /* and of what is gone over soon */
+#define SOON         ((int64_t)96 << 20) /* and of what is gone over soon */
 #define LEAST_PASSES 6                   /* half of them by each loop: others may use the machine */
 
 #define TINY   1e-9f /* second moments stay above 0 */
@@ -218,10 +219,20 @@ static void clear(const struct stream_arrays *a, int64_t first, int64_t count)
     memset(a->weight + first, 0, (size_t)count * 2);
 }
 
+/* Of memory, so that what a pass leaves in the caches is little of it. */
+static int64_t most(void)
+{
+    int64_t cache = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return 2 * cache > SOON ? 2 * cache : SOON;
+}
+
 double stream_rate(struct workers *w, void *memory, int64_t bytes, double seconds)
 {
     int64_t room = bytes - stream_bytes(0) - PAGE;
-    room = room < MOST ? room : MOST;
+    room = room < most() ? room : most();
     if (room < LEAST)
         return 0;
     const struct streams *streams = streams_select();
@@ -242,7 +253,7 @@ double stream_rate(struct workers *w, void *memory, int64_t bytes, double second
 
 double stream_copy_rate(void *memory, int64_t bytes, double seconds)
 {
-    bytes = bytes < MOST ? bytes : MOST;
+    bytes = bytes < most() ? bytes : most();
     if (bytes < LEAST)
         return 0;
     size_t half = (size_t)bytes / 2;
@@ -267,7 +278,7 @@ static void unbind(void)
 
 double stream_rate_apart(int threads, bool bound, int64_t bytes_max)
 {
-    int64_t bytes = stream_bytes(MOST / BYTES) + PAGE;
+    int64_t bytes = stream_bytes(most() / BYTES) + PAGE;
     char error[256];
     bytes = bytes < bytes_max ? bytes : bytes_max;
     if (bytes < LEAST)

@@ -142,7 +142,7 @@ int io_fio_find(struct io_file *file, enum io_mode mode, bool quick, struct io_e
                                 .block = (int64_t)blocks[i / 2 % 3] << 20,
                                 .depth = depths[i / 6]};
         struct io_speed speed;
-        if (i % 2 == 1 && !io_uring_there())
+        if (i % 2 == 1 && !file->uring)
             continue;
         if (io_fio(file, mode, &way, &speed))
             return -1;

@@ -27,9 +27,9 @@ struct series {
     struct samples speed, cpu;
 };
 
-static bool there(const struct io_engine *e)
+static bool there(const struct io_engine *e, const struct io_file *file)
 {
-    return strcmp(e->name, "uring") != 0 || io_uring_there();
+    return file->uring || strcmp(e->name, "uring") != 0;
 }
 
 /* ------------------------------------------------------------------- check */
@@ -65,7 +65,7 @@ static int check(struct io_file *file)
     int status = 0;
     file->bytes = whole < most ? whole : most;
     for (int i = 0; i < RINGS && !status; i++)
-        if (there(&rings[i])) {
+        if (there(&rings[i], file)) {
             status = check_ring(file, &rings[i], from);
             from += file->bytes;
         }
@@ -96,7 +96,7 @@ int io_limit_find(struct io_file *file, enum io_mode mode, int rounds,
 {
     static struct series tried[ENGINES_MAX];
     int count, first = 0;
-    const struct io_engine *limits = io_limits(&count);
+    const struct io_engine *limits = io_limits(file, &count);
     assert(count <= ENGINES_MAX);
     memset(tried, 0, sizeof(tried));
     for (int r = 0; r < rounds; r++)
@@ -126,7 +126,7 @@ static void fio_print(const char *name, const struct series *ours)
         printf("%s_fio_cpu_ratio %.3f\n", name, samples_median(&ours->cpu) / peer_cpu);
 }
 
-static void mode_print(const char *mode, bool fio)
+static void mode_print(const char *mode, const struct io_file *file, bool fio)
 {
     char name[64];
     bench_note("io_%s limit: %s, blocks of %s, %d at once, %.4f CPU seconds per GB", mode,
@@ -137,7 +137,7 @@ static void mode_print(const char *mode, bool fio)
                    run.fio_best.name, in_bytes(run.fio_best.block).text, run.fio_best.depth,
                    samples_median(&run.fio.cpu));
     for (int i = 0; i < RINGS; i++) {
-        if (!there(&rings[i]))
+        if (!there(&rings[i], file))
             continue;
         snprintf(name, sizeof(name), "io_%s_%s", mode, rings[i].name);
         bench_rate(name, samples_median(&run.limit.speed), samples_median(&run.ours[i].speed),
@@ -166,7 +166,7 @@ static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mo
         if (series_add(file, run.best, mode, &run.limit))
             return -1;
         for (int i = 0; i < RINGS; i++)
-            if (there(&rings[i]) && series_add(file, &rings[i], mode, &run.ours[i]))
+            if (there(&rings[i], file) && series_add(file, &rings[i], mode, &run.ours[i]))
                 return -1;
         if (!b->fio)
             continue;
@@ -174,7 +174,7 @@ static int mode_run(const struct bench *b, struct io_file *file, enum io_mode mo
             return -1;
         speed_add(&run.fio, fio);
     }
-    mode_print(name, b->fio);
+    mode_print(name, file, b->fio);
     return 0;
 }
 
@@ -193,8 +193,8 @@ int bench_io(const struct bench *b)
         bench_note("%s in %s (%s%s), %s", in_bytes(file.bytes).text, b->nvme_path, disk.type,
                    disk.memory ? ": this is RAM, no disk" : "",
                    file.direct ? "O_DIRECT" : "through the page cache: no disk is measured");
-    if (!status && !io_uring_there())
-        bench_note("io_uring does not work here: its lines are left out");
+    if (!status && !file.uring)
+        bench_note("the lines of io_uring are left out. %s", file.error);
     if (!status && b->fio)
         bench_note("fio's memory: %s", io_fio_huge()
                                            ? "huge pages, as the rings'"

@@ -20,7 +20,7 @@ struct io_file {
     int64_t bytes; /* a multiple of twice the largest block */
     char *memory;  /* 2 MiB aligned, in huge pages where the kernel gives them */
     int64_t memory_bytes;
-    bool direct;
+    bool direct, uring;  /* what works on it; why not uring error says when it was opened */
     struct arena *arena; /* that holds memory */
     char error[512];     /* of the last call that failed */
 };
@@ -49,7 +49,8 @@ struct io_engine {
 
 int io_threads_pass(struct io_file *file, enum io_mode mode, int64_t block, int depth);
 int io_uring_pass(struct io_file *file, enum io_mode mode, int64_t block, int depth);
-bool io_uring_there(void);
+/* Whether the library's ring would move this file by io_uring; false with file->error. */
+bool io_uring_there(struct io_file *file);
 
 /* The library's: block is a request, which the ring cuts as it does in training. */
 int io_ring_uring_pass(struct io_file *file, enum io_mode mode, int64_t block, int depth);
@@ -83,7 +84,7 @@ int io_fio(struct io_file *file, enum io_mode mode, const struct io_engine *way,
 int io_fio_find(struct io_file *file, enum io_mode mode, bool quick, struct io_engine *best);
 
 /* The engines of the limit; count takes how many there are. */
-const struct io_engine *io_limits(int *count);
+const struct io_engine *io_limits(const struct io_file *file, int *count);
 
 /* The fastest of them, after so many rounds of all in turn; the file and the disk are warm
  * then. Which it was says nothing of the rounds that follow, so luck does not make a limit.

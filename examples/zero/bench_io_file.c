@@ -104,7 +104,10 @@ int io_file_open(struct io_file *file, const char *folder, int64_t bytes, bool h
     if (!space_suffices(file, folder))
         return -1;
     file->direct = spill_direct(file->fd);
-    return file_write(file, folder, hurry);
+    if (file_write(file, folder, hurry))
+        return -1;
+    file->uring = io_uring_there(file);
+    return 0;
 }
 
 void io_file_close(struct io_file *file)

@@ -90,15 +90,6 @@ int io_threads_pass(struct io_file *file, enum io_mode mode, int64_t block, int 
 
 #ifdef HAVE_URING
 
-bool io_uring_there(void)
-{
-    struct io_uring ring;
-    if (io_uring_queue_init(8, &ring, 0))
-        return false;
-    io_uring_queue_exit(&ring);
-    return true;
-}
-
 static void prepare(struct io_uring *ring, const struct io_file *file, struct io_operation o,
                     int slot, bool fixed)
 {
@@ -160,11 +151,6 @@ int io_uring_pass(struct io_file *file, enum io_mode mode, int64_t block, int de
 
 #else
 
-bool io_uring_there(void)
-{
-    return false;
-}
-
 int io_uring_pass(struct io_file *file, enum io_mode mode, int64_t block, int depth)
 {
     (void)mode, (void)block, (void)depth;
@@ -173,7 +159,7 @@ int io_uring_pass(struct io_file *file, enum io_mode mode, int64_t block, int de
 
 #endif
 
-const struct io_engine *io_limits(int *count)
+const struct io_engine *io_limits(const struct io_file *file, int *count)
 {
     enum { MIB = 1 << 20 };
     static const struct io_engine all[] = {
@@ -186,6 +172,6 @@ const struct io_engine *io_limits(int *count)
         {"io_uring", io_uring_pass, 4 * MIB, 4},
         {"io_uring", io_uring_pass, 4 * MIB, 16},
     };
-    *count = io_uring_there() ? 8 : 3;
+    *count = file->uring ? 8 : 3;
     return all;
 }

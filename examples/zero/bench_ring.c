@@ -63,14 +63,13 @@ static int run_all(struct run *r, int depth, int event_fd, struct error *error)
 
 typedef int create_fn(struct ring **ring, const struct ring_options *options, struct error *error);
 
-static int pass(struct io_file *file, enum io_mode mode, int64_t block, int depth,
+static int pass(struct io_file *file, enum io_mode mode, int64_t block, int depth, int64_t count,
                 create_fn *create)
 {
     struct stripes one = {0};
     stripes_deal(&one, 1, &(double){1}, block);
     one.fd[0] = file->fd;
-    struct run r = {
-        .file = file, .files = &one, .mode = mode, .block = block, .count = file->bytes / block};
+    struct run r = {.file = file, .files = &one, .mode = mode, .block = block, .count = count};
     struct error error = {0};
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert(depth <= SLOTS_MAX && depth * block <= file->memory_bytes);
@@ -91,10 +90,15 @@ static int pass(struct io_file *file, enum io_mode mode, int64_t block, int dept
 
 int io_ring_uring_pass(struct io_file *file, enum io_mode mode, int64_t block, int depth)
 {
-    return pass(file, mode, block, depth, ring_uring_create);
+    return pass(file, mode, block, depth, file->bytes / block, ring_uring_create);
+}
+
+bool io_uring_there(struct io_file *file)
+{
+    return pass(file, IO_READ, 1 << 20, 1, 0, ring_uring_create) == 0;
 }
 
 int io_ring_posix_pass(struct io_file *file, enum io_mode mode, int64_t block, int depth)
 {
-    return pass(file, mode, block, depth, ring_posix_create);
+    return pass(file, mode, block, depth, file->bytes / block, ring_posix_create);
 }

@@ -180,10 +180,11 @@ static int all_done(struct model *m)
 
 /* ------------------------------------------------------------------- disks */
 
-/* A file of this rank in each folder, and what moves it best. */
+/* A file of this rank in each folder, how many of them share its disk, and what moves it best. */
 struct disks {
     struct spill_paths paths;
     struct io_file file[STRIPES_FILES];
+    int sharers[STRIPES_FILES];
     const struct io_engine *best[STRIPES_FILES];
 };
 
@@ -200,6 +201,16 @@ static int64_t file_bytes(const struct bench *b, int ranks, int files, const cha
     return state > least ? state / PIECE * PIECE : least;
 }
 
+static void sharers_count(struct disks *d)
+{
+    struct disk disk[STRIPES_FILES];
+    for (int i = 0; i < d->paths.count; i++)
+        disk_look(&disk[i], d->paths.path[i]);
+    for (int i = 0; i < d->paths.count; i++)
+        for (int j = 0; j < d->paths.count; j++)
+            d->sharers[i] += disk[j].id == disk[i].id;
+}
+
 static int disks_open(struct disks *d, const struct bench *b, struct model *m)
 {
     struct error error = {0};
@@ -209,6 +220,7 @@ static int disks_open(struct disks *d, const struct bench *b, struct model *m)
         d->file[i].fd = -1;
     if (spill_paths_split(&d->paths, b->nvme_path, &error))
         return tool_fail("%s", error.text);
+    sharers_count(d);
     for (int i = 0; i < d->paths.count; i++)
         bytes[i] = file_bytes(b, zero_size(m->z), d->paths.count, d->paths.path[i]);
     if (sum(m, 1, &ranks)) /* all have looked before one writes */
@@ -243,7 +255,7 @@ static int disks_find(struct disks *d, int rounds)
     return 0;
 }
 
-/* Bytes per second of all folders, one by one, and all ranks, which begin each together. */
+/* Bytes per second of all disks, one by one, and all ranks, which begin each together. */
 static int disks_measure(struct disks *d, struct model *m, double *all)
 {
     double ranks;
@@ -256,7 +268,7 @@ static int disks_measure(struct disks *d, struct model *m, double *all)
             return tool_fail("%s", d->file[i].error);
         if (sum(m, speed.bytes_per_second, &ranks))
             return 1;
-        *all += ranks;
+        *all += ranks / d->sharers[i];
     }
     return 0;
 }

@@ -498,15 +498,15 @@ static void *ending_main(void *arg)
  * those of the others (src/proxy.cc there), which may be stopped, or call this much later. What
  * they tell the kernels, to end, comes first. So they have a thread, which is left where it waits
  * for too long, with NCCL's own memory. */
-static void end_by(struct nccl *n, ncclResult_t (*call)(ncclComm_t))
+static void end_by(struct nccl *n, ncclResult_t (*last)(ncclComm_t))
 {
     struct ending *e = malloc(sizeof(*e));
     pthread_t thread;
     if (e)
-        *e = (struct ending){call, n->nccl, n->gpu};
+        *e = (struct ending){last, n->nccl, n->gpu};
     if (!e || thread_start(&thread, ending_main, e)) {
         free(e);
-        (void)call(n->nccl);
+        (void)last(n->nccl);
     } else if (!thread_join_by(thread, seconds_now() + END_SECONDS)) {
         pthread_detach(thread);
     }
