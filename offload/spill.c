@@ -11,9 +11,11 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -103,7 +105,21 @@ int64_t spill_space(int fd)
     return bytes;
 }
 
-int spill_open(const char *folder)
+/* btrfs writes into new space each time, beyond what was allocated, and for its checksums' sake
+ * (since Linux 6.15) through the page cache, unless an empty file is told that it need not. */
+static void write_in_place(int fd)
+{
+    int flags = 0;
+    char type[SPILL_TYPE];
+    spill_type_read(fd, type);
+    if (strcmp(type, "btrfs") != 0 || ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0)
+        return;
+    flags = (flags & ~FS_COMPR_FL) | FS_NOCOW_FL; /* it has one of them at most */
+    (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);     /* refused: it is slower */
+}
+
+/* A file without a name, or one that has lost it. */
+static int file_open(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0)
@@ -117,6 +133,14 @@ int spill_open(const char *folder)
     if (fd >= 0)
         unlink(name);
     return fd_not_standard(fd);
+}
+
+int spill_open(const char *folder)
+{
+    int fd = file_open(folder);
+    if (fd >= 0)
+        write_in_place(fd);
+    return fd;
 }
 
 /* Some file systems accept the flag and refuse the transfer. */

@@ -9,9 +9,11 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -558,6 +560,37 @@ END_TEST
 
 static fsblkcnt_t told_free; /* blocks; 0: the truth */
 
+/* Of linux/fs.h, which does not go with sys/mount.h before glibc 2.36. */
+enum { FS_COMPR_FL = 0x4, FS_NOATIME_FL = 0x80, FS_NOCOW_FL = 0x800000 };
+#define FS_IOC_GETFLAGS _IOR('f', 1, long)
+#define FS_IOC_SETFLAGS _IOW('f', 2, long)
+
+static bool told_btrfs; /* whether files are said to be on it */
+static int told_flags;  /* that such a file has */
+
+int fstatfs(int fd, struct statfs *fs)
+{
+    int rc = (int)syscall(SYS_fstatfs, fd, fs);
+    if (told_btrfs)
+        fs->f_type = 0x9123683E;
+    return rc;
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list rest;
+    va_start(rest, request);
+    int *flags = va_arg(rest, int *);
+    va_end(rest);
+    if (request == FS_IOC_GETFLAGS)
+        *flags = told_flags;
+    else if (request == FS_IOC_SETFLAGS && lseek(fd, 0, SEEK_END) == 0) /* of empty files alone */
+        told_flags = *flags;
+    else
+        return errno = EINVAL, -1;
+    return 0;
+}
+
 int fstatvfs(int fd, struct statvfs *fs)
 {
     struct statfs real;
@@ -578,6 +611,22 @@ START_TEST(spill_without_limit)
     ck_assert_int_eq(spill_space(spill.stripes.fd[0]), INT64_MAX);
     told_free = 1000;
     ck_assert_int_lt(spill_space(spill.stripes.fd[0]), 1000 * MIB);
+    spill_destroy(&spill);
+}
+END_TEST
+
+/* Writes in place, also in a folder whose files are compressed; elsewhere nothing is asked for. */
+START_TEST(spill_on_btrfs)
+{
+    struct spill spill;
+    told_flags = FS_COMPR_FL | FS_NOATIME_FL;
+    spill_holds(&spill, folder, 4 * MIB);
+    ck_assert_int_eq(told_flags, FS_COMPR_FL | FS_NOATIME_FL);
+    spill_destroy(&spill);
+    told_btrfs = true;
+    spill_holds(&spill, folder, 4 * MIB);
+    ck_assert_int_eq(told_flags, FS_NOCOW_FL | FS_NOATIME_FL);
+    ck_assert_str_eq(spill.type, "btrfs");
     spill_destroy(&spill);
 }
 END_TEST
@@ -640,6 +689,7 @@ int main(void)
     tcase_add_test(spill, spill_without_allocation);
     tcase_add_test(spill, spill_without_limit);
     tcase_add_test(spill, spill_interrupted);
+    tcase_add_test(spill, spill_on_btrfs);
     tcase_add_test(spill, spill_direct_pretended);
     suite_add_tcase(suite, spill);
     return suite_run_all(suite);
