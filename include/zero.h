@@ -606,10 +606,10 @@ struct zero_plan {
     int64_t update_bytes; /* that Adam reads and writes where it runs, per step and rank */
 };
 
-/* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks
- * ranks, local_ranks of them on this node, but for tables: about 1 MiB, and 2 KiB a chunk of up
- * to 80000. It does not know whether ranks with GPUs will reach each other by NCCL (.comm), and
- * counts the host memory that units pass through without. With NCCL up to 128 MiB more of each
+/* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks ranks,
+ * local_ranks of them on this node, but for tables: about 1 MiB, 2 KiB a chunk of up to 80000, and
+ * as much for each of the largest unit's in files. It counts the host memory that units of GPUs
+ * pass through without NCCL (.comm), of which it does not know; with it up to 128 MiB more of each
  * GPU are taken, and what NCCL takes itself. error (may be NULL): the sentence, if not ZERO_OK. */
 ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
