@@ -35,8 +35,8 @@
 # suites at a time; most of them wait for what they provoke),
 # SECONDS=600 (fuzz: in all) TARGETS=options (fuzz: only these)
 # DEMO='options' DEMO_RANKS=2 (demo: of build/gpt2),
-# MPICC MPIRUN CUDA_HOME NVCC, and of URING, XXHASH, CHECK, CUDA, NCCL and CUBLAS NAME_CFLAGS or
-# NAME_LIBS (packages in folders of their own: the README).
+# MPICC MPIRUN CUDA_HOME NVCC, URING_ CHECK_ CUDA_CFLAGS and _LIBS, XXHASH_CFLAGS, NCCL_ CUBLAS_LIBS
+# (packages in folders of their own: the README).
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := all

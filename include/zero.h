@@ -2,13 +2,12 @@
 /*
  * libzero: train models whose state does not fit where it is computed.
  *
- * A model is a list of tensors (struct zero_param), grouped into units: the
- * tensors that are used together, such as one transformer block. The engine
- * cuts every unit into one shard per rank and keeps parameters, gradients and
- * optimizer state sharded as the ZeRO stage says, in device memory, in host
- * memory or in NVMe files. You keep the training loop: acquire a unit before
- * you compute with it, release it afterwards, hand over its gradients with
- * reduce, and step once per update. That is all, at every stage and place:
+ * A model is a list of tensors (struct zero_param), grouped into units: the tensors that are used
+ * together, such as one transformer block. The engine cuts every unit into one shard per rank and
+ * keeps parameters, gradients and optimizer state sharded as the ZeRO stage says, in device memory,
+ * in host memory or in NVMe files. You keep the training loop: acquire a unit before you compute
+ * with it, release it afterwards, hand over its gradients with reduce, and step once per update.
+ * That is all, at every stage and place:
  *
  *   zero_init(&z, params, count, .stage = 3, .offload = ZERO_NVME,
  *             .dtype = ZERO_BF16);
@@ -32,27 +31,25 @@
  *
  * examples/quickstart.c is this program, complete.
  *
- * The law of equal bits: for a given model, initialisation and global batch
- * the parameters after any number of steps are the same bits whatever the
- * stage, the places, the format of the optimizer state, chunk and slot sizes,
- * engine threads, instruction set, I/O ring and number of ranks. Deal
- * micro-batches round-robin (micro-step a of rank r takes micro-batch a * ranks
- * + r) and debug a large run with a small one.
+ * The law of equal bits: for a given model, initialisation and global batch the parameters after
+ * any number of steps are the same bits whatever the stage, the places, the format of the optimizer
+ * state, chunk and slot sizes, engine threads, instruction set, I/O ring and number of ranks. Deal
+ * micro-batches round-robin (micro-step a of rank r takes micro-batch a * ranks + r) and debug a
+ * large run with a small one.
  *
  * Rules for all calls
- *  - COLLECTIVE calls are made by all ranks, in the same order, with equal
- *    arguments. A rank that differs is an error on all of them.
- *  - Call an engine from one thread at a time, one that rounds to nearest (fenv.h).
- *    Several engines in one process are independent; ranks that share them make
- *    collective calls, also to destroy them, in one order over all of them. After
- *    fork() the child must not use them: it has neither them nor their memory.
- *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the
- *    sentence. A call that fails with ZERO_ERR_ARGUMENT, ZERO_ERR_STATE or
- *    ZERO_ERR_UNSUPPORTED has changed nothing. After any other error the engine
- *    has failed: calls that do something return that first error from then on;
- *    only zero_destroy is left of them.
- *  - The library never exits, never aborts on bad input, and prints only
- *    through the log.
+ *  - COLLECTIVE calls are made by all ranks, in the same order, with equal arguments. A rank that
+ *    differs is an error on all of them.
+ *  - Call an engine from one thread at a time, one that rounds to nearest (fenv.h), and not from a
+ *    signal handler. Several engines in one process are independent, but on GPUs between which NCCL
+ *    carries units (.comm); ranks that share them make collective calls, also to destroy them, in
+ *    one order over all of them. After fork() the child must not use them: it has neither them nor
+ *    their memory.
+ *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the sentence. A call that
+ *    fails with ZERO_ERR_ARGUMENT, ZERO_ERR_STATE or ZERO_ERR_UNSUPPORTED has changed nothing.
+ *    After any other error the engine has failed: calls that do something return that first error
+ *    from then on; only zero_destroy is left of them.
+ *  - The library never exits, never aborts on bad input, and prints only through the log.
  */
 #ifndef ZERO_H
 #define ZERO_H
@@ -147,13 +144,12 @@ struct zero_comm; /* how ranks reach each other: end of this file */
 #define ZERO_FROZEN   2u /* never updated: no gradient, no optimizer state, no part in the norm */
 
 /*
- * Writes elements [first, first + count) of one tensor as fp32 into out.
- * Elements are numbered row-major from 0. Called once per element and rank
- * that needs it, within zero_create, from one library thread at a time, in
- * pieces: so a model is initialised that no rank could hold. Values must be
- * finite in the tensor's dtype, and the same on all ranks: zero_create compares
- * the arguments of ready-made fills, zero_digest at stage 0 what all gave.
- * Returns 0, or anything else to end zero_create with ZERO_ERR_ARGUMENT.
+ * Writes elements [first, first + count) of one tensor as fp32 into out. Elements are numbered
+ * row-major from 0. Called once per element and rank that needs it, within zero_create, from one
+ * library thread at a time, in pieces: so a model is initialised that no rank could hold. Values
+ * must be finite in the tensor's dtype, and the same on all ranks: zero_create compares the
+ * arguments of ready-made fills, zero_digest at stage 0 what all gave. Returns 0, or anything else
+ * to end zero_create with ZERO_ERR_ARGUMENT.
  */
 typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
 
@@ -165,7 +161,7 @@ struct zero_param {
     uint8_t group;                /* hyper-parameter group, 0 unless you use several */
     uint32_t flags;               /* ZERO_NO_DECAY, ZERO_FROZEN, both or 0 */
     zero_fill_fn *fill;           /* initial values; NULL: zeros */
-    void *fill_arg;
+    void *fill_arg;               /* read until zero_create returns, not copied: each its own */
 };
 
 /* Ready-made fills. The values depend on (seed, stream, element) alone. */
@@ -358,10 +354,11 @@ ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int c
                 &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
 
 /* COLLECTIVE; local where the engine has failed, or was not created. Waits for what was asked for
- * before and for the other ranks (no longer than zero_set_deadline says; the log warns of what
- * failed), frees everything, removes the files. Transfers that a disk has not answered are waited
- * for: they use the memory. A rank that leaves where the others go on, as after a call that was
- * refused to it alone, is an error on all of them. NULL is fine. */
+ * before and for the other ranks (no longer than zero_set_deadline says, and with NCCL 10 s; the
+ * log warns of what failed), frees everything, removes the files. Transfers that a disk has not
+ * answered are waited for: they use the memory. A rank that leaves where the others go on, as after
+ * a call that was refused to it alone, is an error on all of them; of several engines it first
+ * leaves the one that they are in, else they wait for each other. NULL is fine. */
 ZERO_API void zero_destroy(struct zero *z);
 
 /* The sentence for the last call of this engine, where that failed: what happened, with
@@ -414,15 +411,14 @@ ZERO_API const void *zero_param_data(struct zero *z, int param);
  * hold units not reduced yet (any .grad_slots units fit at once where none was held before). */
 ZERO_API void *zero_grad_data(struct zero *z, int param);
 
-/* COLLECTIVE. The unit's gradients are complete, or will be when what the
- * program's stream was given is done: sum them over the ranks, in rank order.
- * Exactly once per unit and micro-step. A unit whose gradients nobody asked for
- * counts as zeros (and needs a slot as zero_grad_data does); one of frozen
- * tensors alone moves nothing. A unit that is used twice, with a tied embedding
- * say, is acquired at each use, adds its gradients at each, and is reduced once,
- * after the last; as it keeps its gradient slot until then, .grad_slots is 2 or
- * more. Returns at once, but for a unit that zero_grad_data was not called for: then
- * it waits for a slot as that does.
+/* COLLECTIVE. The unit's gradients are complete, or will be when what the program's stream was
+ * given is done: sum them over the ranks, in rank order. Exactly once per unit and micro-step, also
+ * of a unit whose gradients nobody asked for, which counts as zeros (and needs a slot as
+ * zero_grad_data does), and of one of frozen tensors alone, which moves nothing. A unit that is
+ * used twice, with a tied embedding say, is acquired at each use, adds its gradients at each, and
+ * is reduced once, after the last; as it keeps its gradient slot until then, .grad_slots is 2 or
+ * more. Returns at once, but for a unit that zero_grad_data was not called for: then it waits for a
+ * slot as that does.
  *   ZERO_ERR_STATE  out of phase, reduced already, or no slot */
 ZERO_API int zero_reduce(struct zero *z, int unit);
 
@@ -458,14 +454,15 @@ ZERO_API void *zero_stream(const struct zero *z);
  * forgiven; 1000 steps without a skip double it, up to 2^64. Constant within a step. */
 ZERO_API double zero_loss_scale(const struct zero *z);
 
-/* COLLECTIVE. Drops what was reduced since the last step: the next micro-step
- * is a step's first. For a batch that went wrong. Waits for the last reduce.
+/* COLLECTIVE. Drops what was reduced since the last step: the next micro-step is a step's first.
+ * For a batch that went wrong, which all ranks have to know: zero_mean of 0 or 1 tells them, also
+ * within a step (votes come with the update). Waits for the last reduce.
  *   ZERO_ERR_STATE  a unit is acquired */
 ZERO_API int zero_discard(struct zero *z);
 
-/* Local. Votes for bit 0 to 31: the next zero_step tells all ranks which bits
- * anyone voted for (info.votes). How ranks that see different things, such as a
- * signal, act in the same step. */
+/* Local. Votes for bit 0 to 31: the next zero_step tells all ranks which bits anyone voted for
+ * (info.votes). How ranks that see different things act in the same step. What sees a signal sets a
+ * flag, and the loop votes. */
 ZERO_API int zero_vote(struct zero *z, int bit);
 
 /*
@@ -514,11 +511,10 @@ ZERO_API int zero_set_clip(struct zero *z, double max_norm);
  *                         planned for one (.accumulate), with ZERO_SHARD */
 ZERO_API int zero_set_accumulate(struct zero *z, int micro_steps);
 
-/* COLLECTIVE. The mean over all ranks' values (each rank may bring another
- * count): their exact sum, rounded, divided by their number, so the same bits
- * on any number of ranks. Values lie within 2^-260 and 2^300 in magnitude, or
- * are 0: smaller ones lose bits and may count as 0; one of 2^318 or more, or not
- * finite, makes the mean NaN, as do no values at all. */
+/* COLLECTIVE, at any time. The mean over all ranks' values (each rank may bring another count):
+ * their exact sum, rounded, divided by their number, so the same bits on any number of ranks.
+ * Values lie within 2^-260 and 2^300 in magnitude, or are 0: smaller ones lose bits and may count
+ * as 0; one of 2^318 or more, or not finite, makes the mean NaN, as do no values at all. */
 ZERO_API int zero_mean(struct zero *z, const double *values, int count, double *mean);
 
 /* --------------------------------------------------------- looking inside */
@@ -547,12 +543,15 @@ ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t 
 
 /*
  * How far a run has come: what a next step depends on beside masters and moments and what the
- * program sets itself. A run goes on in another engine with the same bits, at any stage and
- * place and on any number of ranks, where zero_write takes over what zero_read gave of all
- * tensors (but it refuses infinities, and masters beyond the dtype), and zero_set_progress what
- * zero_progress gave. Without it Adam's bias corrections begin anew, whatever the moments. For
- * moments from elsewhere (PyTorch's exp_avg and exp_avg_sq) change .steps of what zero_progress
- * gives. Steps that were skipped are not in it: where a run is in its data, the program counts.
+ * program sets itself. A run goes on in another engine with the same bits, at any stage and place
+ * and on any number of ranks, where zero_write takes over what zero_read gave of all tensors (but
+ * it refuses infinities, and masters beyond the dtype), and zero_set_progress what zero_progress
+ * gave. Without it Adam's bias corrections begin anew, whatever the moments. For moments from
+ * elsewhere (PyTorch's exp_avg and exp_avg_sq) change .steps of what zero_progress gives. It is one
+ * count for all tensors: where moments begin at 0 at a high one (tensors that were frozen, or new),
+ * Adam's first steps are too large, so give these a group with a low lr. Of a run whose scale was
+ * not dynamic leave the other three fields as they are. Steps that were skipped are not in it:
+ * where a run is in its data, the program counts.
  */
 struct zero_progress {
     int64_t steps;      /* performed, without those skipped: up to 2^53 */
@@ -637,11 +636,12 @@ struct zero_gpu {
     int64_t memory, memory_free; /* bytes; as its driver counts, for all processes */
 };
 
-/* Local, needs no engine. Makes a GPU the calling thread's current one, as cudaSetDevice
- * does, for programs that are not linked with CUDA's runtime, and tells of it. index counts
- * the GPUs that this process sees from 0 on, and begins again behind the last: a rank gives its
- * number on the node. -1: the thread keeps the one it has. CUDA itself takes some of the GPU's
- * memory with the first call. error (may be NULL): the sentence, if not ZERO_OK.
+/* Local, needs no engine, and comes before zero_create. Makes a GPU the calling thread's current
+ * one, as cudaSetDevice does, for programs that are not linked with CUDA's runtime, and tells of
+ * it. index counts the GPUs that this process sees from 0 on, and begins again behind the last: a
+ * rank gives its number on the node (OMPI_COMM_WORLD_LOCAL_RANK, SLURM_LOCALID or LOCAL_RANK, by
+ * launcher). -1: the thread keeps the one it has. CUDA itself takes some of the GPU's memory with
+ * the first call. error (may be NULL): the sentence, if not ZERO_OK.
  *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL
  *   ZERO_ERR_UNSUPPORTED  no plugin (.device says where it is looked for), no driver, no GPU
  *                         that answers */

@@ -106,7 +106,8 @@ int64_t spill_space(int fd)
 }
 
 /* btrfs writes into new space each time, beyond what was allocated, and for its checksums' sake
- * (since Linux 6.15) through the page cache, unless an empty file is told that it need not. */
+ * (since Linux 6.15) through the page cache, unless an empty file is told that it need not. What
+ * the folder says of compression has to go first: the kernel takes no change to both at once. */
 static void write_in_place(int fd)
 {
     int flags = 0;
@@ -114,8 +115,11 @@ static void write_in_place(int fd)
     spill_type_read(fd, type);
     if (strcmp(type, "btrfs") != 0 || ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0)
         return;
-    flags = (flags & ~FS_COMPR_FL) | FS_NOCOW_FL; /* it has one of them at most */
-    (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);     /* refused: it is slower */
+    flags &= ~(FS_COMPR_FL | FS_NOCOMP_FL);
+    if (ioctl(fd, FS_IOC_SETFLAGS, &flags) == 0) {
+        flags |= FS_NOCOW_FL;
+        (void)ioctl(fd, FS_IOC_SETFLAGS, &flags); /* refused: it is slower */
+    }
 }
 
 /* A file without a name, or one that has lost it. */

@@ -149,10 +149,13 @@ do_uninstall() {
         "$DESTDIR$PREFIX. Give the PREFIX and DESTDIR of the installation."
     cp "$DESTDIR$list" "$scratch/installed" || exit 1
     # The list is a file that others may have changed: nothing elsewhere goes.
+    if [ ! -s "$scratch/installed" ] || grep -qE '/\.\.?(/|$)' "$scratch/installed"; then
+        stop "$DESTDIR$list is not what make install wrote: nothing was removed. Remove it by hand."
+    fi
     awk -v prefix="$PREFIX/" -v lib="$LIBDIR/" -v include="$INCLUDEDIR/" '
-        /\/\.\.?(\/|$)/ || (index($0, prefix) != 1 && index($0, lib) != 1 &&
-                            index($0, include) != 1 && !/\/$/) { strange = 1 }
-        END { exit strange || NR == 0 }' "$scratch/installed" ||
+        index($0, prefix) != 1 && index($0, lib) != 1 && index($0, include) != 1 && !/\/$/ {
+            strange = 1 }
+        END { exit strange }' "$scratch/installed" ||
         stop "$DESTDIR$list names files outside PREFIX, LIBDIR and INCLUDEDIR: nothing was" \
             "removed. Give those of the installation, or remove it by hand."
     grep -v '/$' "$scratch/installed" | while read -r path; do

@@ -155,6 +155,15 @@ const void *zero_param_data(struct zero *z, int param)
 
 /* -------------------------------------------------------------- gradients */
 
+/* Of a micro-step that has not ended. */
+static int first_unreduced(const struct zero *z)
+{
+    int unit = 0;
+    while (z->schedule.units[unit].reduced)
+        unit++;
+    return unit;
+}
+
 static int check_micro_step(struct zero *z, int unit, const char *call, const char *advice)
 {
     const struct schedule *s = &z->schedule;
@@ -171,9 +180,9 @@ static int check_micro_step(struct zero *z, int unit, const char *call, const ch
                          call, unit, s->accumulate);
     if (s->units[unit].reduced)
         return error_set(&z->error, ZERO_ERR_STATE,
-                         "%s of unit %d, which is reduced already in "
-                         "this micro-step (%d of %d units are). %s.",
-                         call, unit, s->reduces, z->layout.units, advice);
+                         "%s of unit %d, which is reduced already in this micro-step: %d of %d "
+                         "units are, unit %d is not. %s.",
+                         call, unit, s->reduces, z->layout.units, first_unreduced(z), advice);
     return ZERO_OK;
 }
 
@@ -247,9 +256,10 @@ int zero_step(struct zero *z, struct zero_step_info *info)
                          "ZERO_TRAIN) first.");
     if (!schedule_step_complete(s))
         return error_set(&z->error, ZERO_ERR_STATE,
-                         "zero_step in micro-step %d of %d with %d of %d units reduced. Reduce "
-                         "every unit in every micro-step first.",
-                         s->micro + 1, s->accumulate, s->reduces, z->layout.units);
+                         "zero_step in micro-step %d of %d with %d of %d units reduced, unit %d "
+                         "not. Reduce every unit in every micro-step first.",
+                         s->micro + 1, s->accumulate, s->reduces, z->layout.units,
+                         first_unreduced(z));
     if (check_released(z, "zero_step"))
         return engine_status(z);
     for (int i = 0; i < z->layout.count; i++)

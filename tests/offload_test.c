@@ -561,18 +561,18 @@ END_TEST
 static fsblkcnt_t told_free; /* blocks; 0: the truth */
 
 /* Of linux/fs.h, which does not go with sys/mount.h before glibc 2.36. */
-enum { FS_COMPR_FL = 0x4, FS_NOATIME_FL = 0x80, FS_NOCOW_FL = 0x800000 };
+enum { FS_COMPR_FL = 0x4, FS_NOATIME_FL = 0x80, FS_NOCOMP_FL = 0x400, FS_NOCOW_FL = 0x800000 };
 #define FS_IOC_GETFLAGS _IOR('f', 1, long)
 #define FS_IOC_SETFLAGS _IOW('f', 2, long)
 
-static bool told_btrfs; /* whether files are said to be on it */
-static int told_flags;  /* that such a file has */
+static uint32_t told_type; /* of the file system that files are said to be on; 0: the truth */
+static int told_flags;     /* that such a file has */
 
 int fstatfs(int fd, struct statfs *fs)
 {
     int rc = (int)syscall(SYS_fstatfs, fd, fs);
-    if (told_btrfs)
-        fs->f_type = 0x9123683E;
+    if (told_type)
+        fs->f_type = told_type;
     return rc;
 }
 
@@ -582,9 +582,11 @@ int ioctl(int fd, unsigned long request, ...)
     va_start(rest, request);
     int *flags = va_arg(rest, int *);
     va_end(rest);
+    bool compression = (told_flags | *flags) & (FS_COMPR_FL | FS_NOCOMP_FL);
     if (request == FS_IOC_GETFLAGS)
         *flags = told_flags;
-    else if (request == FS_IOC_SETFLAGS && lseek(fd, 0, SEEK_END) == 0) /* of empty files alone */
+    else if (request == FS_IOC_SETFLAGS && lseek(fd, 0, SEEK_END) == 0 && /* of empty files alone */
+             !(*flags & FS_NOCOW_FL && compression)) /* fs/btrfs/ioctl.c, check_fsflags */
         told_flags = *flags;
     else
         return errno = EINVAL, -1;
@@ -615,19 +617,24 @@ START_TEST(spill_without_limit)
 }
 END_TEST
 
-/* Writes in place, also in a folder whose files are compressed; elsewhere nothing is asked for. */
+/* Writes in place, also in a folder whose files are compressed, or must not be; elsewhere nothing
+ * is asked for. */
 START_TEST(spill_on_btrfs)
 {
     struct spill spill;
-    told_flags = FS_COMPR_FL | FS_NOATIME_FL;
-    spill_holds(&spill, folder, 4 * MIB);
-    ck_assert_int_eq(told_flags, FS_COMPR_FL | FS_NOATIME_FL);
-    spill_destroy(&spill);
-    told_btrfs = true;
-    spill_holds(&spill, folder, 4 * MIB);
-    ck_assert_int_eq(told_flags, FS_NOCOW_FL | FS_NOATIME_FL);
-    ck_assert_str_eq(spill.type, "btrfs");
-    spill_destroy(&spill);
+    const int inherited[] = {0, FS_COMPR_FL, FS_NOCOMP_FL};
+    for (int i = 0; i < 3; i++) {
+        told_type = 0xEF53;
+        told_flags = inherited[i] | FS_NOATIME_FL;
+        spill_holds(&spill, folder, 4 * MIB);
+        ck_assert_int_eq(told_flags, inherited[i] | FS_NOATIME_FL);
+        spill_destroy(&spill);
+        told_type = 0x9123683E;
+        spill_holds(&spill, folder, 4 * MIB);
+        ck_assert_int_eq(told_flags, FS_NOCOW_FL | FS_NOATIME_FL);
+        ck_assert_str_eq(spill.type, "btrfs");
+        spill_destroy(&spill);
+    }
 }
 END_TEST
 

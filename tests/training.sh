@@ -45,22 +45,24 @@ told=$(sed -n 's/^the step waits for .* of its \(.*\) s$/\1/p
 awk -v mean="$mean" -v told="$told" 'BEGIN { exit !(told > 0 && 1e3 * told < 2.5 * mean) }'
 verdict $? "a step takes $mean ms, and what bounds it is told of '$told' s"
 
-# Threads that take turns on one CPU have one CPU's limit.
-for threads in 1 4; do
-    taskset -c 0 "$gpt2" --layers 1 --channels 64 --seq 32 --batch 4 --dtype fp32 --sample 0 \
+# Threads that take turns on one CPU have one CPU's limit. (What else runs on it takes a smaller
+# share from four threads than from one: the most that one had counts.)
+cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
+for threads in 1 1 1 4; do
+    taskset -c "$cpu" "$gpt2" --layers 1 --channels 64 --seq 32 --batch 4 --dtype fp32 --sample 0 \
         --steps 1 --data LICENSE --threads $threads 2>"$scratch/err" |
         sed -n 's|^  compute: matrix products .* Gflop/s  *\([0-9.]*\) Gflop/s .*|\1|p'
 done >"$scratch/limits"
-awk '{ rate[NR] = $1 } END { exit !(NR == 2 && rate[2] > 0 && rate[2] < 2.5 * rate[1]) }' \
+awk 'NR < 4 && $1 > most { most = $1 } END { exit !(NR == 4 && $1 > 0 && $1 < 2.5 * most) }' \
     "$scratch/limits"
-verdict $? "one CPU's limit is $(xargs <"$scratch/limits") Gflop/s for 1 and 4 threads"
+verdict $? "one CPU's limit is $(xargs <"$scratch/limits") Gflop/s for 1, 1, 1 and 4 threads"
 
 # A step's row is there also where what is held out, the 20th file, cannot be read behind it.
 for i in {01..20}; do
     printf '\x88\xd8\x34\x01\1\0\0\0\xd0\7\0\0' >"$scratch/tokens_$i.bin" # 2000 tokens of version 1
     truncate -s 5024 "$scratch/tokens_$i.bin"
 done
-timeout -k 5 60 "$gpt2" --layers 1 --channels 64 --seq 32 --batch 1 --sample 0 --steps 200 \
+timeout -k 5 60 "$gpt2" --layers 1 --channels 64 --seq 32 --batch 1 --sample 0 --steps 100000 \
     --eval-every 100 --log "$scratch/cut.csv" --data "$scratch"/tokens_*.bin \
     >"$scratch/out" 2>"$scratch/err" &
 for ((tries = 0; tries < 500; tries++)); do
@@ -70,7 +72,7 @@ done
 rm "$scratch/tokens_20.bin"
 wait $!
 [ $? = 1 ] && grep -q "tokens_20.bin' is not what it was when the run began" "$scratch/err" &&
-    [ "$(log_column step "$scratch/cut.csv" | tail -n 1)" = 100 ] &&
+    [[ $(log_column step "$scratch/cut.csv" | tail -n 1) =~ ^[1-9][0-9]*00$ ]] &&
     [ -z "$(log_column eval_loss "$scratch/cut.csv" | tail -n 1)" ]
 verdict $? "a held-out file that goes: $(cat "$scratch/err") $(tail -n 1 "$scratch/cut.csv")"
 

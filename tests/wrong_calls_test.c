@@ -228,9 +228,10 @@ static void wrong_within_step(struct zero *z, struct verdict *v)
     struct zero_digest digest;
     float x = 1;
     wrong_always(z, v);
-    REFUSED(zero_reduce(z, 2), ZERO_ERR_STATE, "Reduce each unit once.");
+    REFUSED(zero_reduce(z, 2), ZERO_ERR_STATE,
+            "1 of 3 units are, unit 0 is not. Reduce each unit once.");
     NULLED(zero_grad_data(z, 5), "Ask for gradients before the unit's reduce.");
-    REFUSED(zero_step(z, NULL), ZERO_ERR_STATE, "with 1 of 3 units reduced");
+    REFUSED(zero_step(z, NULL), ZERO_ERR_STATE, "with 1 of 3 units reduced, unit 0 not");
     REFUSED(zero_phase(z, ZERO_EVAL), ZERO_ERR_STATE, "with 1 of 3 units reduced");
     REFUSED(zero_digest(z, &digest), ZERO_ERR_STATE, "zero_digest within a step");
     REFUSED(zero_set_adam(z, 0, &adam), ZERO_ERR_STATE, "zero_set_adam within a step");

@@ -219,7 +219,8 @@ static void clear(const struct stream_arrays *a, int64_t first, int64_t count)
     memset(a->weight + first, 0, (size_t)count * 2);
 }
 
-/* Of memory, so that what a pass leaves in the caches is little of it. */
+/* Of memory, so that what a pass leaves in the third cache is little of it. Where there are several
+ * some systems tell of one, others of their sum. */
 static int64_t most(void)
 {
     int64_t cache = 0;

@@ -58,7 +58,7 @@ struct run {
     double trace_zero;            /* when all ranks had been created, on this rank's clock */
     int64_t made;                 /* zero_step calls so far */
     FILE *log;                    /* rank 0's, with --log */
-    struct step_record pending;   /* the log's next row, with --log; step 0: none */
+    struct step_record pending;   /* the log's next row, if there is one; step 0: none */
     double recent[RECENT];        /* loss of step s at s % RECENT */
     double seconds, waited;       /* in steps, evaluation apart; this rank for the engine in them */
     double computed;              /* seconds of forward and backward in them, on GPUs busy ones */

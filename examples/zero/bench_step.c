@@ -382,7 +382,9 @@ static void print(const struct bench *b, const struct model *m, const struct mod
                    in_bytes((int64_t)samples_median(&s->bytes)).text,
                    in_bytes((int64_t)planned(m)).text);
     bench_note("limit: %.4g GB/s read and written together%s by all ranks at once", 1e-9 * limit,
-               disks->paths.count > 1 ? ", one folder after the other and added," : "");
+               disks->paths.count > 1 ? ", one folder after the other, those of a disk as one, "
+                                        "and added,"
+                                      : "");
     for (int i = 0; i < disks->paths.count; i++)
         bench_note("  in %s by %s, blocks of %s, %d at once", disks->paths.path[i],
                    disks->best[i]->name, in_bytes(disks->best[i]->block).text,
@@ -393,9 +395,10 @@ static void print(const struct bench *b, const struct model *m, const struct mod
     if (!other)
         return;
     name_of(b, true, name, sizeof(name));
-    bench_note("limit of %s: steps without these options, whose bytes it moves %.2f times, both "
-               "with what was read ahead at the same rate; a share above 1 is faster",
-               name, planned(other) / planned(m));
+    bench_note("limit of %s: steps without these options, whose bytes it moves %.2f times; the "
+               "seconds of both with what was read ahead at the same rate; a share above 1 is "
+               "faster",
+               name, samples_median(&s->other_bytes) / samples_median(&s->bytes));
     bench_seconds(name, whole(m, &s->seconds, &s->bytes), whole(other, &s->other, &s->other_bytes));
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Units between GPUs by NCCL; everything else over a control channel, another
- * communicator of the same ranks. It never blocks, and has no thread but for NCCL's last
- * calls (end_by): NCCL's communicator is made with blocking = 0, because a call of one that
- * blocks waits for the peers, in its start and when it meets one of them first, and a peer
- * may be dead.
+ * communicator of the same ranks. No call but abort and destroy blocks, and these for seconds
+ * at most (end_by, which has the only thread): NCCL's communicator is made with blocking = 0,
+ * because a call of one that blocks waits for the peers, in its start and when it meets one of
+ * them first, and a peer may be dead.
  *
  * Who owns what: a collective under way has a set, made at creation. What is in host
  * memory the control channel moves, as it is. A unit's collective sends its header
