@@ -271,6 +271,7 @@ refused() { # status, ranks, pattern, options
 }
 
 wrong_use() {
+    local tries
     refused 2 2 "There is no option --models\. Did you mean --model\?" --models d4
     refused 2 1 "--stage cannot be '4'\. Give some of 0, 1, 2, 3\." --stage 0 4
     refused 2 1 "--offload cannot be 'disk'\. Give some of none, cpu, nvme\." --offload disk
@@ -297,6 +298,16 @@ wrong_use() {
     verdict $? "memscale onto longer files: $(cat "$scratch/err")"
     [ -s "$scratch/longer.svg" ] && ! grep -q behind "$scratch"/longer.*
     verdict $? "what longer files of an older run had is behind the new ones"
+    rm -f "$rows" "$plot"
+    "$build/memscale" --model d4 gpt2 --stage 0 --offload nvme --csv "$rows" --svg "$plot" \
+        --nvme-path "$scratch/files" >"$scratch/out" 2>"$scratch/err" &
+    for ((tries = 0; tries < 600; tries++)); do
+        [ "$(wc -l 2>/dev/null <"$rows")" -ge 2 ] 2>/dev/null && break
+        sleep 0.05
+    done
+    kill -KILL $! && wait $! 2>/dev/null
+    [ "$(wc -l <"$rows")" = 2 ] && grep -q d4 "$plot" && [ "$(tail -n 1 "$plot")" = "</svg>" ]
+    verdict $? "the plot of a test that was killed behind its first row: $(tail -n 1 "$plot")"
     timeout 60 "$build/memscale" --help >/dev/full 2>"$scratch/err"
     [ $? = 1 ] && grep -qx 'rank 0: Standard output could not be written\.' "$scratch/err"
     verdict $? "memscale --help >/dev/full: $(cat "$scratch/err")"

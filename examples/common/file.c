@@ -87,10 +87,16 @@ FILE *file_create(const char *path)
     return stream(fd, fd >= 0 && take(fd), "w");
 }
 
+bool file_has_end(FILE *file)
+{
+    return is_regular(fileno(file));
+}
+
 int file_empty(FILE *file)
 {
-    int fd = fileno(file);
-    return is_regular(fd) ? ftruncate(fd, 0) : 0;
+    if (!file_has_end(file))
+        return 0;
+    return fseek(file, 0, SEEK_SET) == 0 ? ftruncate(fileno(file), 0) : -1;
 }
 
 FILE *file_open(const char *path, int flags)

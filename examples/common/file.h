@@ -32,9 +32,12 @@ FILE *file_open(const char *path, int flags);
 /* A file to be read; a pipe that nobody writes to ends at once. NULL with errno. */
 FILE *file_to_read(const char *path);
 
-/* Empties what file_create has opened, before anything is written, once nothing else can be
- * refused: a device or a pipe is as it is. Returns 0, or -1 with errno. */
+/* Empties what file_create has opened, once nothing else can be refused, or to write it anew: a
+ * device or a pipe is as it is. Returns 0, or -1 with errno. */
 int file_empty(FILE *file);
+
+/* Whether that is so: what was written to a device or a pipe stays. */
+bool file_has_end(FILE *file);
 
 /* Whether file_create would not share the file; errno is then what file_reason takes. */
 bool file_taken(const char *path);

@@ -98,6 +98,15 @@ static void explain(struct test *t)
     s->error[0] = s->where[0] = 0;
 }
 
+/* What there is of the plot, should the test be ended before the rest: a pipe has it once. */
+static void plot_so_far(struct test *t)
+{
+    if (!t->svg || !file_has_end(t->svg) || file_empty(t->svg))
+        return;
+    plot_write(t->svg, &t->scale, t->results, t->count);
+    fflush(t->svg);
+}
+
 static int one(struct test *t, int stage, enum zero_place offload, const struct size *size)
 {
     struct result *results = realloc(t->results, (size_t)(t->count + 1) * sizeof(*results));
@@ -118,6 +127,7 @@ static int one(struct test *t, int stage, enum zero_place offload, const struct 
         return 0;
     table_row(r);
     table_csv_row(t->csv, r, t->scale.ranks);
+    plot_so_far(t);
     return 0;
 }
 
