@@ -21,6 +21,7 @@ refuse() { # sentences
         "Submit it: sbatch $0"
 
 before=() # words before the program, where a job file needs some
+gres=()   # of srun: else a step has the GPUs that were asked for, of a whole node perhaps some
 
 # CPUs of the job on the node that has the fewest of them: "16(x2),8".
 fewest_cpus() {
@@ -54,6 +55,7 @@ count_ranks() {
             "$gpus, because --gres of jobs/site.env or of the job file takes precedence. Give" \
             "sbatch --gres=gpu:$total instead."
     if [ "$gpus" -gt 0 ]; then
+        gres=(--gres=gpu:"$gpus")
         total=$(gpus_asked "${SLURM_GPUS-}")
         [ "$total" = 0 ] || [ "$total" = $((gpus * SLURM_JOB_NUM_NODES)) ] ||
             refuse "The job has $total GPUs on $SLURM_JOB_NUM_NODES nodes, $gpus of them on" \
@@ -109,7 +111,8 @@ start() { # program, options
     unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GPU_BIND SLURM_TRES_BIND
     export SRUN_CPUS_PER_TASK=$each
     export SLURM_EXPORT_ENV=ALL # the modules', also after sbatch --export=NONE
+    trap : TERM                 # the ranks have it too: with this shell srun and its output would go
     srun --immediate=600 --mpi="$ZERO_MPI" --cpus-per-task="$each" --ntasks-per-node="$ranks" \
-        --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "${before[@]}" "$program" \
+        --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "${gres[@]}" "${before[@]}" "$program" \
         ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"
 }

@@ -108,6 +108,10 @@ SHOW
     ZERO_BUILD=$scratch/show run --gres=none --gpus-per-task=1 jobs/gpt2.sbatch
     grep -q "^1/2 cpus 8 gpus 0,1: " "$log"
     verdict $? "a rank is bound to a GPU: $(cat "$log")"
+    # A whole node has more GPUs than were asked for: a rank for each, and all of them for the ranks.
+    ZERO_BUILD=$scratch/show run --exclusive --gres=gpu:1 jobs/gpt2.sbatch
+    grep -q "^1/2 cpus 8 gpus 0,1: " "$log"
+    verdict $? "ranks of a whole node have others: $(cat "$log")"
     ZERO_BUILD=$scratch/none run jobs/gpt2.sbatch
     [ "$status" = 2:0 ] && grep -q "none/gpt2 is not there\. Build it" "$log"
     verdict $? "a program that is not built: status $status, $(cat "$log")"
@@ -249,6 +253,11 @@ cancelled() { # state, exit code, words of scancel
         grep -qs '^step [0-9]' "$tree/gpt2-$job.log" && break
         sleep 0.1
     done
+    # Where Slurm follows processes by control groups, this shell has the signal, and srun not.
+    scancel --batch --signal=TERM "$job"
+    sleep 0.5
+    [ "$(of_job JobState)" = RUNNING ]
+    verdict $? "the batch shell's SIGTERM: the job is $(of_job JobState)"
     scancel "${@:3}" "$job"
     ended
     [ "$(of_job JobState)" = "$1" ] && [ "$status" = "$2" ]
@@ -274,7 +283,7 @@ else
     settings
     refused
     without_pmix
-    cancelled CANCELLED 0:15
+    cancelled CANCELLED 143:0
     cancelled FAILED 143:0 --signal=TERM
     [ -z "$(ls -A "$scratch/nvme")" ]
     verdict $? "files are left: $(ls -A "$scratch/nvme")"

@@ -146,8 +146,10 @@ static const char slurm[] =
     "\n"
     "scancel --signal=TERM JOBID ends gpt2 under srun after the step under way;\n"
     "plain scancel too, but SIGKILL follows after the site's KillWait, 30 s unless\n"
-    "set. --signal=TERM@120 does it two minutes before the time limit. SIGTERM\n"
-    "to srun itself, or Ctrl-C twice within a second, kills the ranks at once.\n";
+    "set. That needs trap : TERM in the job file, and a Slurm that tracks jobs by\n"
+    "control groups: another kills srun. --signal=TERM@120 does it two minutes\n"
+    "before the time limit. SIGTERM to srun itself, or Ctrl-C twice within a\n"
+    "second, kills the ranks at once.\n";
 
 static const char mpi[] =
     "MPI: several ranks\n"
