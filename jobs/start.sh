@@ -111,7 +111,7 @@ start() { # program, options
     unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GPU_BIND SLURM_TRES_BIND
     export SRUN_CPUS_PER_TASK=$each
     export SLURM_EXPORT_ENV=ALL # the modules', also after sbatch --export=NONE
-    trap : TERM                 # the ranks have it too: with this shell srun and its output would go
+    trap : TERM                 # the ranks have it too: with this shell srun would go
     srun --immediate=600 --mpi="$ZERO_MPI" --cpus-per-task="$each" --ntasks-per-node="$ranks" \
         --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "${gres[@]}" "${before[@]}" "$program" \
         ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"

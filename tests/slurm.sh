@@ -108,7 +108,7 @@ SHOW
     ZERO_BUILD=$scratch/show run --gres=none --gpus-per-task=1 jobs/gpt2.sbatch
     grep -q "^1/2 cpus 8 gpus 0,1: " "$log"
     verdict $? "a rank is bound to a GPU: $(cat "$log")"
-    # A whole node has more GPUs than were asked for: a rank for each, and all of them for the ranks.
+    # A whole node has more GPUs than were asked for: a rank for each, and all are theirs.
     ZERO_BUILD=$scratch/show run --exclusive --gres=gpu:1 jobs/gpt2.sbatch
     grep -q "^1/2 cpus 8 gpus 0,1: " "$log"
     verdict $? "ranks of a whole node have others: $(cat "$log")"
