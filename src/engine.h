@@ -231,7 +231,7 @@ struct introduction {
     uint64_t quota_group;
     struct preflight_facts facts; /* these two at the first door */
     struct reach {
-        int64_t asked, answers, version;
+        int64_t asked, answers, version, gpus;
         int64_t staging; /* of host memory that units pass through, or save */
         char gpu[16];
         uint64_t place; /* of the GPU, on its node */

@@ -25,6 +25,7 @@ void reach_introduce(struct zero *z, struct reach *me)
     if (!me->answers)
         return;
     me->version = z->link.version;
+    me->gpus = z->link.gpus;
     memcpy(me->gpu, z->link.gpu, sizeof(me->gpu));
     me->place = z->link.place;
     direct.via_host = false;
@@ -51,6 +52,19 @@ static bool find_two(const struct zero *z, const struct introduction *all, bool 
     return false;
 }
 
+/* How many GPUs of its node a rank sees that no rank has. */
+static int idle_gpus(const struct zero *z, const struct introduction *all, int rank)
+{
+    int taken = 0;
+    for (int i = 0; i < z->size; i++) {
+        bool first = preflight_same_node(&all[i].facts, &all[rank].facts);
+        for (int j = 0; j < i && first; j++)
+            first = !share_gpu(&all[i], &all[j]);
+        taken += first;
+    }
+    return (int)all[rank].reach.gpus - taken;
+}
+
 /* The first rank that cannot say which GPU it has, or -1. */
 static int silent(const struct zero *z, const struct introduction *all)
 {
@@ -71,8 +85,13 @@ static const char *against(const struct zero *z, const struct introduction *all,
         return text;
     }
     if (find_two(z, all, true, two)) {
-        *level = ZERO_LOG_INFO;
-        snprintf(text, 200, "ranks %d and %d share a GPU", two[0], two[1]);
+        int idle = idle_gpus(z, all, two[1]);
+        *level = idle > 0 ? ZERO_LOG_WARNING : ZERO_LOG_INFO;
+        int used = snprintf(text, 200, "ranks %d and %d share a GPU", two[0], two[1]);
+        if (idle > 0)
+            snprintf(text + used, 200 - (size_t)used,
+                     ", and of those that they see %d %s idle (zero_gpu_use chooses one)", idle,
+                     idle == 1 ? "is" : "are");
         return text;
     }
     if (find_two(z, all, false, two)) {

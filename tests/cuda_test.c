@@ -455,15 +455,21 @@ START_TEST(ways)
                           "0 Units go from rank to rank through host memory: ranks 0 and 2 have "
                           "different versions of NCCL, or one has none.",
                           "0 Units go from rank to rank through host memory: the CUDA plugin was "
-                          "built without NCCL (libnccl-dev brings it)."};
-    for (int way = 0; way < 7; way++) {
+                          "built without NCCL (libnccl-dev brings it).",
+                          "1 Units go from rank to rank through host memory: ranks 0 and 2 share a "
+                          "GPU.",
+                          "0 Units go from rank to rank through host memory: ranks 0 and 2 share a "
+                          "GPU, and of those that they see 2 are idle (zero_gpu_use chooses "
+                          "one)."};
+    for (int way = 0; way < 9; way++) {
         for (int r = 0; r < 3; r++)
             all[r].reach = (struct reach){.answers = 1,
                                           .version = way == 6 ? 0 : 22809,
                                           .gpu = {'a', (char)r},
                                           .place = (uint64_t)r};
         all[1].reach.answers = way != 1;
-        all[2].reach.gpu[1] = way == 2 ? 0 : 2;
+        all[2].reach.gpu[1] = way == 2 || way >= 7 ? 0 : 2;
+        all[2].reach.gpus = way < 7 ? 0 : way == 7 ? 2 : 4;
         all[2].reach.place = way == 3 || way == 4 ? 1 : 2;
         all[2].facts.node = way == 4; /* in its place there is another GPU */
         all[2].reach.version = way == 5 ? 22708 : all[2].reach.version;

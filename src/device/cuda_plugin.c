@@ -15,6 +15,8 @@ int device_cuda_link(struct device_link *link, struct error *error)
     cudaError_t rc = cudaGetDevice(&gpu);
     if (rc == cudaSuccess)
         rc = cudaGetDeviceProperties(&properties, gpu);
+    if (rc == cudaSuccess)
+        rc = cudaGetDeviceCount(&link->gpus);
     if (rc != cudaSuccess) {
         (void)cudaGetLastError();
         return error_set(error, ZERO_ERR_UNSUPPORTED,

@@ -144,6 +144,7 @@ int device_plugin_create(struct device **device, const struct device_options *op
 struct device_link {
     char gpu[16];   /* the calling thread's current one: no other in the world is called so */
     uint64_t place; /* of it on its node: slices of one (MIG) have names of their own */
+    int gpus;       /* that this process sees */
     int version;    /* of what carries units between GPUs; 0: the plugin has nothing for that */
     /* What rank 0 makes and tells the others before all make the communicator. */
     int (*id)(char id[DEVICE_LINK_ID], struct error *error);
