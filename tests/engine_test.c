@@ -470,6 +470,31 @@ START_TEST(threads_on_many_cpus)
 }
 END_TEST
 
+static void count_threads(int rank, struct zero_comm *comm, void *arg)
+{
+    int *threads = arg;
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
+    struct zero_stats stats;
+    struct zero *z;
+    int status = zero_init(&z, &param, 1, .comm = comm, .log_level = ZERO_LOG_SILENT);
+    threads[rank] = !status && !zero_stats(z, &stats) ? stats.threads : -1;
+    zero_destroy(z);
+}
+
+/* Ranks of a node that may use the same CPUs have a part of them each. */
+START_TEST(threads_of_several_ranks)
+{
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        int threads[3] = {0};
+        many_cpus = true; /* three */
+        ranks_run(ranks, count_threads, threads);
+        many_cpus = false;
+        for (int r = 0; r < ranks; r++)
+            ck_assert_int_eq(threads[r], 3 / ranks);
+    }
+}
+END_TEST
+
 /* As many units as there are slots, acquired from none, fit in any order,
  * whatever the slots held before. */
 START_TEST(any_units_fit)
@@ -743,6 +768,7 @@ int main(void)
     tcase_add_test(c, slots_run_out);
     tcase_add_loop_test(c, acquires_nest_without_end, 0, 4);
     tcase_add_test(c, threads_on_many_cpus);
+    tcase_add_test(c, threads_of_several_ranks);
     tcase_add_test(c, adam_not_set);
     tcase_add_test(c, modes_of_the_program);
     tcase_add_test(c, no_io_uring);

@@ -14,9 +14,19 @@
 
 #include "include/zero.h"
 #include "tests/support/latch.h"
+#include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 
-enum { TENSORS = 6, FIRST = 0, ONES = 1, ZEROS = 2, WIDE = 3, LAST = 4, SIZE = 150001 };
+enum {
+    TENSORS = 6,
+    FIRST = 0,
+    ONES = 1,
+    ZEROS = 2,
+    WIDE = 3,
+    LAST = 4,
+    SIZE = 150001,
+    RANKS_MAX = 3
+};
 
 /* A model, and what the program's own functions have seen of their calls. */
 struct model {
@@ -111,7 +121,8 @@ static void make_own(struct model *m, struct own own[TENSORS])
 START_TEST(same_values)
 {
     const enum zero_dtype dtypes[] = {ZERO_FP32, ZERO_BF16, ZERO_FP16};
-    struct zero_config config = {.dtype = dtypes[_i / 3], .offload = (enum zero_place)(_i % 3)};
+    struct zero_config config = {.dtype = dtypes[_i / 3],
+                                 .offload = (enum zero_place)(ZERO_DEVICE + _i % 3)};
     struct model m;
     struct own own[TENSORS];
     describe(&m);
@@ -126,7 +137,7 @@ END_TEST
 /* With a tensor of the program's own among others, and with nothing else. */
 START_TEST(own_functions_in_order)
 {
-    struct zero_config config = {.offload = (enum zero_place)(_i % 3)};
+    struct zero_config config = {.offload = (enum zero_place)(ZERO_DEVICE + _i % 3)};
     struct model m;
     struct own own[TENSORS];
     int64_t expected = 0;
@@ -148,6 +159,43 @@ START_TEST(own_functions_in_order)
 }
 END_TEST
 
+/* Elements that a rank's fills were asked for, where nobody else has them. */
+struct sharded {
+    enum zero_place place;
+    int64_t own[RANKS_MAX], whole;
+};
+
+static void fill_sharded(int rank, struct zero_comm *comm, void *arg)
+{
+    struct sharded *all = arg;
+    struct model m;
+    struct own own[TENSORS];
+    describe(&m);
+    m.params[WIDE].flags = 0;
+    make_own(&m, own);
+    zero_destroy(
+        make(&m, (struct zero_config){.stage = 3, .offload = all->place, .comm = comm}, 2));
+    all->own[rank] = m.own;
+    for (int i = 0; i < TENSORS && rank == 0; i++)
+        all->whole += m.params[i].fill == fill_own ? m.params[i].shape[0] : 0;
+}
+
+/* No rank fills what another one has. */
+START_TEST(each_rank_its_own)
+{
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+        struct sharded all = {.place = (enum zero_place)(ZERO_DEVICE + _i)};
+        int64_t sum = 0;
+        ranks_run(ranks, fill_sharded, &all);
+        for (int r = 0; r < ranks; r++) {
+            ck_assert_int_ge(all.own[r], all.whole / ranks / 2);
+            sum += all.own[r];
+        }
+        ck_assert_int_eq(sum, all.whole);
+    }
+}
+END_TEST
+
 /* The first element of a tensor that a dtype cannot hold. */
 static int64_t first_wrong(struct model *m, int tensor, float limit)
 {
@@ -165,7 +213,8 @@ static int64_t first_wrong(struct model *m, int tensor, float limit)
 START_TEST(first_error)
 {
     const float stds[] = {INFINITY, 15000};
-    struct zero_config config = {.dtype = ZERO_FP16, .offload = (enum zero_place)(_i % 3)};
+    struct zero_config config = {.dtype = ZERO_FP16,
+                                 .offload = (enum zero_place)(ZERO_DEVICE + _i % 3)};
     struct model m;
     char text[128];
     describe(&m);
@@ -192,7 +241,8 @@ START_TEST(without_argument)
     describe(&m);
     m.params[LAST].fill_arg = NULL;
     for (int threads = 1; threads <= 4; threads += 3) {
-        struct zero *z = make(&m, (struct zero_config){.offload = (enum zero_place)_i}, threads);
+        struct zero *z =
+            make(&m, (struct zero_config){.offload = (enum zero_place)(ZERO_DEVICE + _i)}, threads);
         ck_assert_ptr_nonnull(strstr(zero_last_error(z), "The fill of tensor e returned"));
         if (threads == 1)
             snprintf(first, sizeof(first), "%s", zero_last_error(z));
@@ -233,6 +283,7 @@ int main(void)
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, same_values, 0, 9);
     tcase_add_loop_test(c, own_functions_in_order, 0, 6);
+    tcase_add_loop_test(c, each_rank_its_own, 0, 3);
     tcase_add_loop_test(c, first_error, 0, 6);
     tcase_add_loop_test(c, without_argument, 0, 3);
     tcase_add_loop_test(c, nothing_is_written_behind_an_error, 0, 2);

@@ -117,6 +117,18 @@ other_formats() { # ranks, options
     verdict $? "$*: the plan is as without these"
 }
 
+# By NCCL units take more of the GPU and none of the host's memory: limits count that.
+between_gpus() {
+    local name="the largest between GPUs" all=(--find-largest --device cuda --device-memory 20M
+        --host-memory 1M --stage 3 --offload none --channels 128 --chunk 64K)
+    ZERO_FAKE_GPUS=2 run 2 "${all[@]}" --csv "$rows"
+    verdict $? "$name failed: $(cat "$scratch/err")"
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+        { bytes = $at["device_planned"]; fits = $at["fits"] }
+        END { exit !(NR == 2 && fits == 1 && bytes > 19e6 && bytes <= 20971520) }' "$rows"
+    verdict $? "$name: $(cat "$rows")"
+}
+
 # The table's columns stand below each other, however small or large the model.
 aligned() {
     run 1 --layers 1 --channels 1 --stage 0 3
@@ -255,6 +267,7 @@ gpus() {
     may_read &&
         ZERO_FAKE_GPUS=2 ZERO_FAKE_NCCL_BYTES=4000000 largest 2 3 none "$nccl" "--device cuda"
     unset ZERO_FAKE_GPU_BYTES
+    may_read && between_gpus
     ZERO_FAKE_GPUS=0 refused 1 1 "No GPU can be used: .* \(cudaErrorInsufficientDriver, 35\)\." \
         --device cuda
     unset ZERO_CUDA_PLUGIN

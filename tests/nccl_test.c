@@ -467,6 +467,7 @@ START_TEST(who_gives_up_alone_comes_to_an_end)
     struct fault fault = {.kind = FAULT_NCCL_LOST, .nth = 1, .again = true};
     struct trial run = {.ranks = 2, .body = wait_in_vain, .idle = true};
     run_ranks(&run, &fault);
+    ck_assert(atomic_load(&fault.struck) > 0 && !run.done[0] && !run.done[1]);
 }
 END_TEST
 

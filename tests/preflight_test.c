@@ -524,6 +524,9 @@ static void expect_ring(int block, int depth, bool measured)
     ck_assert_int_eq(ring->depth, depth);
     struct zero_stats stats;
     ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
+    ck_assert_int_eq(stats.ring_block, block);
+    ck_assert_int_eq(stats.ring_depth, depth);
+    ck_assert(stats.ring_registered == ring->registered);
     struct zero_probe known = {0};
     ck_assert(!measured || !zero_probe_known(&c, &known, NULL, 0));
     ck_assert(stats.probe_read == known.read && (known.read > 0) == measured);

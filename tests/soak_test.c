@@ -54,6 +54,7 @@ static int64_t resident(void)
         sscanf(line, "Anonymous: %ld kB", &kib);
     if (file)
         fclose(file);
+    ck_assert_msg(kib >= 0, "no /proc/self/smaps_rollup says how much memory is in use");
     return (int64_t)kib * 1024;
 }
 

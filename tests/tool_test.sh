@@ -534,7 +534,7 @@ three_lines() { # quotient: "ours/limit" or "limit/ours", name...
             NF == 3 && $1 == name "_limit" && $2 > 0 { limit = $2; unit = $3; next }
             NF == 3 && $1 == name "_ours" && $2 > 0 && $3 == unit { ours = $2; next }
             NF == 2 && $1 == name "_share" { share = $2; found++; next }
-            $1 ~ /_cpu$|_fio(_cpu)?(_ratio)?$|_predicted(_share)?$/ { next }
+            $1 ~ /_cpu$|_fio(_cpu)?(_ratio)?$|_predicted(_share)?$|_whole$/ { next }
             index($1, name "_") == 1 { extra++ }
             END {
                 if (!limit || !ours) exit 1
@@ -644,6 +644,9 @@ bench() {
         --host-share 50 >"$scratch/out" 2>"$scratch/err" </dev/null
     verdict $? "bench step on two ranks failed: $(cat "$scratch/err")"
     has 'whose bytes it moves 0\.[3-9]' "bench step --host-share 50 on two ranks"
+    awk '$1 == "step_32M_ours" { ours = $2 } $1 == "step_32M_whole" { whole = $2 }
+        END { exit !(ours > 0 && whole > ours && whole < 1.5 * ours) }' "$scratch/out"
+    verdict $? "bench step on two ranks, with what was read ahead: $(cat "$scratch/out")"
 }
 
 # ------------------------------------------------------------------------ help

@@ -186,9 +186,12 @@ enum { THREADS = 4, EACH = 5000 };
 
 static void *adder(void *arg)
 {
-    struct zero_span span = {.lane = ZERO_LANE_COMM, .name = "gather", .end = 1};
-    for (int i = 0; i < EACH; i++)
+    struct zero_span span = {.lane = ZERO_LANE_COMM, .name = "gather"};
+    for (int i = 0; i < EACH; i++) {
+        span.begin = i;
+        span.end = i + 1;
         trace_engine(arg, &span);
+    }
     return NULL;
 }
 
@@ -201,6 +204,12 @@ START_TEST(threads)
     for (int i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
     ck_assert_int_eq(trace_dropped(t), 100);
+    char *text = written(&t, 1, 0);
+    int kept = 0;
+    for (const char *at = text; (at = strstr(at, "\"ph\":\"X\"")); at++)
+        kept++;
+    ck_assert_int_eq(kept, THREADS * EACH - 100);
+    free(text);
     trace_destroy(t);
 }
 END_TEST

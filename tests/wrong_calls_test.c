@@ -278,6 +278,8 @@ static void micro_step(struct zero *z, struct verdict *v, int64_t batch, bool wr
     float *g = zero_grad_data(z, 5); /* of the last unit, which is reduced first */
     if (g)
         g[0] += (float)batch;
+    else
+        found(v, __LINE__, "zero_grad_data", 0, zero_last_error(z));
     if (wrong) {
         REFUSED(zero_phase(z, ZERO_EVAL), ZERO_ERR_STATE, "within a micro-step with 0 of 3 units");
         REFUSED(zero_set_progress(z, &begun), ZERO_ERR_STATE,
@@ -290,6 +292,8 @@ static void micro_step(struct zero *z, struct verdict *v, int64_t batch, bool wr
         g = zero_grad_data(z, u == 1 ? 2 : 0);
         if (g)
             g[3] += 1;
+        else
+            found(v, __LINE__, "zero_grad_data", 0, zero_last_error(z));
         GOOD(zero_reduce(z, u));
     }
 }

@@ -302,6 +302,39 @@ START_TEST(tensors_refused)
 }
 END_TEST
 
+/* The last good ones; what describes them is the caller's again once there is an engine. */
+START_TEST(edges_of_tensors_are_taken)
+{
+    char name[201], first[201];
+    struct zero_param p[] = {
+        {.name = name, .ndim = ZERO_MAX_DIMS, .shape = {1, 2, 1, 2, 1, 2, 1, 2}},
+        {.name = "scalar", .ndim = 0, .shape = {1}, .group = 255},
+        {.name = "empty", .ndim = 1, .shape = {0}},
+        {.name = "all flags", .unit = 1, .ndim = 1, .shape = {3}, .flags = 3},
+    };
+    struct zero_adam adam = {.lr = .01, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
+    struct zero *z;
+    memset(name, 'n', 200);
+    name[200] = '\0';
+    memcpy(first, name, sizeof(name));
+    int status = zero_init(&z, p, COUNT(p), .threads = 1);
+    ck_assert_msg(status == ZERO_OK, "%s", zero_last_error(z));
+    memset(name, 'x', 200);
+    memset(p, 0xFF, sizeof(p));
+    ck_assert_int_eq(zero_set_adam(z, 255, &adam), ZERO_OK);
+    ck_assert_int_eq(zero_reduce(z, 1), ZERO_OK);
+    ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_ERR_STATE); /* group 0 has none */
+    ck_assert_msg(strstr(zero_last_error(z), first), "%s", zero_last_error(z));
+    ck_assert_int_eq(zero_discard(z), ZERO_OK);
+    ck_assert_int_eq(zero_set_adam(z, 0, &adam), ZERO_OK);
+    ck_assert_int_eq(zero_reduce(z, 1), ZERO_OK);
+    ck_assert_int_eq(zero_reduce(z, 0), ZERO_OK);
+    ck_assert_int_eq(zero_step(z, NULL), ZERO_OK);
+    zero_destroy(z);
+}
+END_TEST
+
 START_TEST(fills_refused)
 {
     struct zero_param p = {.name = "x", .ndim = 1, .shape = {100}, .fill = fill_bad};
@@ -541,6 +574,7 @@ int main(void)
     tcase_add_test(tests, folders_refused);
     tcase_add_test(tests, edges_are_taken);
     tcase_add_test(tests, tensors_refused);
+    tcase_add_test(tests, edges_of_tensors_are_taken);
     tcase_add_test(tests, fills_refused);
     tcase_add_test(tests, models_refused);
     tcase_add_test(tests, vast_models_are_refused);

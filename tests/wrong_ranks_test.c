@@ -62,6 +62,7 @@ END_TEST
 /* Values that are equal or differ, and nothing behind them but the end, whose span has the step. */
 struct last {
     float by; /* from rank to rank */
+    enum zero_log_level level;
     char logged[2][SUITE_LOG];
     int64_t step[2];
 };
@@ -79,9 +80,10 @@ static void write_last(int rank, struct zero_comm *comm, void *arg)
     struct zero_param params[TOY_TENSORS];
     struct zero *z;
     toy_describe(params);
-    int status = zero_init(&z, params, TOY_TENSORS, .comm = comm, .threads = 1,
-                           .deadline_seconds = 60, .log = suite_log, .log_arg = last->logged[rank],
-                           .trace = last_span, .trace_arg = &last->step[rank]);
+    int status =
+        zero_init(&z, params, TOY_TENSORS, .comm = comm, .threads = 1, .deadline_seconds = 60,
+                  .log_level = last->level, .log = suite_log, .log_arg = last->logged[rank],
+                  .trace = last_span, .trace_arg = &last->step[rank]);
     for (int g = 0; !status && g < 2; g++)
         status = zero_set_adam(z, g, &adam);
     for (int u = TOY_UNITS - 1; !status && u >= 0; u--)
@@ -97,15 +99,17 @@ static void write_last(int rank, struct zero_comm *comm, void *arg)
 
 START_TEST(last_calls_differ)
 {
-    struct last equal = {0}, differ = {.by = 1};
+    struct last equal = {0}, differ = {.by = 1}, silent = {.by = 1, .level = ZERO_LOG_SILENT};
     ranks_run(2, write_last, &equal);
     ranks_run(2, write_last, &differ);
+    ranks_run(2, write_last, &silent);
     bool named = false;
     for (int r = 0; r < 2; r++) {
         ck_assert_msg(!equal.logged[r][0], "rank %d: %s", r, equal.logged[r]);
         ck_assert_msg(equal.step[r] == 1, "rank %d: step %d", r, (int)equal.step[r]);
         ck_assert_msg(strstr(differ.logged[r], "zero_destroy: "), "rank %d: '%s'", r,
                       differ.logged[r]);
+        ck_assert_msg(!silent.logged[r][0], "rank %d: %s", r, silent.logged[r]);
         named |= strstr(differ.logged[r], "with other arguments than this rank") != NULL;
     }
     ck_assert_msg(named, "%s%s", differ.logged[0], differ.logged[1]);

@@ -201,6 +201,28 @@ static int describe_smallest(struct scale *s, struct model *m)
     return check(s, gpt_params(&small, 1, &m->params, &m->count));
 }
 
+/* What zero_create would allocate. Of a communicator it looks at no more than this. */
+static int plan_make(const struct scale *s, const struct model *m, const struct zero_config *config,
+                     struct zero_plan *plan, char sentence[512])
+{
+    struct zero_comm between_gpus = {.device_memory = true};
+    struct zero_config c = *config;
+    if (s->linked)
+        c.comm = &between_gpus;
+    return zero_plan_make(m->params, m->count, &c, s->ranks, s->local, plan, sentence, 512);
+}
+
+/* Whether an engine has planned anew, once it had found that units need no host memory. */
+static bool is_linked(const struct scale *s, const struct model *m,
+                      const struct zero_config *config)
+{
+    struct zero_plan plan;
+    struct zero_stats stats;
+    char sentence[512];
+    return zero_stats(s->z, &stats) == ZERO_OK && !plan_make(s, m, config, &plan, sentence) &&
+           memcmp(&stats.plan.host, &plan.host, sizeof(plan.host)) != 0;
+}
+
 /* Whether it works on all ranks: then what is refused to a larger one is room. */
 static int try_smallest(struct scale *s, const struct zero_config *config, bool *works)
 {
@@ -209,7 +231,11 @@ static int try_smallest(struct scale *s, const struct zero_config *config, bool 
     double failed;
     int status = describe_smallest(s, &m);
     if (!status)
-        status = create(s, &m, config) || step(s, &m, &device);
+        status = create(s, &m, config);
+    if (!status) {
+        s->linked = is_linked(s, &m, config);
+        status = step(s, &m, &device);
+    }
     scale_end(s);
     free(m.params);
     if (meet(s) || sum(s, status != 0, &failed))
@@ -433,14 +459,13 @@ static int describe(struct scale *s, const struct size *size, int layers, struct
     return -1;
 }
 
-/* What zero_create would allocate; a model that is too large for a plan does not fit. */
+/* A model that is too large for a plan does not fit. */
 static bool planned(const struct scale *s, const struct model *m, const struct zero_config *config,
                     struct result *r)
 {
     struct zero_plan plan;
     char sentence[512];
-    if (zero_plan_make(m->params, m->count, config, s->ranks, s->local, &plan, sentence,
-                       sizeof(sentence)) == ZERO_OK) {
+    if (plan_make(s, m, config, &plan, sentence) == ZERO_OK) {
         take_plan(r, &plan);
         return true;
     }

@@ -41,6 +41,7 @@ struct scale {
     int rank, ranks, local;
     struct zero_gpu gpu; /* this rank's; its count is 0 on the CPU */
     int on_gpu;          /* ranks that have the same */
+    bool linked;         /* units go from GPU to GPU, which no plan knows beforehand */
     int64_t gpu_memory;  /* in use on it before the first configuration */
     int64_t memory;      /* of this process before the first configuration */
     int64_t left;        /* after one: the most by which there was more */

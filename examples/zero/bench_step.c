@@ -255,20 +255,21 @@ static int disks_find(struct disks *d, int rounds)
     return 0;
 }
 
-/* Bytes per second of all disks, one by one, and all ranks, which begin each together. */
+/* Bytes per second of all disks, one by one, from where all ranks begin to where the last ends. */
 static int disks_measure(struct disks *d, struct model *m, double *all)
 {
-    double ranks;
-    struct io_speed speed;
+    double ranks, bytes;
+    struct io_speed alone;
     *all = 0;
     for (int i = 0; i < d->paths.count; i++) {
         if (sum(m, 1, &ranks))
             return 1;
-        if (io_measure(&d->file[i], d->best[i], IO_MIXED, &speed))
+        double start = clock_now();
+        if (io_measure(&d->file[i], d->best[i], IO_MIXED, &alone))
             return tool_fail("%s", d->file[i].error);
-        if (sum(m, speed.bytes_per_second, &ranks))
+        if (sum(m, (double)d->file[i].bytes, &bytes))
             return 1;
-        *all += ranks / d->sharers[i];
+        *all += bytes / (clock_now() - start) / d->sharers[i];
     }
     return 0;
 }
@@ -391,6 +392,7 @@ static void print(const struct bench *b, const struct model *m, const struct mod
                    disks->best[i]->depth);
     name_of(b, b->alone, name, sizeof(name));
     bench_seconds(name, samples_median(&s->bytes) / limit, samples_median(&s->seconds));
+    printf("%s_whole %.4g s\n", name, whole(m, &s->seconds, &s->bytes)); /* for others to compare */
     print_predicted(b, &stats, name, whole(m, &s->seconds, &s->bytes));
     if (!other)
         return;

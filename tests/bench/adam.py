@@ -184,6 +184,9 @@ def check(path, peers):
                 if not error <= bound:
                     sys.exit(f"{what}: {field} differs from {name}'s by {error:.2g}, more than "
                              f"{bound:g}. Nothing was timed.")
+            narrowed = ours.p.to(torch.bfloat16)
+            if what != "adam" and not torch.equal(ours.p16, narrowed):
+                sys.exit(f"{what}: the bf16 weights are not rounded masters. Nothing was timed.")
 
 
 def seconds(call):

@@ -54,8 +54,6 @@ END {
         rate = (before + after) / 2
         while ((getline line <out) > 0) {
             split(line, f)
-            if (line ~ /gathers read from files/)
-                bytes += f[5] * (f[6] == "GiB" ? 1073741824 : 1048576) / 2
             if (line ~ /compute: matrix products/)
                 products = gflops(f[4], f[5]) * f[10] / gflops(f[6], f[7])
         }

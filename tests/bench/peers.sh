@@ -71,7 +71,7 @@ for what in "$@"; do
     update)
         install_packages
         install_python
-        MODES=zero3update tests/bench/train.sh "$build" "$python" 12x768 20x2048
+        MODES="zero3update zero3updatepipe" tests/bench/train.sh "$build" "$python" 12x768 20x2048
         ;;
     *) echo "There is no comparison '$what'. Give adam, io, train or update." >&2 && exit 2 ;;
     esac

@@ -5,11 +5,11 @@
 
 MODE: ddp, fsdp2, zero0 to zero3; zero3nvme has optimizer state and parameters in files in
 TMPDIR, zero3pipe reads and writes them behind the update besides, zero3update has optimizer
-state alone there and one sequence of 8 bytes a rank: what is left is the update. DTYPE=bf16 or
-fp32; else sequences of 256 bytes, 8 a rank; the head tied to the embedding, AdamW, clipping
-to 1. Rank 0 prints a line: seconds per step (median, least, most; of the slower rank), the most
-memory of a rank in MiB, the first and last loss, the parameters, the seconds of DeepSpeed's
-update alone.
+state alone there and one sequence of 8 bytes a rank: what is left is the update; zero3updatepipe
+is that, pipelined. DTYPE=bf16 or fp32; else sequences of 256 bytes, 8 a rank; the head tied to
+the embedding, AdamW, clipping to 1. Rank 0 prints a line: seconds per step (median, least, most;
+of the slower rank), the most memory of a rank in MiB, the first and last loss, the parameters,
+the seconds of DeepSpeed's update alone.
 """
 import os
 import statistics
@@ -28,7 +28,7 @@ MODE, LAYERS, CHANNELS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 STEPS = int(sys.argv[4]) if len(sys.argv) > 4 else 7
 DTYPE = {"bf16": torch.bfloat16, "fp32": torch.float32}[os.environ.get("DTYPE", "bf16")]
 FILES = MODE in ("zero3nvme", "zero3pipe")
-UPDATE = MODE == "zero3update"
+UPDATE = MODE.startswith("zero3update")
 BATCH, SEQ = (1, 8) if UPDATE else (8, 256)
 WARM, VOCABULARY, HEAD = 2, 256, 64
 ADAM = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
@@ -116,7 +116,7 @@ def deepspeed_config():
         folder = os.path.join(os.environ.get("TMPDIR", "/var/tmp"), f"zero-peer.{os.getppid()}")
         os.makedirs(folder, exist_ok=True)
         place = {"device": "nvme", "nvme_path": folder, "pin_memory": True}
-        pipe = MODE == "zero3pipe"
+        pipe = MODE.endswith("pipe")
         # Fewer buffers, or groups as large as the default's, fail or do not fit in memory. Its
         # prefetch of parameters in files fails in the second step.
         zero |= {"sub_group_size": 24000000 if UPDATE else 4000000,
