@@ -41,10 +41,9 @@
  *  - COLLECTIVE calls are made by all ranks, in the same order, with equal arguments. A rank that
  *    differs is an error on all of them.
  *  - Call an engine from one thread at a time, one that rounds to nearest (fenv.h), and not from a
- *    signal handler. Several engines in one process are independent, but on GPUs between which NCCL
- *    carries units (.comm); ranks that share them make collective calls, also to destroy them, in
- *    one order over all of them. After fork() the child must not use them: it has neither them nor
- *    their memory.
+ *    signal handler. Several engines in one process are independent (but with NCCL: see .comm).
+ *    Ranks that share several make collective calls, also to destroy them, in one order over all of
+ *    them. After fork() the child must not use them: it has neither them nor their memory.
  *  - Calls return ZERO_OK or an enum zero_status; zero_last_error has the sentence. A call that
  *    fails with ZERO_ERR_ARGUMENT, ZERO_ERR_STATE or ZERO_ERR_UNSUPPORTED has changed nothing.
  *    After any other error the engine has failed: calls that do something return that first error
@@ -607,9 +606,10 @@ struct zero_plan {
 
 /* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks ranks,
  * local_ranks of them on this node, but for tables: about 1 MiB, 2 KiB a chunk of up to 80000, and
- * as much for each of the largest unit's in files. It counts the host memory that units of GPUs
- * pass through without NCCL (.comm), of which it does not know; with it up to 128 MiB more of each
- * GPU are taken, and what NCCL takes itself. error (may be NULL): the sentence, if not ZERO_OK. */
+ * as much again for the largest unit's chunks in files. It counts the host memory that units of
+ * GPUs pass through without NCCL (.comm), of which it does not know; with it up to 128 MiB more of
+ * each GPU are taken, and what NCCL takes itself. error (may be NULL): the sentence, if not
+ * ZERO_OK. */
 ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
                             struct zero_plan *plan, char *error, size_t error_size);

@@ -109,6 +109,7 @@ start() { # program, options
     threads=$(LC_ALL=C lscpu 2>/dev/null | sed -n '/Thread(s) per core:/{s/.*: *//p;q}')
     [ "$each" -lt "${threads:-1}" ] || each=$((each - each % ${threads:-1}))
     unset SLURM_CPUS_PER_TASK SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GPU_BIND SLURM_TRES_BIND
+    unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET # srun would add them to its --gres
     export SRUN_CPUS_PER_TASK=$each
     export SLURM_EXPORT_ENV=ALL # the modules', also after sbatch --export=NONE
     trap : TERM                 # the ranks have it too: with this shell srun would go

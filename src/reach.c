@@ -52,8 +52,9 @@ static bool find_two(const struct zero *z, const struct introduction *all, bool 
     return false;
 }
 
-/* How many GPUs of its node a rank sees that no rank has. */
-static int idle_gpus(const struct zero *z, const struct introduction *all, int rank)
+/* How many GPUs a rank sees that no rank has, at least: those that it does not see are counted
+ * among the ranks', too. */
+static int spare_gpus(const struct zero *z, const struct introduction *all, int rank)
 {
     int taken = 0;
     for (int i = 0; i < z->size; i++) {
@@ -85,13 +86,13 @@ static const char *against(const struct zero *z, const struct introduction *all,
         return text;
     }
     if (find_two(z, all, true, two)) {
-        int idle = idle_gpus(z, all, two[1]);
-        *level = idle > 0 ? ZERO_LOG_WARNING : ZERO_LOG_INFO;
+        int spare = spare_gpus(z, all, two[1]);
+        *level = spare > 0 ? ZERO_LOG_WARNING : ZERO_LOG_INFO;
         int used = snprintf(text, 200, "ranks %d and %d share a GPU", two[0], two[1]);
-        if (idle > 0)
+        if (spare > 0)
             snprintf(text + used, 200 - (size_t)used,
-                     ", and of those that they see %d %s idle (zero_gpu_use chooses one)", idle,
-                     idle == 1 ? "is" : "are");
+                     ", and of those that they see %d %s no rank (zero_gpu_use chooses one)", spare,
+                     spare == 1 ? "has" : "have");
         return text;
     }
     if (find_two(z, all, false, two)) {

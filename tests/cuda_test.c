@@ -461,7 +461,7 @@ START_TEST(ways)
                           "1 Units go from rank to rank through host memory: ranks 0 and 2 share a "
                           "GPU.",
                           "0 Units go from rank to rank through host memory: ranks 0 and 2 share a "
-                          "GPU, and of those that they see 2 are idle (zero_gpu_use chooses "
+                          "GPU, and of those that they see 2 have no rank (zero_gpu_use chooses "
                           "one)."};
     for (int way = 0; way < 9; way++) {
         for (int r = 0; r < 3; r++)

@@ -36,7 +36,7 @@ FILE *file_to_read(const char *path);
  * device or a pipe is as it is. Returns 0, or -1 with errno. */
 int file_empty(FILE *file);
 
-/* Whether that is so: what was written to a device or a pipe stays. */
+/* Whether it can be emptied: not so a device or a pipe. */
 bool file_has_end(FILE *file);
 
 /* Whether file_create would not share the file; errno is then what file_reason takes. */

@@ -233,7 +233,7 @@ static int try_smallest(struct scale *s, const struct zero_config *config, bool 
     if (!status)
         status = create(s, &m, config);
     if (!status) {
-        s->linked = is_linked(s, &m, config);
+        s->linked = s->linked || is_linked(s, &m, config);
         status = step(s, &m, &device);
     }
     scale_end(s);

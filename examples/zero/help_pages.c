@@ -119,6 +119,7 @@ static const char slurm[] =
     "  #!/bin/bash\n"
     "  #SBATCH --nodes=1 --ntasks-per-node=2 --cpus-per-task=8\n"
     "  #SBATCH --gres=gpu:2 --mem=0 --time=02:00:00\n"
+    "  trap : TERM\n"
     "  srun --mpi=pmix --cpus-per-task=8 build/gpt2 --device cuda --stage 3 \\\n"
     "    --offload nvme --data $HOME/text\n"
     "\n"
@@ -145,9 +146,9 @@ static const char slurm[] =
     "project folders are on the network: do not offload to them.\n"
     "\n"
     "scancel --signal=TERM JOBID ends gpt2 under srun after the step under way;\n"
-    "plain scancel too, but SIGKILL follows after the site's KillWait, 30 s unless\n"
-    "set. That needs trap : TERM in the job file, and a Slurm that tracks jobs by\n"
-    "control groups: another kills srun. --signal=TERM@120 does it two minutes\n"
+    "plain scancel too, with trap : TERM in the job file as above and a Slurm that\n"
+    "tracks jobs by control groups (another kills srun), but SIGKILL follows after\n"
+    "the site's KillWait, 30 s unless set. --signal=TERM@120 does it two minutes\n"
     "before the time limit. SIGTERM to srun itself, or Ctrl-C twice within a\n"
     "second, kills the ranks at once.\n";
 
