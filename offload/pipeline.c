@@ -4,6 +4,7 @@
 #include "offload/pipeline.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #define REAP_MAX 64
@@ -28,13 +29,16 @@ static void take_sums(struct pipeline *p, const struct ring_request *r)
     }
 }
 
-/* Whether file i is shorter than it was made, or with holes has fewer bytes on the disk. */
+/* Whether file i is shorter than it was made, or with holes has fewer bytes on the disk. As this
+ * system knows it: to ask a file system's server that does not answer would stop the thread that
+ * counts how long. */
 static bool lacks_bytes(const struct pipeline *p, int i, bool holes)
 {
-    struct stat now;
-    return !fstat(p->spill->stripes.fd[i], &now) &&
-           (now.st_size < p->spill->file[i].bytes ||
-            (holes && now.st_blocks * 512 < p->spill->file[i].bytes));
+    struct statx now;
+    uint64_t whole = (uint64_t)p->spill->file[i].bytes;
+    return !statx(p->spill->stripes.fd[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+                  STATX_SIZE | STATX_BLOCKS, &now) &&
+           (now.stx_size < whole || (holes && now.stx_blocks * 512 < whole));
 }
 
 /* Whether a file was cut, before a write makes it as long again, with a hole that reads as

@@ -203,6 +203,13 @@ int __wrap_fstat(int fd, struct stat *st)
     return fails(FAULT_QUESTION, ENOSYS) ? -1 : __real_fstat(fd, st);
 }
 
+int __real_statx(int folder, const char *path, int flags, unsigned mask, struct statx *st);
+int __wrap_statx(int folder, const char *path, int flags, unsigned mask, struct statx *st)
+{
+    assert(flags & AT_STATX_DONT_SYNC); /* nobody waits for a server */
+    return fails(FAULT_QUESTION, ENOSYS) ? -1 : __real_statx(folder, path, flags, mask, st);
+}
+
 int __real_fstatfs(int fd, struct statfs *fs);
 int __wrap_fstatfs(int fd, struct statfs *fs)
 {
