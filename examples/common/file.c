@@ -44,6 +44,11 @@ static bool is_regular(int fd)
     return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+bool file_is_regular(FILE *file)
+{
+    return is_regular(fileno(file));
+}
+
 /* Whether standard output or error goes to the regular file that fd is. */
 static bool is_printed_to(int fd)
 {
@@ -87,14 +92,9 @@ FILE *file_create(const char *path)
     return stream(fd, fd >= 0 && take(fd), "w");
 }
 
-bool file_has_end(FILE *file)
-{
-    return is_regular(fileno(file));
-}
-
 int file_empty(FILE *file)
 {
-    if (!file_has_end(file))
+    if (!file_is_regular(file))
         return 0;
     return fseek(file, 0, SEEK_SET) == 0 ? ftruncate(fileno(file), 0) : -1;
 }

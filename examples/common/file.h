@@ -36,8 +36,8 @@ FILE *file_to_read(const char *path);
  * device or a pipe is as it is. Returns 0, or -1 with errno. */
 int file_empty(FILE *file);
 
-/* Whether it can be emptied: not so a device or a pipe. */
-bool file_has_end(FILE *file);
+/* Whether it can be emptied: a device or a pipe cannot. */
+bool file_is_regular(FILE *file);
 
 /* Whether file_create would not share the file; errno is then what file_reason takes. */
 bool file_taken(const char *path);

@@ -98,13 +98,14 @@ static void explain(struct test *t)
     s->error[0] = s->where[0] = 0;
 }
 
-/* What there is of the plot, should the test be ended before the rest: a pipe has it once. */
-static void plot_so_far(struct test *t)
+/* The plot of what there is so far, in place of the last one. */
+static bool draw(struct test *t)
 {
-    if (!t->svg || !file_has_end(t->svg) || file_empty(t->svg))
-        return;
+    if (!empty_file(t, t->a.svg, t->svg))
+        return false;
     plot_write(t->svg, &t->scale, t->results, t->count);
     fflush(t->svg);
+    return true;
 }
 
 static int one(struct test *t, int stage, enum zero_place offload, const struct size *size)
@@ -127,7 +128,8 @@ static int one(struct test *t, int stage, enum zero_place offload, const struct 
         return 0;
     table_row(r);
     table_csv_row(t->csv, r, t->scale.ranks);
-    plot_so_far(t);
+    if (t->svg && file_is_regular(t->svg)) /* should the test be ended: a pipe has it once */
+        (void)draw(t);
     return 0;
 }
 
@@ -153,10 +155,8 @@ static int finish(struct test *t)
     left = left > s->left_on_gpu ? left : s->left_on_gpu;
     if (s->rank == 0) {
         table_end(s);
-        if (!empty_file(t, t->a.svg, t->svg))
+        if (t->svg && !draw(t))
             return -1;
-        if (t->svg)
-            plot_write(t->svg, s, t->results, t->count);
         if (close_file(t, t->a.csv, &t->csv) || close_file(t, t->a.svg, &t->svg))
             return -1;
         if (!file_printed())

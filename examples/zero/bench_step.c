@@ -190,39 +190,32 @@ struct disks {
 
 /* Large files take longer a byte than small ones, so the limit's is as large as the rank's
  * state, or as a part of what is left beside that. */
-static int64_t file_bytes(const struct bench *b, int ranks, int files, const char *folder)
+static int64_t file_bytes(const struct bench *b, int ranks, int files, const struct disk *disk)
 {
     int64_t state = b->params / ranks * 12 / files, least = b->quick ? PIECE : LEAST;
-    struct disk disk;
-    disk_look(&disk, folder);
-    int64_t room = disk.free / (2 * ranks * files); /* folders may be on one disk */
+    int64_t room = disk->free / (2 * ranks * files); /* folders may be on one disk */
     if (state > room)
         state = room;
     return state > least ? state / PIECE * PIECE : least;
-}
-
-static void sharers_count(struct disks *d)
-{
-    struct disk disk[STRIPES_FILES];
-    for (int i = 0; i < d->paths.count; i++)
-        disk_look(&disk[i], d->paths.path[i]);
-    for (int i = 0; i < d->paths.count; i++)
-        for (int j = 0; j < d->paths.count; j++)
-            d->sharers[i] += disk[j].id == disk[i].id;
 }
 
 static int disks_open(struct disks *d, const struct bench *b, struct model *m)
 {
     struct error error = {0};
     int64_t bytes[STRIPES_FILES];
+    struct disk disk[STRIPES_FILES];
     double ranks;
     for (int i = 0; i < STRIPES_FILES; i++)
         d->file[i].fd = -1;
     if (spill_paths_split(&d->paths, b->nvme_path, &error))
         return tool_fail("%s", error.text);
-    sharers_count(d);
     for (int i = 0; i < d->paths.count; i++)
-        bytes[i] = file_bytes(b, zero_size(m->z), d->paths.count, d->paths.path[i]);
+        disk_look(&disk[i], d->paths.path[i]);
+    for (int i = 0; i < d->paths.count; i++) {
+        bytes[i] = file_bytes(b, zero_size(m->z), d->paths.count, &disk[i]);
+        for (int j = 0; j < d->paths.count; j++)
+            d->sharers[i] += disk[j].id == disk[i].id;
+    }
     if (sum(m, 1, &ranks)) /* all have looked before one writes */
         return 1;
     for (int i = 0; i < d->paths.count; i++) {
@@ -259,15 +252,15 @@ static int disks_find(struct disks *d, int rounds)
 static int disks_measure(struct disks *d, struct model *m, double *all)
 {
     double ranks, bytes;
-    struct io_speed alone;
     *all = 0;
     for (int i = 0; i < d->paths.count; i++) {
+        struct io_file *file = &d->file[i];
         if (sum(m, 1, &ranks))
             return 1;
         double start = clock_now();
-        if (io_measure(&d->file[i], d->best[i], IO_MIXED, &alone))
-            return tool_fail("%s", d->file[i].error);
-        if (sum(m, (double)d->file[i].bytes, &bytes))
+        if (d->best[i]->pass(file, IO_MIXED, d->best[i]->block, d->best[i]->depth))
+            return tool_fail("%s", file->error);
+        if (sum(m, (double)file->bytes, &bytes))
             return 1;
         *all += bytes / (clock_now() - start) / d->sharers[i];
     }
