@@ -29,7 +29,8 @@
 # Variables: CC CFLAGS LDFLAGS BUILD V=1 (show commands) MPIRUN,
 # SAN=address,undefined or SAN=thread, VALGRIND=1 (built in a folder of its own),
 # MPI=0 URING=0 XXHASH=0 CHECK=0 CUDA=0 CUBLAS=0 NCCL=0 (build without that package),
-# CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last),
+# CUDA_ARCH='80 90' (kernels for these GPUs, and for later ones than the last; with one below 80
+# the library's alone, without gpt2's),
 # PREFIX=/usr/local LIBDIR INCLUDEDIR DESTDIR (install, uninstall: where),
 # ONLY=norm_test (check: only these suites) TIMEOUT=seconds (check: per suite) JOBS=3 (check:
 # suites at a time; most of them wait for what they provoke),
@@ -121,7 +122,9 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # No GPU runs under a sanitizer.
 KERNELS := $(if $(SAN)$(VALGRIND),,$(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.cu)))
 KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(KERNELS))
-GPT2_KERNELS := $(if $(KERNELS),$(wildcard examples/gpt2/cuda/*.cu))
+# gpt2's need what GPUs have from compute capability 8.0 on.
+GPT2_KERNELS := $(if $(filter 5% 6% 7%,$(ARCHS)),,$(KERNELS))
+GPT2_KERNELS := $(if $(GPT2_KERNELS),$(wildcard examples/gpt2/cuda/*.cu))
 GPT2_KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(GPT2_KERNELS))
 
 # The same kernels by a C++ compiler, for a suite without a GPU; and that suite on one. A GPU reads

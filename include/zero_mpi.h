@@ -18,6 +18,10 @@ extern "C" {
  * ended; ZERO_ERR_STATE in a fork of the process that started it; ZERO_ERR_COMM;
  * ZERO_ERR_MEMORY; ZERO_ERR_ARGUMENT for comm NULL or a parent that is
  * MPI_COMM_NULL or an intercommunicator.
+ *
+ * The CPUs and the memory of a node are divided among the ranks of parent alone. Where others
+ * train there too, .threads says how many are this engine's, and .program_bytes counts what the
+ * others will need.
  */
 ZERO_API int zero_comm_mpi(MPI_Comm parent, struct zero_comm **comm, char *error,
                            size_t error_size);

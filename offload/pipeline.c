@@ -4,6 +4,7 @@
 #include "offload/pipeline.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -31,14 +32,20 @@ static void take_sums(struct pipeline *p, const struct ring_request *r)
 
 /* Whether file i is shorter than it was made, or with holes has fewer bytes on the disk. As this
  * system knows it: to ask a file system's server that does not answer would stop the thread that
- * counts how long. */
+ * counts how long. Only where a container's rules refuse statx it is asked. */
 static bool lacks_bytes(const struct pipeline *p, int i, bool holes)
 {
     struct statx now;
-    uint64_t whole = (uint64_t)p->spill->file[i].bytes;
-    return !statx(p->spill->stripes.fd[i], "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
-                  STATX_SIZE | STATX_BLOCKS, &now) &&
-           (now.stx_size < whole || (holes && now.stx_blocks * 512 < whole));
+    struct stat asked;
+    int fd = p->spill->stripes.fd[i];
+    int64_t size, blocks, whole = p->spill->file[i].bytes;
+    if (!statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_SIZE | STATX_BLOCKS, &now))
+        size = (int64_t)now.stx_size, blocks = (int64_t)now.stx_blocks;
+    else if ((errno == EPERM || errno == ENOSYS) && !fstat(fd, &asked))
+        size = asked.st_size, blocks = asked.st_blocks;
+    else
+        return false;
+    return size < whole || (holes && blocks * 512 < whole);
 }
 
 /* Whether a file was cut, before a write makes it as long again, with a hole that reads as

@@ -102,7 +102,7 @@ void preflight_shrink(struct preflight_facts *facts, int64_t bytes)
 
 bool preflight_same_node(const struct preflight_facts *a, const struct preflight_facts *b)
 {
-    return a->node == b->node && !strcmp(a->name, b->name);
+    return a->node == b->node;
 }
 
 bool preflight_same_folders(const struct preflight_facts *a, const struct preflight_facts *b)

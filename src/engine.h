@@ -182,14 +182,13 @@ struct zero {
     double clip;
     struct scaler scaler;
     uint32_t votes;
-    int64_t grads_summed; /* micro-batches in the sums at rest, and their loss scale */
-    double grads_scale;
-    bool grads_whole; /* between steps: the sums at rest are the last step's */
-    int64_t steps;    /* performed, by engines before this one too */
-    int64_t skipped;  /* by this one */
-    int64_t *verdict; /* room for one; other sums of the caller's go through it too, as it stays
+    double grads_divisor; /* the sums at rest, divided by it, are mean gradients */
+    bool grads_whole;     /* between steps: the sums at rest are the last step's */
+    int64_t steps;        /* performed, by engines before this one too */
+    int64_t skipped;      /* by this one */
+    int64_t *verdict;     /* room for one; other sums of the caller's go through it too, as it stays
                          where a communicator holds what it gave up */
-    float *passing;   /* room for ENGINE_PASSING, or NULL where ranks have all */
+    float *passing;       /* room for ENGINE_PASSING, or NULL where ranks have all */
     int64_t huge_bytes;
     struct numa numa;
     bool created;
@@ -365,6 +364,5 @@ bool bounce_copied(const struct zero *z);
 /* src/step.c: the verdict. */
 int step_finish(struct zero *z, struct zero_step_info *info);
 int64_t step_verdict_words(const struct layout *l);
-double step_divisor(const struct zero *z); /* sums at rest, divided by this, are mean gradients */
 
 #endif

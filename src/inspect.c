@@ -114,7 +114,7 @@ static int load_grads(struct zero *z, int unit, const struct run *o, float *out)
     fenv_t program; /* whose modes may flush denormals */
     fegetenv(&program);
     kernels_thread_init();
-    float scale = (float)(1 / step_divisor(z));
+    float scale = (float)(1 / z->grads_divisor);
     for (int64_t i = 0; i < o->count; i++)
         out[i] *= scale;
     fesetenv(&program);

@@ -461,7 +461,7 @@ int queues_create(struct queues **queues, int64_t chunks, struct error *error)
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &clock);
     pthread_condattr_destroy(&clock);
-    s->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    s->event = fd_not_standard(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (s->event < 0)
         return error_set(
             error, ZERO_ERR_MEMORY,

@@ -88,11 +88,11 @@ static struct zero_step_info judge(const struct zero *z)
     for (int bit = 0; bit < VOTES; bit++)
         info.votes |= (uint32_t)(z->verdict[WORD_VOTES + bit] != 0) << bit;
     double sums = sqrt(wide_value(&sum));
-    info.norm = sums / step_divisor(z);
+    info.norm = sums / z->grads_divisor;
     if (z->clip > 0 && info.norm > z->clip)
         info.factor = z->clip / (info.norm + 1e-6);
     /* What a loss scale below 1 made small enough for fp32 may be too large for it. */
-    bool beyond = step_divisor(z) < 1 && info.norm * info.factor > (double)FLT_MAX;
+    bool beyond = z->grads_divisor < 1 && info.norm * info.factor > (double)FLT_MAX;
     /* What is finite in fp32 may have been rounded to infinity. */
     beyond |= z->plan.set.round_grads && sums > (double)dtype_limit(ZERO_BF16);
     info.skipped = z->verdict[WORD_NONFINITE] != 0 || beyond;
@@ -101,17 +101,12 @@ static struct zero_step_info judge(const struct zero *z)
     return info;
 }
 
-double step_divisor(const struct zero *z)
-{
-    return (double)z->grads_summed * z->grads_scale;
-}
-
 static void update_all(struct zero *z, double factor)
 {
     for (int g = 0; g < z->layout.groups; g++) {
         struct adam *k = &z->update.adam[g];
         memcpy(&k->decay, &z->verdict[WORD_GROUPS + GROUP_WORDS * g], CONSTANTS_BYTES);
-        k->grad_scale = (float)(factor / step_divisor(z));
+        k->grad_scale = (float)(factor / z->grads_divisor);
     }
     z->steps++;
     schedule_walk(&z->schedule, WALK_ADAM, 0, z->plan.live);

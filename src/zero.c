@@ -237,8 +237,7 @@ int zero_reduce(struct zero *z, int unit)
     if (trains && hold_grads(z, unit))
         return engine_status(z);
     schedule_call(&z->schedule, "zero_reduce", unit, 0);
-    z->grads_summed = (int64_t)z->size * z->schedule.accumulate;
-    z->grads_scale = z->scaler.scale;
+    z->grads_divisor = (double)((int64_t)z->size * z->schedule.accumulate) * z->scaler.scale;
     schedule_reduce(&z->schedule, unit);
     return ZERO_OK;
 }

@@ -196,8 +196,8 @@ START_TEST(differing_headers_name_both_calls)
     expect_sentence(h, ZERO_ERR_MISMATCH,
                     "Rank 1 called reduce of unit 2 with other arguments than this rank (0), or "
                     "made other calls before it (message 17). Make the same calls with equal "
-                    "arguments on all ranks: look at zero_set_*, zero_read, zero_write, zero_phase "
-                    "and zero_discard.");
+                    "arguments on all ranks: look at zero_acquire, zero_release, zero_set_*, "
+                    "zero_read, zero_write, zero_phase and zero_discard.");
     h = base;
     h.sequence++;
     expect_sentence(h, ZERO_ERR_MISMATCH,

@@ -95,6 +95,10 @@ static void judge_failed(const struct torture *t, const struct life_rank *r)
     bool own = strstr(r->text, "GPU") && t->statuses >> r->status & 1;
     bool others = strcasestr(r->text, "rank ") && heard >> r->status & 1;
     size_t length = strlen(r->text);
+    if (t->kind == FAULT_NCCL_LOST && r->status == ZERO_ERR_DEADLINE)
+        ck_assert_msg(strstr(r->text, ", or NCCL did not reach them, within ") &&
+                          strstr(r->text, ", for NCCL's reasons (NCCL_DEBUG=WARN), or "),
+                      "%s: \"%s\"", doing, r->text);
     ck_assert_msg(own || others, "%s: rank %d: %s: %s \"%s\"", doing, r->rank, r->call,
                   zero_status_name(r->status), r->text);
     ck_assert_msg(length > 20 && r->text[length - 1] == '.', "%s: \"%s\"", doing, r->text);
@@ -254,10 +258,13 @@ cudaError_t __wrap_launch_from_bf16(cudaStream_t stream, int64_t n, const uint16
 
 static char logged[SUITE_LOG];
 
-/* Creation of an engine alone over such GPUs; pinned: part of its host memory that is
- * registered. */
+static enum zero_place place = ZERO_DEVICE; /* of gradients and state, likewise */
+
+enum pinned { PINNED_NONE, PINNED_SLOTS, PINNED_ALL };
+
+/* Creation of an engine alone over such GPUs; pinned: what of its host memory is registered. */
 static void expect_creation(const struct fake_cuda_options *options, int status, const char *says,
-                            int pinned)
+                            enum pinned pinned)
 {
     struct engine_seams seams = {0};
     struct zero_param params[TOY_TENSORS];
@@ -265,7 +272,8 @@ static void expect_creation(const struct fake_cuda_options *options, int status,
                                        .device = ZERO_CUDA,
                                        .log = suite_log,
                                        .log_arg = logged,
-                                       .stage = 3};
+                                       .stage = 3,
+                                       .offload = place};
     struct zero *z;
     toy_describe(params);
     fake_cuda_start(options);
@@ -280,7 +288,8 @@ static void expect_creation(const struct fake_cuda_options *options, int status,
     if (!status) {
         ck_assert_int_eq(zero_stats(z, &stats), ZERO_OK);
         ck_assert_str_eq(stats.device, "fake GPU 0");
-        ck_assert_int_eq(stats.pinned_bytes, pinned * stats.plan.host.total);
+        const int64_t bytes[] = {0, stats.plan.host.slots, stats.plan.host.total};
+        ck_assert_int_eq(stats.pinned_bytes, bytes[pinned]);
     }
     zero_destroy(z);
     toy_apart->end();
@@ -295,7 +304,7 @@ START_TEST(no_gpu)
                     "No GPU can be used: an error of the fake CUDA runtime "
                     "(cudaErrorInsufficientDriver, 35). There is no driver, this build is for CUDA "
                     "13.0. Install an NVIDIA driver",
-                    0);
+                    PINNED_NONE);
 }
 END_TEST
 
@@ -319,7 +328,7 @@ START_TEST(no_memory)
     expect_creation(&small, ZERO_ERR_MEMORY,
                     " bytes of GPU memory are needed, 100000 of 100000 are free on GPU 0 (fake GPU "
                     "0). Use a higher stage",
-                    0);
+                    PINNED_NONE);
 }
 END_TEST
 
@@ -333,13 +342,13 @@ START_TEST(no_kernels)
         expect_creation(&one, ZERO_ERR_UNSUPPORTED,
                         "This build has no kernels for GPU 0 (fake GPU 0), whose compute "
                         "capability is 9.0. Build it with make CUDA_ARCH=90.",
-                        0);
+                        PINNED_NONE);
     }
     kernels = cudaErrorLaunchFailure;
     expect_creation(&one, ZERO_ERR_DEVICE,
                     "failed to run a kernel: an error of the fake CUDA runtime "
                     "(cudaErrorLaunchFailure, 719). Run the program under compute-sanitizer",
-                    0);
+                    PINNED_NONE);
 }
 END_TEST
 
@@ -350,9 +359,14 @@ START_TEST(no_registration)
     expect_creation(&one, ZERO_OK,
                     " bytes of host memory could not be registered with GPU 0: an error of the "
                     "fake CUDA runtime (cudaErrorNotSupported, 801). Copies wait for each other",
-                    0);
+                    PINNED_NONE);
     fault.nth = 0;
-    expect_creation(&one, ZERO_OK, "", 1);
+    expect_creation(&one, ZERO_OK, "", PINNED_ALL);
+    /* Of two parts the first. */
+    place = ZERO_NVME;
+    fault = (struct fault){.kind = FAULT_CUDA_REGISTER, .nth = 1};
+    expect_creation(&one, ZERO_OK, " bytes of host memory could not be registered", PINNED_SLOTS);
+    place = ZERO_DEVICE;
 }
 END_TEST
 

@@ -29,7 +29,8 @@
 
 extern const struct gpu_plugin gpt2_gpu_plugin;
 
-static const struct session_gpu gpus = {&gpt2_gpu_plugin, device_cuda_create, device_cuda_link};
+static const struct session_gpu gpus = {&gpt2_gpu_plugin, device_cuda_create, device_cuda_link,
+                                        device_cuda_gpu};
 static struct fault fault; /* none unless a test sets it */
 
 static void start(int count, uint64_t seed)
@@ -343,7 +344,7 @@ START_TEST(describes_itself)
     const struct gpu_plugin *on = s.gpu->plugin;
     ck_assert_str_eq(on->name(s.gpu), "GPU 0 of 1, fake GPU 0");
     ck_assert_str_eq(on->products(s.gpu), "cuBLASLt 13.0.0");
-    ck_assert_int_ge(on->used(s.gpu), gpt_plan_bytes(&config));
+    ck_assert(s.gpu->is.index == 0 && s.gpu->is.count == 1);
     /* 6 flop per weight and row */
     double rows = SESSION_BATCH * session_tiny.seq, n = session_tiny.channels;
     double expected = rows * (2 * 12 * n * n + 128 * n) * 6;
@@ -357,6 +358,12 @@ START_TEST(describes_itself)
     ck_assert_msg(strstr(text, "(48, 32) x (32, 96), bf16 to bf16 with bias: 2 times by algorithm"),
                   "%s", text);
     free(text);
+    if (fake_cublas_refuse) { /* what cannot be measured ends nothing */
+        fake_cublas_refuse(3); /* CUBLAS_STATUS_ALLOC_FAILED */
+        ck_assert(on->product_rate(s.gpu, ZERO_FP16) == 0);
+        fake_cublas_refuse(0);
+        ck_assert(on->product_rate(s.gpu, ZERO_BF16) > 1e6);
+    }
     session_close(&s);
     stop();
 }
@@ -364,12 +371,12 @@ END_TEST
 
 START_TEST(no_gpu)
 {
+    const struct zero_gpu found = {.count = 1, .name = "a GPU"};
     char error[512] = "";
     start(0, 0);
-    ck_assert_ptr_null(gpt2_gpu_plugin.open(0, error, sizeof(error)));
-    ck_assert_msg(strstr(error, "No GPU can be used: ") &&
-                      strstr(error, "cudaErrorInsufficientDriver, 35). There is no driver, this "
-                                    "build is for CUDA 13.0. "),
+    ck_assert_ptr_null(gpt2_gpu_plugin.open(&found, error, sizeof(error)));
+    ck_assert_msg(strstr(error, "The model's GPU (GPU 0 of 1, a GPU) failed to be chosen: ") &&
+                      strstr(error, "cudaErrorInsufficientDriver, 35). Look for the driver's "),
                   "%s", error);
     stop();
 }
@@ -379,10 +386,13 @@ END_TEST
 START_TEST(gpus_in_turn)
 {
     char error[512] = "";
+    struct error none = {0};
+    struct zero_gpu found;
     start(2, 0);
     for (int rank = 0; rank < 4; rank++) {
         int gpu = -1;
-        struct gpu *g = gpt2_gpu_plugin.open(rank, error, sizeof(error));
+        ck_assert_int_eq(device_cuda_gpu(rank, &found, &none), ZERO_OK);
+        struct gpu *g = gpt2_gpu_plugin.open(&found, error, sizeof(error));
         ck_assert_msg(g != NULL, "%s", error);
         ck_assert_int_eq(cudaGetDevice(&gpu), cudaSuccess);
         ck_assert_int_eq(gpu, rank % 2);
@@ -396,8 +406,11 @@ END_TEST
 static void refuse(struct gpt_config *config, const char *says)
 {
     char error[512] = "";
+    struct error none = {0};
+    struct zero_gpu found;
     cudaStream_t stream;
-    config->gpu = gpt2_gpu_plugin.open(0, error, sizeof(error));
+    ck_assert_int_eq(device_cuda_gpu(0, &found, &none), ZERO_OK);
+    config->gpu = gpt2_gpu_plugin.open(&found, error, sizeof(error));
     ck_assert_ptr_nonnull(config->gpu);
     ck_assert_int_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     config->stream = stream;

@@ -363,18 +363,18 @@ START_TEST(tasks_of_nodes)
 }
 END_TEST
 
-/* Ranks that may use fewer CPUs than there are have them to themselves only where all can. */
+/* Ranks bound to a socket each, or two to one; ranks that are not bound, and too few CPUs. */
 START_TEST(cpus_are_shared)
 {
     static const struct {
-        int cpus, online, local, threads;
-    } rows[] = {{8, 8, 1, 8},    {8, 8, 2, 4},     {8, 8, 3, 2}, {1, 8, 8, 1},
-                {4, 8, 2, 4},    {3, 4, 2, 1},     {1, 2, 3, 1}, {2, 2, 5, 1},
-                {32, 128, 8, 4}, {16, 128, 8, 16}, {8, 4, 1, 8}};
+        int cpus, all, local, threads;
+    } rows[] = {{8, 8, 1, 8},   {8, 8, 2, 4},     {8, 8, 3, 2},     {1, 8, 8, 1}, {4, 8, 2, 4},
+                {3, 4, 2, 1},   {1, 2, 3, 1},     {2, 2, 5, 1},     {8, 4, 1, 8}, {16, 32, 4, 8},
+                {32, 32, 8, 4}, {32, 128, 8, 16}, {16, 128, 8, 16}, {6, 16, 4, 3}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        int threads = launch_share(rows[i].cpus, rows[i].online, rows[i].local);
+        int threads = launch_share(rows[i].cpus, rows[i].all, rows[i].local);
         ck_assert_msg(threads == rows[i].threads, "%d CPUs of %d, %d ranks: %d threads",
-                      rows[i].cpus, rows[i].online, rows[i].local, threads);
+                      rows[i].cpus, rows[i].all, rows[i].local, threads);
     }
 }
 END_TEST

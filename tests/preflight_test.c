@@ -167,6 +167,17 @@ START_TEST(judge_files_in_memory)
 }
 END_TEST
 
+/* Containers of one machine may have host names of their own. */
+START_TEST(a_boot_is_a_node)
+{
+    ranks_make();
+    strcpy(ranks[1].facts.name, "another");
+    strcpy(ranks[2].facts.name, "a");
+    ck_assert(preflight_same_node(&ranks[0].facts, &ranks[1].facts));
+    ck_assert(!preflight_same_node(&ranks[0].facts, &ranks[2].facts));
+}
+END_TEST
+
 /* Limits of memory, which have no type, do not count. */
 START_TEST(folders_are_the_same)
 {
@@ -585,6 +596,7 @@ int main(void)
     tcase_add_test(judgment, judge_space);
     tcase_add_test(judgment, judge_files_in_memory);
     tcase_add_test(judgment, judge_without_facts);
+    tcase_add_test(judgment, a_boot_is_a_node);
     tcase_add_test(judgment, folders_are_the_same);
     suite_add_tcase(suite, judgment);
 

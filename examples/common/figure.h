@@ -33,6 +33,20 @@ static inline struct figure in_bytes_beside(int64_t bytes, int64_t other)
     return f;
 }
 
+/* Thousands of what may be few: three digits at least. */
+static inline struct figure in_thousands(double count)
+{
+    struct figure f;
+    double value = count / 1e3;
+    snprintf(f.text, sizeof(f.text), "%.*f",
+             value < 0.1  ? 4
+             : value < 1  ? 3
+             : value < 10 ? 2
+                          : 1,
+             value);
+    return f;
+}
+
 /* In thousands, millions and so on; *unit takes the letter. */
 static inline double in_letters(double count, char *unit)
 {

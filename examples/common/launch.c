@@ -71,38 +71,63 @@ struct launch launch_find(void)
     return l;
 }
 
-static int online_cpus(void)
+/* Of 64 sets one would do for 1024 CPUs, and the kernel fills none but a whole one. */
+struct cpus {
+    cpu_set_t sets[64];
+};
+
+static int cpus_count(const struct cpus *c)
 {
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return CPU_COUNT_S(sizeof(c->sets), c->sets);
+}
+
+static bool cpus_take(struct cpus *c)
+{
+    return sched_getaffinity(0, sizeof(c->sets), c->sets) == 0;
 }
 
 int launch_cpus(void)
 {
-    cpu_set_t sets[64]; /* one would do for 1024 CPUs, and the kernel fills none but a whole one */
-    int status = sched_getaffinity(0, sizeof(sets), sets);
-    return status ? online_cpus() : CPU_COUNT_S(sizeof(sets), sets);
+    struct cpus mine;
+    return cpus_take(&mine) ? cpus_count(&mine) : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* Whether the node's ranks have CPUs of their own each: bound, it seems. */
-static bool are_own(int cpus, int online, int local)
+/* All that the node lets this job have: of a mask of all CPUs the kernel leaves those of the
+ * process's control group. */
+static int job_cpus(void)
 {
-    return (int64_t)cpus * local <= online;
+    struct cpus mine, all;
+    int count = launch_cpus();
+    memset(&all, -1, sizeof(all));
+    if (cpus_take(&mine) && sched_setaffinity(0, sizeof(all.sets), all.sets) == 0) {
+        count = cpus_take(&all) ? cpus_count(&all) : count;
+        sched_setaffinity(0, sizeof(mine.sets), mine.sets);
+    }
+    return count;
+}
+
+/* The node's ranks that have the same CPUs as this one, where all have as many. */
+static int sharers(int cpus, int all, int local)
+{
+    int64_t ranks = ((int64_t)cpus * local + all - 1) / all;
+    return ranks < local ? (int)ranks : local;
 }
 
 bool launch_bound(int local)
 {
-    return local > 1 && are_own(launch_cpus(), online_cpus(), local);
+    return sharers(launch_cpus(), job_cpus(), local) < local;
 }
 
-int launch_share(int cpus, int online, int local)
+int launch_share(int cpus, int all, int local)
 {
-    return are_own(cpus, online, local) ? cpus : cpus / local > 1 ? cpus / local : 1;
+    int threads = cpus / sharers(cpus, all, local);
+    return threads > 1 ? threads : 1;
 }
 
 int launch_threads(const struct launch *l)
 {
     uint64_t group;
-    int threads = launch_share(launch_cpus(), online_cpus(), l->local);
+    int threads = launch_share(launch_cpus(), job_cpus(), l->local);
     int quota = groups_cpus("", &group), mine = quota / l->local > 1 ? quota / l->local : 1;
     return quota && mine < threads ? mine : threads;
 }

@@ -15,12 +15,13 @@ struct launch {
 struct launch launch_find(void);
 
 /* Threads of a rank, as the engine counts them, which asks the others: the CPUs that this process
- * may use, divided among the node's ranks where it has not as many for each, and no more than a
- * quota is worth, which they are taken to share; at least 1. */
+ * may use, divided among the ranks that have the same ones, as many as must where each of the
+ * node's local ranks has as many of all that the job has there, and no more than a quota is
+ * worth, which they are taken to share; at least 1. */
 int launch_threads(const struct launch *l);
 int launch_threads_alone(void); /* of one rank that has this machine to itself */
-int launch_share(int cpus, int online, int local);
-/* Whether this rank is one of several on the node that have CPUs of their own each, it seems. */
+int launch_share(int cpus, int all, int local);
+/* Whether this rank is bound to CPUs that not all ranks of the node have, it seems. */
 bool launch_bound(int local);
 
 int launch_cpus(void); /* that this process may use; 1 or more */

@@ -30,5 +30,10 @@ const struct option_choice model_choices[MODELS + 1] = {
 
 int model_heads(const struct model *m, int channels)
 {
-    return channels == m->channels ? m->heads : channels < HEAD ? 1 : channels / HEAD;
+    if (channels == m->channels)
+        return m->heads;
+    int heads = channels < HEAD ? 1 : channels / HEAD;
+    while (channels % heads)
+        heads--;
+    return heads;
 }

@@ -144,9 +144,9 @@ struct gpt_times;
 struct gpu_plugin {
     const char *version; /* SOURCES, of the Makefile: the library's and a sum of the headers */
     const struct layers *table;
-    /* The GPU of this rank, its number on the node modulo the GPUs it sees, becomes the calling
-     * thread's. NULL with a sentence in error: none can be used. */
-    struct gpu *(*open)(int local_rank, char *error, size_t error_size);
+    /* What zero_gpu_use has found becomes the calling thread's for this copy of CUDA's runtime,
+     * too. NULL with a sentence in error: it cannot. */
+    struct gpu *(*open)(const struct zero_gpu *found, char *error, size_t error_size);
     void (*close)(struct gpu *gpu);
     /* Memory of the GPU for a model, and registered memory of the host. 0, or -1. */
     int (*start)(struct gpu *gpu, const struct gpu_start *start, void **memory, void **pinned,
@@ -159,10 +159,10 @@ struct gpu_plugin {
     void (*seconds)(struct gpu *gpu, bool wait, struct gpt_times *times);
     const char *(*name)(const struct gpu *gpu);     /* "GPU 0 of 2, NVIDIA H100 80GB HBM3" */
     const char *(*products)(const struct gpu *gpu); /* "cuBLASLt 13.0.2" */
-    int64_t (*used)(struct gpu *gpu);               /* of its memory, by all processes */
     double (*flops)(const struct gpu *gpu);         /* of all products so far */
     /* Measured now, in what is between two calls of the model's memory: flop/s of products
-     * in this dtype, bytes/s that copies within it read and write. 0: not known. */
+     * in this dtype, bytes/s that copies within it read and write. 0: not known. What fails there
+     * is no failure of the model's. */
     double (*product_rate)(struct gpu *gpu, enum zero_dtype dtype);
     double (*copy_rate)(struct gpu *gpu);
     /* Prints a line for each shape that was multiplied: which algorithm was kept. */
@@ -171,6 +171,7 @@ struct gpu_plugin {
 
 struct gpu {
     const struct gpu_plugin *plugin; /* the rest is its own */
+    struct zero_gpu is;
 };
 
 /* NULL with a sentence in error where there is none. It stays open. */

@@ -128,12 +128,12 @@ static void progress_line(const struct run *r, const struct step_record *s, char
     if (r->a->dtype == ZERO_FP16)
         snprintf(scale, sizeof(scale), " | scale %.6g", s->loss_scale);
     snprintf(line, size,
-             "step %lld/%d | loss %.4f | norm %.2f | lr %.1e | %.1f ktok/s | "
+             "step %lld/%d | loss %.4f | norm %.2f | lr %.1e | %s ktok/s | "
              "%.0f ms (fwd %.0f bwd %.0f update %.0f, waited %.0f)%s%s%s",
              (long long)s->step, r->a->steps, s->loss, s->norm, s->lr,
-             1e-3 * (double)step_tokens(r) / s->seconds, 1e3 * s->seconds, 1e3 * s->times.forward,
-             1e3 * s->times.backward, 1e3 * s->update, 1e3 * s->wait, scale, eval,
-             s->skipped ? " | skipped: not finite" : "");
+             in_thousands((double)step_tokens(r) / s->seconds).text, 1e3 * s->seconds,
+             1e3 * s->times.forward, 1e3 * s->times.backward, 1e3 * s->update, 1e3 * s->wait, scale,
+             eval, s->skipped ? " | skipped: not finite" : "");
 }
 
 /* A run leaves nothing but what it writes. Where standard output will never be read (SIGPIPE may
@@ -212,10 +212,14 @@ static int report_ranks(struct run *r, const char *name, int64_t planned, int64_
 /* What all processes use of a GPU, and what they are linked with. */
 static int report_gpu_memory(struct run *r, const struct zero_plan *p)
 {
+    struct zero_gpu now;
     if (!r->gpu)
         return 0;
-    return report_ranks(r, "GPU memory used", p->device.total + r->own.gpu,
-                        r->gpu->plugin->used(r->gpu));
+    int status = zero_gpu_use(-1, &now, r->error, sizeof(r->error));
+    if (run_agree(r, status == ZERO_OK))
+        return -1;
+    return report_ranks(r, "GPU memory, all its processes", p->device.total + r->own.gpu,
+                        now.memory - now.memory_free);
 }
 
 /* On the CPU, device and host memory are the same: a process has one peak, its
@@ -266,14 +270,15 @@ static int report_traffic(struct run *r, const char *name, int64_t mine, int64_t
 /* How long each line of rank 0's engine was busy, and how fast it was then. */
 static void print_lanes(const struct zero_stats *s)
 {
-    printf("%-36s %12s %12s %12s\n", "engine lanes of rank 0", "bytes", "busy", "rate");
+    printf("%-36s %12s %12s %12s\n", "engine lanes of rank 0, whole run", "bytes", "busy", "rate");
     for (int i = 0; i < ZERO_LANES; i++) {
         const struct zero_lane_stats *lane = &s->lanes[i];
         if (lane->bytes == 0 || lane->busy_seconds <= 0)
             continue;
         double rate = (double)lane->bytes / lane->busy_seconds;
-        printf("  %-34s %12s %10.2f s %10s/s\n", zero_lane_name(i), in_bytes(lane->bytes).text,
-               lane->busy_seconds, in_bytes((int64_t)rate).text);
+        printf("  %-34s %12s %10.2f s %10s/s\n",
+               i == ZERO_LANE_UPDATE ? "update (bytes of fp32 masters)" : zero_lane_name(i),
+               in_bytes(lane->bytes).text, lane->busy_seconds, in_bytes((int64_t)rate).text);
     }
 }
 
@@ -310,15 +315,15 @@ static int report_io(struct run *r, const struct zero_stats *s)
 {
     int64_t writes = s->steps + 1, reads = r->stopped ? s->steps : writes;
     if (zero_rank(r->z) == 0)
-        printf("%-36s %12s %12s\n", "traffic of all ranks", "planned", "measured");
+        printf("%-36s %12s %12s\n", "traffic of all ranks, whole run", "planned", "measured");
     const struct {
         const char *name;
         int64_t bytes, planned;
     } kinds[] = {
-        {"updates read from files", s->io.state_read, s->skipped ? -1 : reads * s->plan.read_bytes},
-        {"updates wrote to files", s->io.state_written + s->io.param_written,
+        {"state read from files", s->io.state_read, s->skipped ? -1 : reads * s->plan.read_bytes},
+        {"written to files", s->io.state_written + s->io.param_written,
          writes * s->plan.written_bytes},
-        {"gathers read from files", s->io.param_read, -1},
+        {"parameters read from files", s->io.param_read, -1},
         {"copied host to device", s->to_device_bytes, -1},
         {"copied device to host", s->to_host_bytes, -1},
         {"sent to other ranks", s->sent_bytes, -1},
@@ -347,10 +352,10 @@ static void print_result(const struct run *r, const struct zero_stats *s)
         sum += r->recent[i];
     if (r->stopped)
         snprintf(made, sizeof(made), "%lld of ", (long long)r->made);
-    printf("\n%s%s in %.1f s (%.1f ktok/s), %lld skipped; mean loss of the last %d: %.4f\n\n", made,
+    printf("\n%s%s in %.1f s (%s ktok/s), %lld skipped; mean loss of the last %d: %.4f\n\n", made,
            counted(r->stopped ? r->a->steps : r->made, "step").text, r->seconds,
-           1e-3 * (double)step_tokens(r) * (double)r->made / r->seconds, (long long)s->skipped,
-           count, sum / count);
+           in_thousands((double)step_tokens(r) * (double)r->made / r->seconds).text,
+           (long long)s->skipped, count, sum / count);
 }
 
 int report_end(struct run *r)

@@ -113,8 +113,7 @@ static int check_alike(struct run *r)
 /* Another model of GPU or another cuBLASLt chooses other algorithms. */
 static int compare_gpus(struct run *r)
 {
-    const char *model = strchr(r->gpu->plugin->name(r->gpu), ',');
-    const char *const names[] = {model ? model : "", r->gpu->plugin->products(r->gpu)};
+    const char *const names[] = {r->gpu->is.name, r->gpu->plugin->products(r->gpu)};
     uint64_t hash = 0;
     for (int i = 0; i < 2; i++)
         hash = counter_hash(hash, names[i], strlen(names[i]) + 1);
@@ -269,9 +268,10 @@ static int gpu_open(struct run *r)
 {
     /* CUDA's streams share 8 of these unless told otherwise, and then wait for each other. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    struct zero_gpu found;
     const struct gpu_plugin *plugin = gpu_plugin_open(r->error, sizeof(r->error));
-    if (plugin)
-        r->gpu = plugin->open(launch_find().local_rank, r->error, sizeof(r->error));
+    if (plugin && !zero_gpu_use(launch_find().local_rank, &found, r->error, sizeof(r->error)))
+        r->gpu = plugin->open(&found, r->error, sizeof(r->error));
     return r->gpu ? 0 : -1;
 }
 
@@ -586,8 +586,11 @@ int run_finish(struct run *r)
 {
     struct zero_digest digest;
     struct zero_stats stats;
+    double begun = clock_now();
     if (run_check(r, zero_wait(r->z)) || limits_mark(r, &r->ended))
         return -1;
+    r->seconds += r->ended.when - begun; /* of the last update, which no step was behind */
+    r->waited += r->ended.when - begun;
     int status = r->stopped ? ZERO_OK : zero_digest(r->z, &digest);
     if (run_check(r, status) || run_check(r, zero_stats(r->z, &stats)) ||
         row_finish(r, &stats.step_io[1]))

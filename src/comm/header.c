@@ -16,7 +16,7 @@ static const char *kind_name(int32_t kind)
     }
 }
 
-/* "reduce of unit 3", or only "verdict". */
+/* "reduce of unit 3", or only "zero_step". */
 static void call_print(char out[64], const char *name, int32_t unit)
 {
     if (unit >= 0)
@@ -70,8 +70,8 @@ static int mismatch(struct zero_comm *comm, const struct zero_collective *mine, 
     return error_comm(comm, ZERO_ERR_MISMATCH,
                       "Rank %d called %s with other arguments than this rank (%d), or made other "
                       "calls before it (message %llu). Make the same calls with equal arguments "
-                      "on all ranks: look at zero_set_*, zero_read, zero_write, zero_phase and "
-                      "zero_discard.",
+                      "on all ranks: look at zero_acquire, zero_release, zero_set_*, zero_read, "
+                      "zero_write, zero_phase and zero_discard.",
                       peer, here, comm->rank, message);
 }
 

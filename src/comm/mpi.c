@@ -257,7 +257,7 @@ static bool cancel(struct mpi *m)
 /* Ends all collectives that are not done, of which cancel has taken back what it could. */
 static void quiesce(struct mpi *m)
 {
-    double until = MPI_Wtime() + QUIESCE_SECONDS;
+    double until = seconds_now() + QUIESCE_SECONDS;
     int kept = 0;
     for (int b = 0; b < m->busy_count; b++)
         if (m->busy[b]->state != SET_DONE)
@@ -323,7 +323,7 @@ static void mpi_abort(struct zero_comm *comm, uint64_t sequence)
 /* Those sent and the one awaited. */
 static void notices_end(struct mpi *m)
 {
-    double until = MPI_Wtime() + QUIESCE_SECONDS;
+    double until = seconds_now() + QUIESCE_SECONDS;
     m->left |= requests_drain(m, m->notice_sends, m->peers, until) > 0;
     if (m->notice_receive != MPI_REQUEST_NULL)
         MPI_Cancel(&m->notice_receive);

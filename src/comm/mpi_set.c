@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/clock.h"
 #include "src/comm/comm.h"
 
 #define PASSED_ON ((int64_t)8 << 20) /* bytes of a piece that goes on to others as it comes */
@@ -397,7 +398,7 @@ int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until)
         MPI_Testsome(n, requests, &count, m->completed, m->statuses);
         for (int i = 0; i < n; i++)
             active += requests[i] != MPI_REQUEST_NULL;
-        if (!active || MPI_Wtime() > until)
+        if (!active || seconds_now() > until)
             return active;
         sched_yield();
     }

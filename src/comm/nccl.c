@@ -95,8 +95,14 @@ static bool fine(struct nccl *n, ncclResult_t rc, const char *what)
     const char *said = ncclGetLastError(NULL);
     if (n->status)
         return false;
-    if (rc == ncclUnhandledCudaError &&
-        (strstr(said, "out of memory") || strstr(said, "Failed to CUDA ")))
+    if (rc == ncclUnhandledCudaError && strstr(said, "Failed to CUDA host alloc"))
+        n->status = error_comm(
+            &n->comm, ZERO_ERR_MEMORY,
+            "NCCL failed to %s on rank %d, for which host memory that the driver registers does "
+            "not suffice: '%.120s'. Leave more of it free, or raise the limit (ulimit -l).",
+            what, n->comm.rank, said);
+    else if (rc == ncclUnhandledCudaError &&
+             (strstr(said, "out of memory") || strstr(said, "Failed to CUDA ")))
         n->status = error_comm(
             &n->comm, ZERO_ERR_MEMORY,
             "NCCL failed to %s on rank %d, GPU %d, whose memory does not suffice: '%.120s'. Leave "
@@ -459,14 +465,12 @@ static int nccl_test(struct zero_comm *comm, struct zero_collective *c, bool *do
     return n->status;
 }
 
-/* Whom NCCL waits for it does not tell. */
+/* Whom NCCL waits for it does not tell, and all have made the call by then. */
 static int nccl_missing(struct zero_comm *comm, const struct zero_collective *c, int from)
 {
     const struct nccl *n = (const struct nccl *)comm;
     const struct set *s = c->state;
-    if (s && s->state == SET_CONTROL)
-        return n->control->ops->missing(n->control, &s->over, from);
-    return comm->size == 2 && from <= 1 - comm->rank ? 1 - comm->rank : -1;
+    return s && s->state == SET_CONTROL ? n->control->ops->missing(n->control, &s->over, from) : -1;
 }
 
 /* ---------------------------------------------------------- abort, destroy */

@@ -421,10 +421,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
 
 static bool take_buffers(ncclComm_t comm)
 {
-    if (!options.bytes || cudaMalloc(&comm->buffers, (size_t)options.bytes) == cudaSuccess)
+    bool host = options.bytes < 0;
+    if (!host &&
+        (!options.bytes || cudaMalloc(&comm->buffers, (size_t)options.bytes) == cudaSuccess))
         return true;
     (void)cudaGetLastError();
-    atomic_store_explicit(&warning, "Failed to CUDA calloc the fake's bytes", memory_order_relaxed);
+    atomic_store_explicit(&warning,
+                          host ? "Failed to CUDA host alloc the fake's bytes"
+                               : "Failed to CUDA calloc the fake's bytes",
+                          memory_order_relaxed);
     return false;
 }
 

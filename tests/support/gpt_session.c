@@ -105,7 +105,10 @@ void session_open_on(struct session *s, const struct gpt_config *config,
         s->seams = session_zeros(1, sizeof(*s->seams));
         s->seams->device = gpu->device;
         s->seams->link = gpu->link;
-        s->gpu = gpu->plugin->open(rank, error, sizeof(error));
+        struct error none = {0};
+        struct zero_gpu found;
+        ck_assert_msg(!gpu->use(rank, &found, &none), "%s", none.text);
+        s->gpu = gpu->plugin->open(&found, error, sizeof(error));
         ck_assert_msg(s->gpu != NULL, "%s", error);
     }
     if (engine_create(&s->z, s->params, s->count, &own, s->seams))

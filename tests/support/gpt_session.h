@@ -54,6 +54,7 @@ struct session_gpu {
     int (*device)(struct device **device, const struct device_options *options,
                   struct error *error);
     int (*link)(struct device_link *, struct error *);
+    int (*use)(int index, struct zero_gpu *gpu, struct error *error);
 };
 
 void session_open(struct session *s, const struct gpt_shape *shape, enum zero_dtype dtype,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A GPU's life with a model: choosing it, the memory, clocks, and what it could do at
+ * A GPU's life with a model: the memory, clocks, and what it could do at
  * best. One thread, which has opened it, makes all calls. The engine is not known here:
  * the program hands over its stream.
  */
@@ -75,56 +75,20 @@ void gpu_product_failed(struct gpu_cuda *g, const struct product *p, cublasStatu
 
 /* -------------------------------------------------------------- open, close */
 
-static int none(cudaError_t rc, char *error, size_t error_size)
-{
-    int driver = 0, runtime = 0;
-    char found[64] = "There is no driver";
-    (void)cudaGetLastError();
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaRuntimeGetVersion(&runtime);
-    if (driver)
-        snprintf(found, sizeof(found), "The driver is for CUDA %d.%d", driver / 1000,
-                 driver % 1000 / 10);
-    snprintf(error, error_size,
-             "No GPU can be used: %s (%s, %d). %s, this build is for CUDA %d.%d. Look whether "
-             "nvidia-smi lists a GPU, or leave --device cuda out.",
-             cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc, found, runtime / 1000,
-             runtime % 1000 / 10);
-    return -1;
-}
-
-static int choose(struct gpu_cuda *g, int local_rank, char *error, size_t error_size)
-{
-    struct cudaDeviceProp properties;
-    int count = 0, number = 0;
-    cudaError_t rc = cudaGetDeviceCount(&count);
-    if (rc == cudaSuccess && count == 0)
-        rc = cudaErrorNoDevice;
-    if (rc == cudaSuccess) {
-        number = local_rank % count;
-        rc = cudaSetDevice(number);
-    }
-    if (rc == cudaSuccess)
-        rc = cudaFree(NULL); /* with it the GPU is the thread's for other copies of the runtime */
-    if (rc == cudaSuccess)
-        rc = cudaGetDeviceProperties(&properties, number);
-    if (rc != cudaSuccess)
-        return none(rc, error, error_size);
-    snprintf(g->name, sizeof(g->name), "GPU %d of %d, %.64s", number, count, properties.name);
-    return 0;
-}
-
 ZERO_API extern const struct gpu_plugin gpt2_gpu_plugin;
 
-static struct gpu *cuda_open(int local_rank, char *error, size_t error_size)
+static struct gpu *cuda_open(const struct zero_gpu *found, char *error, size_t error_size)
 {
     struct gpu_cuda *g = calloc(1, sizeof(*g));
     if (!g) {
         snprintf(error, error_size, "No memory is left for a GPU's record.");
         return NULL;
     }
-    g->gpu.plugin = &gpt2_gpu_plugin;
-    if (choose(g, local_rank, error, error_size)) {
+    g->gpu = (struct gpu){.plugin = &gpt2_gpu_plugin, .is = *found};
+    snprintf(g->name, sizeof(g->name), "GPU %d of %d, %s", found->index, found->count, found->name);
+    if (!gpu_good(g, cudaSetDevice(found->index), "be chosen") ||
+        !gpu_good(g, cudaFree(NULL), "be chosen")) { /* and set up */
+        snprintf(error, error_size, "%s", g->failure);
         free(g);
         return NULL;
     }
@@ -309,14 +273,6 @@ static const char *cuda_products(const struct gpu *gpu)
     return cuda_of(gpu)->products;
 }
 
-static int64_t cuda_used(struct gpu *gpu)
-{
-    struct gpu_cuda *g = cuda_of(gpu);
-    size_t available = 0, total = 0;
-    gpu_good(g, cudaMemGetInfo(&available, &total), "tell its memory");
-    return (int64_t)(total - available);
-}
-
 static double cuda_flops(const struct gpu *gpu)
 {
     return matmul_plans_flops(cuda_of(gpu)->plans);
@@ -346,6 +302,14 @@ static double seconds_of(struct gpu_cuda *g, bool (*work)(struct gpu_cuda *g, vo
     return best;
 }
 
+/* Behind what only a measurement has asked for: a GPU that still works is none the worse. */
+static void forget(struct gpu_cuda *g, bool failed)
+{
+    (void)cudaGetLastError();
+    if (!failed && cudaStreamSynchronize(g->stream) == cudaSuccess)
+        *g->failure = '\0';
+}
+
 static bool multiply_once(struct gpu_cuda *g, void *arg)
 {
     const struct product *p = arg;
@@ -360,7 +324,8 @@ static bool multiply_once(struct gpu_cuda *g, void *arg)
 static double cuda_product_rate(struct gpu *gpu, enum zero_dtype dtype)
 {
     struct gpu_cuda *g = cuda_of(gpu);
-    double best = 0, ms = *g->failure ? MEASURED_MS : 0;
+    bool failed = *g->failure;
+    double best = 0, ms = failed ? MEASURED_MS : 0;
     char *room = (char *)g->memory + ROOM_WORKSPACE;
     int64_t bytes = g->bytes - ROOM_WORKSPACE;
     for (int n = 128; n <= 8192 && 3 * operand_bytes(dtype) * n * n <= bytes && ms < 5; n *= 2) {
@@ -381,6 +346,7 @@ static double cuda_product_rate(struct gpu *gpu, enum zero_dtype dtype)
         if (seconds > 0 && 2.0 * n * n * n / seconds > best)
             best = 2.0 * n * n * n / seconds;
     }
+    forget(g, failed);
     return best;
 }
 
@@ -404,6 +370,7 @@ static double cuda_copy_rate(struct gpu *gpu)
     if (*g->failure || half < COPY_LEAST)
         return 0;
     double seconds = seconds_of(g, copy_once, &half);
+    forget(g, false);
     return seconds > 0 ? 2.0 * (double)half / seconds : 0;
 }
 
@@ -423,7 +390,6 @@ const struct gpu_plugin gpt2_gpu_plugin = {
     .seconds = cuda_seconds,
     .name = cuda_name,
     .products = cuda_products,
-    .used = cuda_used,
     .flops = cuda_flops,
     .product_rate = cuda_product_rate,
     .copy_rate = cuda_copy_rate,
