@@ -65,6 +65,12 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
 EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
+# gpt2's kernels need what GPUs have from compute capability 8.0 on.
+CUDA_ARCH ?= 80 90
+ARCHS := $(CUDA_ARCH:sm_%=%)
+ifneq ($(filter 5% 6% 7%,$(ARCHS)),)
+override CUBLAS := 0
+endif
 PACKAGES := MPI URING XXHASH CUDA CUBLAS NCCL VALGRIND
 $(foreach p,$(PACKAGES) CHECK,$(if $(filter-out 0 1,$($p)), \
 	$(error $p is '$($p)'. Give $p=0 to build without it, $p=1 with it, or leave it out)))
@@ -79,11 +85,9 @@ AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
 
 # Kernels for GPUs: machine code for each of CUDA_ARCH, PTX for what comes later. The host's
 # compiler is nvcc's choice; statics that lock would want the C++ library.
-CUDA_ARCH ?= 80 90
 NVCC_EXACT := -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
 NVCC_HOST := -Wall,-Wextra,-fPIC,-fvisibility=hidden,-fno-threadsafe-statics
 NVCC_FLAGS ?= -O3
-ARCHS := $(CUDA_ARCH:sm_%=%)
 NVCC_ARCH := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a)
 NVCC_ARCH += -gencode arch=compute_$(lastword $(ARCHS)),code=compute_$(lastword $(ARCHS))
 NVCC_COMPILE = $(NVCC) -std=c++17 -I. $(NVCC_EXACT) -Xcompiler $(NVCC_HOST) $(NVCC_FLAGS) \
@@ -122,9 +126,7 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 # No GPU runs under a sanitizer.
 KERNELS := $(if $(SAN)$(VALGRIND),,$(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.cu)))
 KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(KERNELS))
-# gpt2's need what GPUs have from compute capability 8.0 on.
-GPT2_KERNELS := $(if $(filter 5% 6% 7%,$(ARCHS)),,$(KERNELS))
-GPT2_KERNELS := $(if $(GPT2_KERNELS),$(wildcard examples/gpt2/cuda/*.cu))
+GPT2_KERNELS := $(if $(KERNELS),$(if $(filter 1,$(CUBLAS)),$(wildcard examples/gpt2/cuda/*.cu)))
 GPT2_KERNELS := $(patsubst %.cu,$(BUILD)/obj/%.o,$(GPT2_KERNELS))
 
 # The same kernels by a C++ compiler, for a suite without a GPU; and that suite on one. A GPU reads
@@ -146,8 +148,7 @@ GPU_PARTS := bench faults $(if $(filter 1,$(MPI)),ranks)
 ON_FAKES := $(GPU_PARTS:%=$(BUILD)/tests/gpu_%_on_fakes)
 ON_GPU := $(if $(KERNELS),$(patsubst %,$(BUILD)/tests/%_on_gpu,cuda_kernels cuda \
 	$(GPU_PARTS:%=gpu_%)))
-GPT2_ON_GPU := $(if $(GPT2_KERNELS),$(BUILD)/tests/gpt2_kernels_on_gpu \
-	$(if $(filter 1,$(CUBLAS)),$(BUILD)/tests/gpu_model_on_gpu))
+GPT2_ON_GPU := $(if $(GPT2_KERNELS),$(patsubst %,$(BUILD)/tests/%_on_gpu,gpt2_kernels gpu_model))
 
 PROGRAMS := $(BUILD)/gpt2 $(BUILD)/memscale $(BUILD)/quickstart $(BUILD)/zero
 TESTS := $(SUITES:%=$(BUILD)/tests/%)
@@ -159,7 +160,7 @@ FUZZ_TARGETS := $(call obj,$(wildcard tests/fuzz/*_fuzz.c))
 # -------------------------------------------------------------------- build
 all: $(BUILD)/libzero.a $(BUILD)/libzero.so $(BUILD)/zero.pc $(PROGRAMS)
 all: $(if $(KERNELS),$(BUILD)/libzero_cuda.so) \
-	$(if $(and $(GPT2_KERNELS),$(filter 1,$(CUBLAS))),$(BUILD)/gpt2_cuda.so)
+	$(if $(GPT2_KERNELS),$(BUILD)/gpt2_cuda.so)
 ifeq ($(CHECK),1)
 tests: $(TESTS) $(HELPERS) $(CUDA_TESTS) $(ON_FAKES) $(ON_GPU) $(GPT2_ON_GPU) $(FUZZ_TARGETS) \
 		$(if $(filter 1,$(MPI)),$(BUILD)/tests/hit.so)
@@ -326,6 +327,7 @@ WRAPPED := $(shell sed -n 's/^[A-Za-z].*__wrap_\([a-z_]*\).*/\1/p' tests/support
 $(BUILD)/tests/cuda_fault_test: LINK += -Wl,--wrap=launch_from_bf16 \
 	-Wl,--wrap=cudaStreamSynchronize,--wrap=cudaDeviceSynchronize
 $(patsubst %,$(BUILD)/tests/%_test,torture cuda_fault nccl): LINK += $(WRAPPED:%=-Wl,--wrap=%)
+$(BUILD)/tests/verify_test: LINK += -Wl,--wrap=statx
 
 # These link the trainer as well, all of it but main.
 $(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul matmul numeric options roofline \

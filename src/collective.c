@@ -194,7 +194,6 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                    struct error *error)
 {
     char unit[32] = "", who[128] = "", where[PREFLIGHT_NODE + 24] = "";
-    const char *nccl = "", *reasons = "";
     int ranks[ERROR_RANKS], count = 0;
     for (int r = -1; (r = missing(z, o, r + 1)) >= 0;)
         if (count++ < ERROR_RANKS)
@@ -205,15 +204,18 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                  z->node[ranks[0]]);
     if (c->unit >= 0)
         snprintf(unit, sizeof(unit), " of unit %d", c->unit);
-    if (z->control && count == 0)
-        nccl = ", or NCCL did not reach them,", reasons = ", for NCCL's reasons (NCCL_DEBUG=WARN)";
+    if (z->control && moves_units(c) && count == 0) /* all have come */
+        return error_set(error, ZERO_ERR_DEADLINE,
+                         "NCCL did not end the %s%s within %d s (rank %d waited). Set "
+                         "NCCL_DEBUG=WARN for its reasons, or %s.",
+                         c->name, unit, engine_deadline(z), z->rank, engine_deadline_advice(z));
     return error_set(error, ZERO_ERR_DEADLINE,
-                     "%s%s%s did not arrive at the %s%s%s within %d s (rank %d waited). Look for "
-                     "what stopped it%s, or %s.",
+                     "%s%s%s did not arrive at the %s%s within %d s (rank %d waited). Look for "
+                     "what stopped it, or %s.",
                      count == 0   ? "The other ranks"
                      : count == 1 ? "Rank "
                                   : "Ranks ",
-                     who, where, c->name, unit, nccl, engine_deadline(z), z->rank, reasons,
+                     who, where, c->name, unit, engine_deadline(z), z->rank,
                      engine_deadline_advice(z));
 }
 

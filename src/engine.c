@@ -519,7 +519,7 @@ static int make_memory(struct zero *z)
     bool master = p->set.param == ZERO_NVME && p->shared; /* chunks that rest in memory */
     const int64_t crosses[][2] = {{0, host->params + host->grads + (master ? host->state : 0)},
                                   {host->total - host->slots, host->slots}};
-    /* The second is the smaller: it may be had where the first is not. */
+    /* The second, often the smaller, may be had where the first is not. */
     for (int i = 0; i < 2; i++)
         if (crosses[i][1] > 0)
             z->device->ops->pin(z->device, z->arena.base + crosses[i][0], crosses[i][1],

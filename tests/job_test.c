@@ -7,6 +7,7 @@
 #include "src/comm/job.h"
 
 #include <check.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -379,6 +380,21 @@ START_TEST(cpus_are_shared)
 }
 END_TEST
 
+/* What the job has is found by way of this thread's mask. */
+START_TEST(a_mask_stays)
+{
+    cpu_set_t mine, one, now;
+    ck_assert(!sched_getaffinity(0, sizeof(mine), &mine));
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    ck_assert(!sched_setaffinity(0, sizeof(one), &one));
+    ck_assert_int_eq(launch_bound(CPU_COUNT(&mine)), CPU_COUNT(&mine) > 1);
+    ck_assert(!sched_getaffinity(0, sizeof(now), &now));
+    ck_assert(CPU_EQUAL(&now, &one));
+    ck_assert(!sched_setaffinity(0, sizeof(mine), &mine));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("job");
@@ -397,6 +413,7 @@ int main(void)
 #endif
     tcase_add_test(tests, a_wrong_variable_is_no_lone_rank);
     tcase_add_test(tests, cpus_are_shared);
+    tcase_add_test(tests, a_mask_stays);
     tcase_add_test(tests, first_hosts);
     tcase_add_test(tests, tasks_of_nodes);
     suite_add_tcase(suite, tests);

@@ -468,6 +468,8 @@ START_TEST(trainer_models)
     ck_assert_str_eq(arguments_model(&arguments), "own");
     ck_assert_int_eq(train("--channels 32"), 0);
     ck_assert_int_eq(arguments.shape.heads, 1);
+    ck_assert_int_eq(train("--channels 200"), 0); /* not of 3 */
+    ck_assert_int_eq(arguments.shape.heads, 2);
 }
 END_TEST
 

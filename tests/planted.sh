@@ -10,6 +10,7 @@
 # TSan with the CUDA runtime for tests: BUILD is built for threads, and the program is
 # tests/planted_cuda, alone.
 set -u
+export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh
 . tests/support/sanitizers.sh

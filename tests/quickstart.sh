@@ -5,6 +5,7 @@
 # runs examples/quickstart at each stage, alone and on MPI ranks where there is
 # MPI, and demands one digest and a falling loss; the header is C11 and C++17.
 set -u
+export LC_ALL=C
 build=$(realpath "${1:?the build folder}") || exit 1
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh

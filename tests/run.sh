@@ -9,9 +9,10 @@
 # What stands behind --then begins when all before it has ended.
 # ONLY='NAME...' picks suites by the name of their file.
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then # wait -n -p
-    echo "The tests need bash 5.1, and this is $BASH_VERSION. Put a newer one first in PATH." >&2
+    echo "The tests need bash 5.1 as /bin/bash, and this is $BASH_VERSION. Use a newer system." >&2
     exit 2
 fi
+export LC_ALL=C # a decimal point
 set -um # -m: what runs in the background can be interrupted, as in a terminal
 limit=${TIMEOUT:-300}
 only=${ONLY:-}
@@ -61,7 +62,7 @@ declare -A under_way=() begun=()
 
 # Its output is in $scratch/PROCESS.
 start_suite() { # suite
-    local variables=() command=()
+    local variables=() command=() launcher=()
     read -ra command <<<"$1"
     while [[ ${command[0]} == [A-Z]*=* ]]; do
         variables+=("${command[0]}")
@@ -69,8 +70,8 @@ start_suite() { # suite
     done
     case ${command[0]} in
     [0-9]@*)
-        command=("${MPIRUN:-mpirun}" -n "${command[0]%%@*}" "${command[0]#*@}"
-            "${command[@]:1}")
+        read -ra launcher <<<"${MPIRUN:-mpirun}"
+        command=("${launcher[@]}" -n "${command[0]%%@*}" "${command[0]#*@}" "${command[@]:1}")
         ;;
     esac
     timeout -k 5 "$limit" env "${variables[@]}" "${command[@]}" \
@@ -125,8 +126,7 @@ self_test() {
     local checks=0 failures=0 script text expected output
     while IFS='|' read -r text script expected; do
         printf '#!/bin/sh\necho "%s"\n%s\n' "$text" "$script" >"$scratch/suite"
-        chmod +x "$scratch/suite"
-        output=$(ONLY='' TIMEOUT=4 "$0" "$scratch/suite" 2>/dev/null && echo 0 || echo 1)
+        output=$(ONLY='' TIMEOUT=4 "$0" "sh $scratch/suite" 2>/dev/null && echo 0 || echo 1)
         checks=$((checks + 1))
         [ "$(tail -n 2 <<<"$output")" = "${expected#* }"$'\n'"${expected%% *}" ] && continue
         failures=$((failures + 1))
@@ -151,10 +151,14 @@ esac
 echo "100%: Checks: 1, Failures: 0, Errors: 0"
 SUITE
     checks=$((checks + 1))
-    output=$(ONLY='' TIMEOUT=5 JOBS=2 "$0" "$scratch/suite first" "$scratch/suite second" \
-        --then "$scratch/suite third") || failures=$((failures + 1))
+    output=$(ONLY='' TIMEOUT=5 JOBS=2 "$0" "sh $scratch/suite first" "sh $scratch/suite second" \
+        --then "sh $scratch/suite third") || failures=$((failures + 1))
+    checks=$((checks + 1)) # and ranks by a launcher of several words
+    echo 'shift 3; exec "$@"' >"$scratch/launcher"
+    ONLY='' MPIRUN="sh $scratch/launcher --more" "$0" "2@sh $scratch/suite second" >/dev/null ||
+        failures=$((failures + 1))
     checks=$((checks + 1)) # and a name that is none
-    ! ONLY='suite siute' "$0" "$scratch/suite second" >/dev/null || failures=$((failures + 1))
+    ! ONLY='suite siute' "$0" "sh $scratch/suite second" >/dev/null || failures=$((failures + 1))
     echo "$(((checks - failures) * 100 / checks))%: Checks: $checks, Failures: $failures, Errors: 0"
     [ "$failures" = 0 ]
 }

@@ -13,7 +13,7 @@ GPU_TEST := $(BUILD)/tests/gpu_faults_on_fakes "tests/gpu/check_test.sh $(BUILD)
 GPU_TEST_ALL := $(if $(filter 1,$(MPI)),1@$(BUILD)/tests/gpu_ranks_on_fakes \
 	3@$(BUILD)/tests/gpu_ranks_on_fakes)
 PTX := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD) kernels/cuda")
-PTX_ALL := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD)")
+PTX_ALL := $(if $(GPT2_KERNELS),"tests/ptx_report.sh $(BUILD)")
 PTX_SELF := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 short = $(patsubst %/$(1),"ZERO_TEST_SHORT=1 %/$(1)",$(2))
@@ -23,8 +23,8 @@ mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUI
 # One rank transfers nothing.
 MPI_RUNS := $(filter-out 1@%/mpi_large_test,$(call mpi_suites,$(BUILD),1 2 3 4)) \
 	$(patsubst %,6@$(BUILD)/tests/%,$(filter mpi_test,$(SUITES))) # on three nodes, it makes believe
-RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' JOBS='$(JOBS)' \
-	tests/run.sh
+RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' MPICC='$(MPICC)' \
+	ONLY='$(ONLY)' JOBS='$(JOBS)' tests/run.sh
 
 # Suites that run programs as users do, under mpirun where there is one.
 MATRIX := tests/equal/matrix.sh
@@ -57,9 +57,11 @@ TORTURES = $(or $(shell sed -n 's/^    {"\([a-z0-9-]*\)",.*/\1/p' tests/torture_
 TORTURE_ALL = $(foreach s,$(TORTURES) creation no-engine, \
 	"ZERO_TEST_FULL=1 CK_RUN_CASE=$s $(BUILD)/tests/torture_test")
 
-# The last of all: which errors the suites have provoked. A sanitizer refuses no memory.
-BUILT_WITH := $(foreach p,MPI URING XXHASH,$(if $(filter 1,$($p)),$p))
-ERRORS_SEEN := $(if $(SAN),,--then "tests/check_errors.sh --seen $(BUILT_WITH)")
+# The last of all: which errors the suites have provoked. A sanitizer refuses no memory, and some
+# sites all of io_uring.
+BUILT_WITH = $(foreach p,MPI XXHASH,$(if $(filter 1,$($p)),$p)) \
+	$(if $(filter 1,$(URING)),$(if $(shell $(BUILD)/zero info | grep 'io_uring  *works'),URING))
+ERRORS_SEEN = $(if $(SAN),,--then "tests/check_errors.sh --seen $(BUILT_WITH)")
 
 # The law under the sanitizers, a sample of it, and the order of work on GPUs.
 SANITIZED := $(if $(SAN),,address thread)

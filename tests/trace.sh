@@ -116,7 +116,9 @@ report_wrong() { # steps, pattern of the last line, tokens of a step
     awk -v steps="$1" -v pattern="$2" -v tokens="$3" -v most="$(nproc)" '
         function bad(text) { print text; wrong++ }
         / steps in .* s \(/ { seconds = $4; rate = substr($6, 2) }
-        / updates (read from|wrote to) files / && $5 " " $6 != $7 " " $8 { bad("not planned: " $0) }
+        / (state read from|written to) files / && $(NF - 3) " " $(NF - 2) != $(NF - 1) " " $NF {
+            bad("not planned: " $0)
+        }
         /^CPU time of rank 0 / {
             cpus = $13 > 0 && $26 >= 0 && $13 + $26 < 1.05 * most * $7 + 0.1
         }
@@ -138,7 +140,7 @@ report_wrong() { # steps, pattern of the last line, tokens of a step
                 if (busy[i] > 1.01 * step) bad(name[i] " busy " busy[i] " of " step " s")
             if (!cpus) bad("no CPU seconds that can be")
             if (!(busy[1] > 0 && busy[2] > 0)) bad("nothing was computed, or updated")
-            # Both are rounded to a tenth.
+            # Both are rounded to a tenth, or better.
             if (1e3 * (rate + 0.05) * (seconds + 0.05) < tokens * steps ||
                 1e3 * (rate - 0.05) * (seconds - 0.05) > tokens * steps)
                 bad(rate " thousand tokens a second for " seconds " s are not " tokens * steps)
@@ -166,7 +168,7 @@ report_case 1 "^the step waits for (the disk|updates in memory): " \
     "--stage 3 --offload nvme --chunk 64 --host-bytes 4K"
 grep -q '^at stage 0 without offload each rank would need ' "$scratch/out"
 verdict $? "what offload has spared is not said"
-grep -q '^  updates wrote to files ' "$scratch/out"
+grep -q '^  written to files ' "$scratch/out"
 verdict $? "what was written is not said"
 report_case 2 "^(the step waits for|none of these alone:) " "--stage 1 --offload nvme --chunk 1024"
 report_case 1 "^(the step waits for matrix products|none of these alone): " "--accumulate 32"
@@ -217,9 +219,11 @@ kill -TERM $!
 wait $!
 [ $? = 143 ] && grep -q '^rank 0: SIGTERM stopped all ranks after step ' "$scratch/err"
 verdict $? "a run that was to be stopped: $(tail -n 1 "$scratch/err")"
-awk '/ updates (read from|wrote to) files / { rows++; wrong += $5 " " $6 != $7 " " $8 }
+awk '/ (state read from|written to) files / {
+        rows++; wrong += $(NF - 3) " " $(NF - 2) != $(NF - 1) " " $NF
+    }
     END { exit rows != 2 || wrong }' "$scratch/out"
-verdict $? "a stopped run's files: $(grep ' updates ' "$scratch/out")"
+verdict $? "a stopped run's files: $(grep ' files ' "$scratch/out")"
 grep -q '^  compute: .* not measured$' "$scratch/out"
 verdict $? "a stopped run measured: $(grep 'compute: ' "$scratch/out")"
 closing

@@ -33,17 +33,14 @@ static inline struct figure in_bytes_beside(int64_t bytes, int64_t other)
     return f;
 }
 
-/* Thousands of what may be few: three digits at least. */
+/* Thousands of what may be few: three digits from ten up to 100 thousand. */
 static inline struct figure in_thousands(double count)
 {
     struct figure f;
-    double value = count / 1e3;
-    snprintf(f.text, sizeof(f.text), "%.*f",
-             value < 0.1  ? 4
-             : value < 1  ? 3
-             : value < 10 ? 2
-                          : 1,
-             value);
+    int digits = 1;
+    for (double least = 10; count < 1e3 * least && digits < 5; least /= 10)
+        digits++;
+    snprintf(f.text, sizeof(f.text), "%.*f", digits, count / 1e3);
     return f;
 }
 

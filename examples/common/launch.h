@@ -14,10 +14,10 @@ struct launch {
 
 struct launch launch_find(void);
 
-/* Threads of a rank, as the engine counts them, which asks the others: the CPUs that this process
- * may use, divided among the ranks that have the same ones, as many as must where each of the
- * node's local ranks has as many of all that the job has there, and no more than a quota is
- * worth, which they are taken to share; at least 1. */
+/* Threads of a rank: what the engine counts, which asks the others, where all are bound alike over
+ * the job's CPUs of the node, or not bound. The CPUs that this process may use, divided among the
+ * ranks that would have the same ones then, and no more than a quota is worth, which all of the
+ * node are taken to share; at least 1. A job that taskset or numactl confines looks bound. */
 int launch_threads(const struct launch *l);
 int launch_threads_alone(void); /* of one rank that has this machine to itself */
 int launch_share(int cpus, int all, int local);

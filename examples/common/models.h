@@ -17,8 +17,8 @@ enum { MODELS = 11 };
 extern const struct model models[MODELS];
 extern const struct option_choice model_choices[MODELS + 1]; /* values index models */
 
-/* How many heads go with channels: the shape's own, or the most that divide them into 64 or more
- * each. */
+/* How many heads go with channels: the shape's own, or the most of 64 or more
+ * each, which divide them; at least one. */
 int model_heads(const struct model *m, int channels);
 
 #endif

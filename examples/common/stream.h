@@ -64,7 +64,7 @@ double stream_rate(struct workers *w, void *memory, int64_t bytes, double second
 double stream_copy_rate(void *memory, int64_t bytes, double seconds);
 
 /* stream_rate of so many threads in memory of its own, at most so many bytes, for
- * about 0.1 s; bound: this rank is bound to its own CPUs (launch_bound), and all but the calling
+ * about 0.1 s; bound: this rank is bound to some CPUs (launch_bound), and all but the calling
  * thread go beyond these. 0: it is too little, or there is none. */
 double stream_rate_apart(int threads, bool bound, int64_t bytes_max);
 

@@ -60,7 +60,7 @@ struct run {
     FILE *log;                    /* rank 0's, with --log */
     struct step_record pending;   /* the log's next row, if there is one; step 0: none */
     double recent[RECENT];        /* loss of step s at s % RECENT */
-    double seconds, waited;       /* in steps, evaluation apart; this rank for the engine in them */
+    double seconds, waited;       /* in steps and the last wait, evaluation apart; for the engine */
     double computed;              /* seconds of forward and backward in them, on GPUs busy ones */
     double multiplied;            /* flops of products in them, on GPUs */
     struct run_mark begun, ended; /* before the first step, moved on by evaluations; after

@@ -58,6 +58,11 @@ without_mpirun() { # file
         -e '/^\[[^]]*:[0-9]*\] PMIX ERROR: /d' "$1"
 }
 
+# What each run with files warns of where this system lets nobody use io_uring; else nothing.
+uring_refused() { # build
+    "$1/zero" info | grep -q '^ *io_uring  *refused' && echo "This system refuses io_uring"
+}
+
 # The ids of processes whose command lines have a file's name in them.
 naming() { # file
     # shellcheck disable=SC2062 # these are files
