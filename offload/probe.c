@@ -273,24 +273,24 @@ static bool folder_measure(struct probe *probe, const char *folder, const char *
 }
 
 /* Keys are of drives, or of folders where the file system is on none; then it is asked itself. */
-static bool same_drive(const struct spill_paths *paths, char (*key)[PROBE_KEY], int i, int j)
+bool probe_one_drive(const char *folder, const char *other)
 {
-    struct stat one, other;
-    return strcmp(key[i], key[j]) == 0 ||
-           (stat(paths->path[i], &one) == 0 && stat(paths->path[j], &other) == 0 &&
-            one.st_dev == other.st_dev);
+    char keys[2][PROBE_KEY];
+    struct stat st[2];
+    return (probe_key(keys[0], "", folder) && probe_key(keys[1], "", other) &&
+            strcmp(keys[0], keys[1]) == 0) ||
+           (stat(folder, &st[0]) == 0 && stat(other, &st[1]) == 0 && st[0].st_dev == st[1].st_dev);
 }
 
 /* What the folders can do together; those on one drive share what it can do. */
-static void folders_join(struct probe *probe, struct spill_paths *paths, const struct probe *found,
-                         char (*key)[PROBE_KEY])
+static void folders_join(struct probe *probe, struct spill_paths *paths, const struct probe *found)
 {
     double depth = 0;
     *probe = (struct probe){0};
     for (int i = 0; i < paths->count; i++) {
         int share = 0;
         for (int j = 0; j < paths->count; j++)
-            share += same_drive(paths, key, i, j);
+            share += probe_one_drive(paths->path[i], paths->path[j]);
         paths->weight[i] /= share;
         probe->block = found[i].block > probe->block ? found[i].block : probe->block;
         probe->read += found[i].read / share;
@@ -320,26 +320,24 @@ void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
                  enum probe_when when, struct error *why)
 {
     struct probe found[STRIPES_FILES];
-    char key[STRIPES_FILES][PROBE_KEY];
+    char key[PROBE_KEY];
     bool worth = bytes >= (paths->count > 1 ? PROBE_FILE : PROBE_ALONE), all = true;
     *probe = (struct probe){.block = RING_BLOCK, .depth = RING_DEPTH};
     memset(paths->weight, 0, sizeof(paths->weight));
     for (int i = 0; i < paths->count && when != PROBE_NEVER; i++) {
-        bool known = false, keyed = probe_key(key[i], "", paths->path[i]);
-        if (!keyed)
-            key[i][0] = '\0';
+        bool known = false, keyed = probe_key(key, "", paths->path[i]);
         for (int j = 0; j < i && keyed && !known; j++) /* the same drive twice */
-            if (same_drive(paths, key, i, j)) {
+            if (probe_one_drive(paths->path[i], paths->path[j])) {
                 found[i] = found[j];
                 known = paths->weight[j] > 0;
             }
         if (!known && keyed && when == PROBE_CACHED)
-            known = probe_load(&found[i], key[i]);
+            known = probe_load(&found[i], key);
         if (!known && keyed && (when == PROBE_NOW || worth))
-            known = folder_measure(&found[i], paths->path[i], key[i], when, why);
+            known = folder_measure(&found[i], paths->path[i], key, when, why);
         paths->weight[i] = known ? found[i].both : 0;
         all &= known;
     }
     if (when != PROBE_NEVER && all)
-        folders_join(probe, paths, found, key);
+        folders_join(probe, paths, found);
 }

@@ -36,10 +36,13 @@ static inline int64_t probe_stripe(const struct probe *probe)
 int probe_run(struct probe *probe, const char *folder, double seconds, struct error *error);
 
 /* One line that names what folder's files are on, the same on every start:
- * device, size, model or mapping, file system. Without a block device, the
+ * drive, size, model or mapping, file system. Without a block device, the
  * folder itself. root is put before /sys: "" outside of tests. False: folder
  * cannot be asked. */
 bool probe_key(char key[PROBE_KEY], const char *root, const char *folder);
+
+/* Whether two folders share what one drive, or one file system, can do. */
+bool probe_one_drive(const char *folder, const char *other);
 
 /* The cache, in $XDG_CACHE_HOME/libzero or ~/.cache/libzero. False: there is
  * nothing sound under this key; it could not be written. */

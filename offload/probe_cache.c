@@ -52,7 +52,7 @@ static void device_name(char name[64], const char *folder)
 bool probe_key(char key[PROBE_KEY], const char *root, const char *folder)
 {
     struct stat st;
-    char type[SPILL_TYPE] = "", device[PATH_MAX], name[64], size[32], model[96];
+    char type[SPILL_TYPE] = "", device[PATH_MAX], part[16], name[64], size[32], model[96];
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -63,6 +63,9 @@ bool probe_key(char key[PROBE_KEY], const char *root, const char *folder)
         return false;
     snprintf(device, sizeof(device), "%s/sys/dev/block/%u:%u", root, major(st.st_dev),
              minor(st.st_dev));
+    line_read(part, sizeof(part), device, "partition");
+    if (part[0] != '\0') /* it is as fast as its drive, and together with others no faster */
+        snprintf(device + strlen(device), sizeof(device) - strlen(device), "/..");
     device_name(name, device);
     line_read(size, sizeof(size), device, "size");
     if (name[0] == '\0' || size[0] == '\0') {
@@ -71,10 +74,9 @@ bool probe_key(char key[PROBE_KEY], const char *root, const char *folder)
             return false;
         return snprintf(key, PROBE_KEY, "folder %s type %s", real, type) < PROBE_KEY;
     }
-    static const char *const models[] = {"dm/uuid", "device/model", "../device/model"};
-    model[0] = '\0';
-    for (int i = 0; i < 3 && model[0] == '\0'; i++) /* the last: of a partition's drive */
-        line_read(model, sizeof(model), device, models[i]);
+    line_read(model, sizeof(model), device, "dm/uuid");
+    if (model[0] == '\0')
+        line_read(model, sizeof(model), device, "device/model");
     return snprintf(key, PROBE_KEY, "device %s size %s model %s type %s", name, size, model, type) <
            PROBE_KEY;
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define BLOCK 2048 /* elements that are rounded while the first cache has them */
+#define BLOCK 2048 /* elements that are copied or rounded while the first cache has them */
 
 static struct grads grads_at(const struct adam_stretch *s, int64_t at)
 {
@@ -32,6 +32,8 @@ static void step_block(const struct kernels *kernels, const struct adam_stretch 
 
 void adam_step(const struct kernels *kernels, const struct adam_stretch *s)
 {
-    for (int64_t at = 0; at < s->count; at += BLOCK)
-        step_block(kernels, s, at, s->count - at < BLOCK ? s->count - at : BLOCK);
+    bool once = s->remainder || !s->param || s->dtype == ZERO_BF16;
+    int64_t most = once ? s->count : BLOCK;
+    for (int64_t at = 0; at < s->count; at += most)
+        step_block(kernels, s, at, s->count - at < most ? s->count - at : most);
 }

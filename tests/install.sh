@@ -11,7 +11,7 @@ optional=" cxx pkgconfig strace cross clang valgrind "
 # name | what it is | what it is for | Debian | Fedora, RHEL | Spack
 packages() {
     cat <<'TABLE'
-cc|C compiler|builds everything|gcc libc6-dev|gcc glibc-devel|gcc
+cc|C compiler|builds everything|gcc libc6-dev|gcc glibc-devel diffutils findutils|gcc
 mpi|Open MPI|several ranks; without it, one|libopenmpi-dev openmpi-bin|openmpi-devel|openmpi
 mpirun|mpirun|starts several ranks|openmpi-bin|openmpi|openmpi
 uring|liburing|file I/O by io_uring; without it, by threads|liburing-dev|liburing-devel|liburing
@@ -22,7 +22,7 @@ nccl|NCCL|units from GPU to GPU; without it, through host memory|libnccl-dev|lib
 cxx|C++ compiler|tests the headers in C++|g++|gcc-c++|gcc
 pkgconfig|pkg-config|tests zero.pc|pkg-config|pkgconf-pkg-config|pkgconf
 strace|strace|tests which files are touched|strace|strace|strace
-check|Check|runs the tests|check|check-devel pkgconf|check
+check|Check|runs the tests|check|check-devel pkgconf libasan libubsan libtsan|check
 cross|ARM compiler|tests NEON|gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user|qemu-user|qemu
 clang|clang|fuzzes what reads files and options|clang libclang-rt-dev|clang compiler-rt|llvm
 valgrind|valgrind|tests memory without a sanitizer|valgrind|valgrind-devel valgrind|valgrind
@@ -83,6 +83,8 @@ install_all() { # manager, package...
         tail -n 20 "$log" >&2
         echo "$1 could not install: ${*:2}." >&2
         echo "The log is $log: mend what it names and run make deps again." >&2
+        [ "$1" != dnf ] || echo "RHEL and its kin have some in CRB and in EPEL, which dnf" \
+            "config-manager --set-enabled crb and dnf install epel-release bring." >&2
         return 1
     fi
     rm -f "$log"
@@ -146,10 +148,11 @@ apt-get|7|0|cxx|0|sudo apt-get install --no-install-recommends g++$
 apt-get|7|0|cxx|0|Without it these tests are skipped
 apt-get|0|1|cxx pkgconfig|0|run: apt-get .*install --no-install-recommends g++ pkg-config$
 apt-get|7|0|mpi cxx|1|sudo apt-get install --no-install-recommends libopenmpi-dev openmpi-bin$
-dnf|0|0|cc mpi uring|0|run: dnf .*install gcc glibc-devel openmpi-devel liburing-devel$
+dnf|0|0|cc mpi uring|0|run: dnf .*install gcc .* findutils openmpi-devel liburing-devel$
 dnf|0|0|xxhash|0|run: dnf .*install xxhash-devel$
-dnf|0|1|check|1|dnf could not install: check-devel pkgconf\.
-dnf|7|0|mpi mpirun check|1|sudo dnf install openmpi-devel openmpi check-devel pkgconf$
+dnf|0|1|check|1|dnf could not install: check-devel pkgconf libasan .* libtsan\.
+dnf|0|1|check|1|in CRB and in EPEL
+dnf|7|0|mpi mpirun check|1|sudo dnf install openmpi-devel openmpi check-devel .* libtsan$
 dnf|7|0|mpi mpirun check|1|spack install openmpi check$
 none|0|0|mpi uring|1|spack install openmpi liburing$
 none|7|0|pkgconfig|0|spack install pkgconf$

@@ -529,6 +529,7 @@ static void expect_ring(int block, int depth, bool measured)
     struct zero_config c = {
         .size = sizeof(c), .offload = ZERO_NVME, .threads = 1, .nvme_path = root, .log = keep_log};
     struct zero *z;
+    c.ring = suite_uring() ? ZERO_RING_AUTO : ZERO_RING_POSIX; /* the log keeps one line */
     ck_assert_int_eq(zero_create(&z, &param, 1, &c), ZERO_OK);
     const struct ring *ring = z->pipeline.ring;
     ck_assert_int_eq(ring->block, block);

@@ -21,6 +21,9 @@ CHECK_LIBS := -L$(BUNDLED)/lib -lcheck -lsubunit -lrt -lm -pthread
 endif
 
 PKG_CONFIG ?= pkg-config
+ifeq ($(origin CXX),default)
+CXX := $(or $(firstword $(foreach c,g++ c++ clang++,$(if $(shell command -v $c),$c))),g++)
+endif
 hash := \#
 
 # A program, or where Fedora and RHEL keep it until module load mpi.
@@ -114,7 +117,7 @@ CUBLAS := $(if $(filter 1,$(CUDA)),$(call probe,cublasLt.h,$(CUDA_CFLAGS) $(CUBL
 endif
 ABSENT += $(if $(filter 1,$(CUDA)),$(if $(filter 1,$(CUBLAS)),,cublas))
 
-OPTIONAL := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,cxx) \
+OPTIONAL := $(if $(shell command -v $(CXX)),,cxx) \
 	$(if $(shell command -v $(PKG_CONFIG)),,pkgconfig) $(if $(shell command -v strace),,strace)
 
 MISSING := $(strip $(MISSING))

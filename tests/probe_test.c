@@ -258,15 +258,23 @@ START_TEST(keys_name_devices)
     ck_assert_ptr_nonnull(strstr(key, home));
     ck_assert_int_eq(strncmp(key, "folder ", 7), 0);
 
-    /* A partition: its model is the drive's. */
+    /* A partition: the drive's. */
     snprintf(device, sizeof(device), "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
     snprintf(path, sizeof(path), "%s/uevent", device);
     tree_put(root, path, "MAJOR=8\nDEVNAME=sda1\nPARTN=1\n");
     snprintf(path, sizeof(path), "%s/size", device);
     tree_put(root, path, "4096\n");
+    ck_assert(probe_key(key, root, home));
+    ck_assert_int_eq(strncmp(key, "device sda1 size 4096 model  type ", 34), 0);
+    snprintf(path, sizeof(path), "%s/partition", device);
+    tree_put(root, path, "1\n");
+    tree_put(root, "/sys/dev/block/uevent", "MAJOR=8\nDEVNAME=sda\n");
+    tree_put(root, "/sys/dev/block/size", "8192\n");
     tree_put(root, "/sys/dev/block/device/model", "FAST DRIVE   \n");
     ck_assert(probe_key(key, root, home));
-    ck_assert_int_eq(strncmp(key, "device sda1 size 4096 model FAST DRIVE type ", 44), 0);
+    ck_assert_int_eq(strncmp(key, "device sda size 8192 model FAST DRIVE type ", 43), 0);
+    snprintf(path, sizeof(path), "%s/partition", device);
+    tree_put(root, path, "");
     snprintf(path, sizeof(path), "%s/dm/uuid", device);
     tree_put(root, path, "LVM-abc\n");
     ck_assert(probe_key(key, root, home));

@@ -179,6 +179,7 @@ static void run(struct job *j)
 
 static struct zero_config in_files(enum zero_ring ring)
 {
+    ring = suite_uring() ? ring : ZERO_RING_POSIX;
     return (struct zero_config){
         .stage = 3, .offload = ZERO_NVME, .chunk = 1024, .ring = ring, .threads = 1};
 }

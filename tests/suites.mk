@@ -59,12 +59,13 @@ TORTURE_ALL = $(foreach s,$(TORTURES) creation no-engine, \
 
 # The last of all: which errors the suites have provoked. A sanitizer refuses no memory, and some
 # sites all of io_uring.
-BUILT_WITH = $(foreach p,MPI XXHASH,$(if $(filter 1,$($p)),$p)) \
-	$(if $(filter 1,$(URING)),$(if $(shell $(BUILD)/zero info | grep 'io_uring  *works'),URING))
+BUILT_WITH = $(foreach p,MPI URING XXHASH,$(if $(filter 1,$($p)),$p)) \
+	$(if $(shell $(BUILD)/zero info | grep 'io_uring  *refused'),refused:URING)
 ERRORS_SEEN = $(if $(SAN),,--then "tests/check_errors.sh --seen $(BUILT_WITH)")
 
 # The law under the sanitizers, a sample of it, and the order of work on GPUs.
-SANITIZED := $(if $(SAN),,address thread)
+SANITIZED = $(eval SANITIZED := $(if $(SAN),,$(shell tests/support/sanitized.sh $(BUILD) \
+	'$(CC)' address thread)))$(SANITIZED)
 SAN_address := address,undefined
 SAN_thread := thread
 BUILT_address = $(BUILD)-address/tests/equal_test
@@ -72,7 +73,7 @@ BUILT_thread = $(addprefix $(BUILD)-thread/tests/,equal_test cuda_test nccl_test
 	planted_cuda)
 CUDA_PLANTED = "tests/planted.sh cuda $(BUILD)-thread"
 SAN_SAMPLE = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_test") \
-	$(if $(SAN),,"ZERO_TEST_SHORT=1 $(BUILD)-thread/tests/cuda_test" \
+	$(if $(filter thread,$(SANITIZED)),"ZERO_TEST_SHORT=1 $(BUILD)-thread/tests/cuda_test" \
 	"ZERO_TEST_SHORT=1 $(BUILD)-thread/tests/nccl_test" \
 	$(BUILD)-thread/tests/fake_cuda_test $(CUDA_PLANTED))
 

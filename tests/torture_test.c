@@ -207,12 +207,6 @@ static void judge(const struct torture *t, const struct life *run, const struct 
 
 /* ---------------------------------------------------------------- the tests */
 
-#ifdef HAVE_URING
-#define HAS_URING true
-#else
-#define HAS_URING false
-#endif
-
 static bool applies(const struct scenario *s, enum fault_kind kind)
 {
     bool files = s->config.offload == ZERO_NVME || s->config.offload_param == ZERO_NVME;
@@ -221,7 +215,7 @@ static bool applies(const struct scenario *s, enum fault_kind kind)
                     (kind >= FAULT_OP_SHORT && kind <= FAULT_REQUEST_EIO);
     bool of_ranks = kind == FAULT_COMM_REORDER; /* alone it has one collective under way */
     bool of_uring = kind >= FAULT_REGISTER && kind <= FAULT_SUBMIT;
-    files = files && (!of_uring || (HAS_URING && s->config.ring != ZERO_RING_POSIX));
+    files = files && (!of_uring || (suite_uring() && s->config.ring != ZERO_RING_POSIX));
     bool of_state = kind == FAULT_OP_SHORT; /* parameters of a chunk are one page */
     return (files || !of_files) && (s->ranks > 1 || !of_ranks) &&
            (s->config.offload == ZERO_NVME || !of_state);

@@ -33,6 +33,13 @@ static inline struct figure in_bytes_beside(int64_t bytes, int64_t other)
     return f;
 }
 
+static inline struct figure in_seconds(double seconds)
+{
+    struct figure f;
+    snprintf(f.text, sizeof(f.text), seconds < 999.5 ? "%.3g s" : "%.0f s", seconds);
+    return f;
+}
+
 /* Thousands of what may be few: three digits from ten up to 100 thousand. */
 static inline struct figure in_thousands(double count)
 {

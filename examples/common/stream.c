@@ -15,6 +15,7 @@
 
 #include "examples/common/clock.h"
 #include "examples/common/huge.h"
+#include "offload/memory.h"
 
 #define TASK         ((int64_t)1 << 15) /* elements, as in the engine */
 #define PAGE         ((int64_t)HUGE_PAGE)
@@ -277,13 +278,14 @@ static void unbind(void)
     (void)sched_setaffinity(0, sizeof(all), all); /* refused: where it is */
 }
 
-double stream_rate_apart(int threads, bool bound, int64_t bytes_max)
+double stream_rate_apart(int threads, bool bound)
 {
     int64_t bytes = stream_bytes(most() / BYTES) + PAGE;
-    char error[256];
-    bytes = bytes < bytes_max ? bytes : bytes_max;
-    if (bytes < LEAST)
+    char error[512];
+    int64_t free_bytes = memory_available("", error, sizeof(error)) / 4;
+    if (free_bytes < bytes / 2) /* what the third cache would hold */
         return 0;
+    bytes = bytes < free_bytes ? bytes : free_bytes;
     void *memory = huge_alloc((size_t)bytes);
     if (!memory)
         return 0;

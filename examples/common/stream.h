@@ -56,16 +56,16 @@ static inline bool form_split(enum stream_form f)
 
 /* Bytes per second that the workers move together with the better of the first two
  * loops in FORM_BF16, in the best of the passes that begin within so many seconds. Overwrites
- * memory, at a page's boundary, as far as it uses it. 0: it is too little to lie
- * beyond the caches. */
+ * memory, at a page's boundary, as far as it uses it. 0: it is too little to measure in. What a
+ * third cache holds all of it gives that one's rate. */
 double stream_rate(struct workers *w, void *memory, int64_t bytes, double seconds);
 
 /* The same for memcpy by the calling thread alone; a byte counts once. */
 double stream_copy_rate(void *memory, int64_t bytes, double seconds);
 
-/* stream_rate of so many threads in memory of its own, at most so many bytes, for
- * about 0.1 s; bound: this rank is bound to some CPUs (launch_bound), and all but the calling
- * thread go beyond these. 0: it is too little, or there is none. */
-double stream_rate_apart(int threads, bool bound, int64_t bytes_max);
+/* stream_rate of so many threads beyond the caches, in memory of its own, for about 0.1 s; bound:
+ * this rank is bound to some CPUs (launch_bound), and all but the calling thread go beyond these.
+ * 0: too little is free, of which it takes a quarter at most. */
+double stream_rate_apart(int threads, bool bound);
 
 #endif

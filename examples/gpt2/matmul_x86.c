@@ -9,6 +9,8 @@
 
 #ifdef __x86_64__
 
+#include <cpuid.h>
+
 #define WIDTH 8
 #define COLS  (2 * WIDTH)        /* with six rows 12 of AVX2's 16 registers are sums */
 #define AHEAD (16 * COLS_AVX512) /* B is fetched 16 words of k before it is used */
@@ -269,8 +271,11 @@ const struct pieces *pieces_avx2(void)
                                        .pack_a = pack_a,
                                        .pack_b = pack_b,
                                        .multiply = {piece_multiply}};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return &avx2; /* every CPU with AVX2 has F16C */
+    unsigned a, b, c, d;
+    bool f16c =
+        __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C); /* a virtual machine may hide it */
+    if (f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &avx2;
 #endif
     return NULL;
 }

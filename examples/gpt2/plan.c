@@ -136,7 +136,7 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
         return;
     }
     fflush(stdout); /* the plan stands, also where memory ends here */
-    double stream = stream_rate_apart(all < cpus ? all : cpus, launch_bound(l->local), INT64_MAX);
+    double stream = stream_rate_apart(all < cpus ? all : cpus, launch_bound(l->local));
     char advice[3 * sizeof(probe.nvme_path) + 120];
     if (zero_probe_known(&config, &probe, advice, sizeof(advice)) != ZERO_OK) {
         printf("  an update's seconds are not predicted: %s\n", advice);
@@ -150,14 +150,14 @@ static void print_prediction(const struct arguments *a, const struct launch *l, 
         puts("  an update's seconds are not predicted: too little memory is free to measure in");
     if (p.seconds <= 0)
         return;
-    printf("  an update by itself: %.3g s (memory ", p.seconds);
+    printf("  an update by itself: %s (memory ", in_seconds(p.seconds).text);
     if (stream > 0)
-        printf("%.3g s at %s/s", p.memory, in_bytes((int64_t)stream).text);
+        printf("%s at %s/s", in_seconds(p.memory).text, in_bytes((int64_t)stream).text);
     else
         printf("not measured, as too little is free");
     if (p.disk > 0)
-        printf(", files %.3g s at %s/s read and written at once, as probed earlier", p.disk,
-               in_bytes((int64_t)probe.both).text);
+        printf(", files %s at %s/s read and written at once, as probed earlier",
+               in_seconds(p.disk).text, in_bytes((int64_t)probe.both).text);
     puts(")");
 }
 

@@ -16,7 +16,7 @@
 #include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
 #include "include/zero.h"
-#include "offload/memory.h"
+#include "offload/probe.h"
 #include "offload/spill.h"
 
 enum { CHECKED = 1 << 18, UNITS = 16, WARM_SECONDS = 15, USUAL = 64 << 20 };
@@ -214,7 +214,7 @@ static int disks_open(struct disks *d, const struct bench *b, struct model *m)
     for (int i = 0; i < d->paths.count; i++) {
         bytes[i] = file_bytes(b, zero_size(m->z), d->paths.count, &disk[i]);
         for (int j = 0; j < d->paths.count; j++)
-            d->sharers[i] += disk[j].id == disk[i].id;
+            d->sharers[i] += probe_one_drive(d->paths.path[j], d->paths.path[i]);
     }
     if (sum(m, 1, &ranks)) /* all have looked before one writes */
         return 1;
@@ -344,9 +344,8 @@ static void print_predicted(const struct bench *b, const struct zero_stats *s, c
     int local = launch_find().local;
     const struct zero_probe probe = {
         .read = s->probe_read, .write = s->probe_write, .both = s->probe_both};
-    char source[512], advice[2 * DISK_PATH + 120];
-    double stream = stream_rate_apart(local * s->threads, launch_bound(local),
-                                      memory_available("", source, sizeof(source)) / 4);
+    char advice[2 * DISK_PATH + 120];
+    double stream = stream_rate_apart(local * s->threads, launch_bound(local));
     struct prediction p = predict_update(&s->plan, local, &probe, stream);
     if (p.seconds <= 0) {
         bench_note("nothing is predicted without a probe: %s makes it",

@@ -20,12 +20,13 @@ static bool below(const char *path, const char *mount)
     return strncmp(path, mount, n) == 0 && (n == 1 || path[n] == 0 || path[n] == '/');
 }
 
-/* Blanks and backslashes of a name are written there as \ and three octal digits. */
+/* Blanks and backslashes of a name are written there as \ and three octal digits, of which a name
+ * that was cut may have fewer. */
 static void name_decode(char *name)
 {
     char *to = name;
     for (unsigned code; *name; to++)
-        if (sscanf(name, "\\%3o", &code) == 1) {
+        if (strspn(name + (*name == '\\'), "01234567") >= 3 && sscanf(name, "\\%3o", &code) == 1) {
             *to = (char)code;
             name += 4;
         } else {

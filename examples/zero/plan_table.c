@@ -90,6 +90,13 @@ static int folders_find(struct machine *m, const struct plan_options *o)
     return shares_find(m, &paths);
 }
 
+/* Of all ranks that were started here: one, but under a launcher. */
+static int node_threads(void)
+{
+    struct launch l = launch_find();
+    return l.local * launch_threads(&l);
+}
+
 static int machine_find(struct machine *m, const struct plan_options *o)
 {
     *m = (struct machine){0};
@@ -97,8 +104,8 @@ static int machine_find(struct machine *m, const struct plan_options *o)
     int status = device_find(m, o);
     if (!status)
         status = folders_find(m, o);
-    if (!status) /* measuring takes no more than a part of what is there */
-        m->stream = stream_rate_apart(launch_threads_alone(), false, m->memory / 4);
+    if (!status)
+        m->stream = stream_rate_apart(node_threads(), launch_bound(launch_find().local));
     return status;
 }
 
@@ -203,10 +210,10 @@ static bool fits(const struct machine *m, const struct zero_plan *p, char *why, 
 static void row_print(int stage, const char *place, const struct zero_plan *p, double seconds,
                       const char *unknown, const char *verdict)
 {
-    char update[16];
+    char update[24];
     snprintf(update, sizeof(update), "%s", unknown);
     if (seconds > 0)
-        snprintf(update, sizeof(update), "%.3g s", seconds);
+        snprintf(update, sizeof(update), "%s", in_seconds(seconds).text);
     const int64_t columns[] = {p->device.total, p->host.total, p->nvme.total, p->node_device,
                                p->node_host,    p->node_nvme,  p->read_bytes, p->written_bytes};
     printf("%5d %-7s", stage, place);
@@ -282,7 +289,7 @@ static void predicted_print(const struct machine *m)
                "here\n");
     if (m->stream > 0)
         printf("  memory: %s/s, measured now on %d CPUs\n", in_bytes((int64_t)m->stream).text,
-               launch_threads_alone());
+               node_threads());
     else
         printf("  memory: not measured, as too little is free\n");
     if (m->probe.read > 0)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/suite.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -35,6 +37,15 @@ bool suite_checksums(void)
 {
     struct error error = {0};
     return verify_supported(&error) == ZERO_OK;
+}
+
+bool suite_uring(void)
+{
+#ifdef HAVE_URING
+    return syscall(SYS_io_uring_setup, 1, NULL) < 0 && errno == EFAULT;
+#else
+    return false;
+#endif
 }
 
 static bool asked(const char *variable)

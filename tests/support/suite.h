@@ -24,6 +24,9 @@ void suite_watch(const char *doing, unsigned seconds);
 /* Whether this build has checksums, for .verify_spill. */
 bool suite_checksums(void);
 
+/* Whether this build has io_uring, and this system lets us use it. */
+bool suite_uring(void);
+
 /* As a program linked with -ffast-math has its threads compute: denormals are zeros. */
 void suite_flush_denormals(void);
 
