@@ -262,7 +262,7 @@ $(BUILD)/gpt2_cuda.so: $(call obj,$(GPT2_CUDA)) $(GPT2_KERNELS) $(BUILD)/stamp/L
 	$(call link,$(PLUGIN_SHARED) $(WHOLE) $(CUDA_LIBS) $(CUBLAS_LIBS) -lm)
 
 # The programs use the public interface alone: examples/gpt2 and examples/common see nothing of
-# src/. (How many CPUs a quota leaves, launch.c asks as the library does.)
+# src/. (Quotas of CPUs and free memory are asked as the library does: tests/layers.txt.)
 $(BUILD)/gpt2: $(call obj,$(GPT2) $(COMMON))
 $(BUILD)/quickstart: $(call obj,examples/quickstart.c)
 # These describe models as gpt2 does.
@@ -461,7 +461,7 @@ check-now: all tests
 		$(if $(SAN),,$(MPI_RUNS) $(GPT2_RUNS) $(DYING) "$(MATRIX) check $(BUILD)/gpt2") $(ERRORS_SEEN)
 
 check-all-now: all tests
-	@$(foreach b,address thread,$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
+	@$(foreach b,$(SANITIZED),$(MAKE) --no-print-directory SAN=$(SAN_$b) BUILD=$(BUILD)-$b \
 		tests $(BUILT_$b) $(BUILD)-$b/tests/planted $(BUILD)-$b/gpt2 && )true
 	@+$(VALGRIND_BUILD)
 	@CK_TIMEOUT_MULTIPLIER=5 $(RUN) $(STRUCTURE) $(PTX_SELF) $(PTX_ALL) \
@@ -470,7 +470,7 @@ check-all-now: all tests
 		$(DYING_ALL) "tests/neighbours.sh more $(BUILD)" \
 		"tests/slurm.sh $(BUILD)" $(CHAOS) $(MATRIX_ALL) $(TORTURE_ALL) \
 		"tests/cross.sh $(BUILD)-aarch64" "tests/fuzz.sh $(BUILD)-fuzz 70" \
-		$(foreach b,address thread,$(call sanitized,$b)) $(CUDA_PLANTED) $(VALGRIND_SAMPLE) \
+		$(foreach b,$(SANITIZED),$(call sanitized,$b)) $(CUDA_PLANTED) $(VALGRIND_SAMPLE) \
 		--then "tests/machine.sh more $(BUILD)" $(ERRORS_SEEN)
 
 check-valgrind-now: TIMEOUT ?= 900

@@ -41,6 +41,9 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
  * cannot be asked. */
 bool probe_key(char key[PROBE_KEY], const char *root, const char *folder);
 
+/* Whether two keys name one drive, whatever file systems it has. */
+bool probe_keys_one_drive(const char *key, const char *other);
+
 /* Whether two folders share what one drive, or one file system, can do. */
 bool probe_one_drive(const char *folder, const char *other);
 

@@ -81,6 +81,14 @@ bool probe_key(char key[PROBE_KEY], const char *root, const char *folder)
            PROBE_KEY;
 }
 
+bool probe_keys_one_drive(const char *key, const char *other)
+{
+    size_t compared = strlen(key) + 1;
+    if (strncmp(key, "device ", 7) == 0)
+        compared = (size_t)(strrchr(key, ' ') - key); /* the type comes last */
+    return strncmp(key, other, compared) == 0;
+}
+
 /* ----------------------------------------------------------------- the files */
 
 /* The cache's folder with a key's file in it, or false. */

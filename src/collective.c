@@ -204,10 +204,10 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                  z->node[ranks[0]]);
     if (c->unit >= 0)
         snprintf(unit, sizeof(unit), " of unit %d", c->unit);
-    if (z->control && moves_units(c) && count == 0) /* all have come */
+    if (z->control && count == 0) /* what NCCL waits for it does not tell */
         return error_set(error, ZERO_ERR_DEADLINE,
-                         "NCCL did not end the %s%s within %d s (rank %d waited). Set "
-                         "NCCL_DEBUG=WARN for its reasons, or %s.",
+                         "NCCL or a rank did not end the %s%s within %d s (rank %d waited). Set "
+                         "NCCL_DEBUG=WARN for NCCL's reasons, look for what stopped a rank, or %s.",
                          c->name, unit, engine_deadline(z), z->rank, engine_deadline_advice(z));
     return error_set(error, ZERO_ERR_DEADLINE,
                      "%s%s%s did not arrive at the %s%s within %d s (rank %d waited). Look for "

@@ -197,6 +197,7 @@ self_test() {
     cd "$scratch" || exit 1
     try check "" src/a.c "" ""
     try seen "" noted "" ""
+    try seen "MPI refused:MPI" noted "" ""
     while IFS='|' read -r file script report; do
         try check "" "$file" "$script" "$report"
     done < <(broken)

@@ -96,8 +96,8 @@ static void judge_failed(const struct torture *t, const struct life_rank *r)
     bool others = strcasestr(r->text, "rank ") && heard >> r->status & 1;
     size_t length = strlen(r->text);
     if (t->kind == FAULT_NCCL_LOST && r->status == ZERO_ERR_DEADLINE)
-        ck_assert_msg(strstr(r->text, "NCCL did not end the ") == r->text, "%s: \"%s\"", doing,
-                      r->text);
+        ck_assert_msg(strstr(r->text, "NCCL or a rank did not end the ") == r->text, "%s: \"%s\"",
+                      doing, r->text);
     ck_assert_msg(own || others, "%s: rank %d: %s: %s \"%s\"", doing, r->rank, r->call,
                   zero_status_name(r->status), r->text);
     ck_assert_msg(length > 20 && r->text[length - 1] == '.', "%s: \"%s\"", doing, r->text);

@@ -273,6 +273,10 @@ START_TEST(keys_name_devices)
     tree_put(root, "/sys/dev/block/device/model", "FAST DRIVE   \n");
     ck_assert(probe_key(key, root, home));
     ck_assert_int_eq(strncmp(key, "device sda size 8192 model FAST DRIVE type ", 43), 0);
+    ck_assert(probe_keys_one_drive(key, "device sda size 8192 model FAST DRIVE type none"));
+    ck_assert(!probe_keys_one_drive(key, "device sda size 8192 model FAST type none"));
+    ck_assert(!probe_keys_one_drive("folder /a type tmpfs", "folder /a type ext4"));
+    ck_assert(probe_keys_one_drive("folder /a type tmpfs", "folder /a type tmpfs"));
     snprintf(path, sizeof(path), "%s/partition", device);
     tree_put(root, path, "");
     snprintf(path, sizeof(path), "%s/dm/uuid", device);

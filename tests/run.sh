@@ -74,7 +74,7 @@ start_suite() { # suite
         command=("${launcher[@]}" -n "${command[0]%%@*}" "${command[0]#*@}" "${command[@]:1}")
         ;;
     esac
-    [[ ! $1 =~ -(address|thread)([^a-z]|$) ]] || command=("${laid_out[@]}" "${command[@]}")
+    [[ -z ${SAN-} && ! $1 =~ -(address|thread)([^a-z]|$) ]] || command=("${laid_out[@]}" "${command[@]}")
     timeout -k 5 "$limit" env "${variables[@]}" "${command[@]}" \
         >"$scratch/$BASHPID" 2>&1 </dev/null &
     under_way[$!]=$1 begun[$!]=$EPOCHREALTIME

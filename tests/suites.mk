@@ -13,7 +13,7 @@ GPU_TEST := $(BUILD)/tests/gpu_faults_on_fakes "tests/gpu/check_test.sh $(BUILD)
 GPU_TEST_ALL := $(if $(filter 1,$(MPI)),1@$(BUILD)/tests/gpu_ranks_on_fakes \
 	3@$(BUILD)/tests/gpu_ranks_on_fakes)
 PTX := $(if $(KERNELS),"tests/ptx_report.sh $(BUILD) kernels/cuda")
-PTX_ALL := $(if $(GPT2_KERNELS),"tests/ptx_report.sh $(BUILD)")
+PTX_ALL := $(if $(GPT2_KERNELS),"tests/ptx_report.sh $(BUILD)",$(PTX))
 PTX_SELF := $(if $(KERNELS),"tests/ptx_report.sh --self-test $(BUILD)")
 suites = $(filter-out $(1)/tests/mpi%,$(SUITES:%=$(1)/tests/%))
 short = $(patsubst %/$(1),"ZERO_TEST_SHORT=1 %/$(1)",$(2))
@@ -24,7 +24,7 @@ mpi_suites = $(foreach n,$(2),$(patsubst %,$(n)@$(1)/tests/%,$(filter mpi%,$(SUI
 MPI_RUNS := $(filter-out 1@%/mpi_large_test,$(call mpi_suites,$(BUILD),1 2 3 4)) \
 	$(patsubst %,6@$(BUILD)/tests/%,$(filter mpi_test,$(SUITES))) # on three nodes, it makes believe
 RUN = TIMEOUT=$(TIMEOUT) MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' MPICC='$(MPICC)' \
-	ONLY='$(ONLY)' JOBS='$(JOBS)' tests/run.sh
+	SAN='$(SAN)' ONLY='$(ONLY)' JOBS='$(JOBS)' tests/run.sh
 
 # Suites that run programs as users do, under mpirun where there is one.
 MATRIX := tests/equal/matrix.sh
@@ -71,7 +71,7 @@ SAN_thread := thread
 BUILT_address = $(BUILD)-address/tests/equal_test
 BUILT_thread = $(addprefix $(BUILD)-thread/tests/,equal_test cuda_test nccl_test fake_cuda_test \
 	planted_cuda)
-CUDA_PLANTED = "tests/planted.sh cuda $(BUILD)-thread"
+CUDA_PLANTED = $(if $(filter thread,$(SANITIZED)),"tests/planted.sh cuda $(BUILD)-thread")
 SAN_SAMPLE = $(foreach b,$(SANITIZED),"ZERO_TEST_SHORT=1 $(BUILD)-$b/tests/equal_test") \
 	$(if $(filter thread,$(SANITIZED)),"ZERO_TEST_SHORT=1 $(BUILD)-thread/tests/cuda_test" \
 	"ZERO_TEST_SHORT=1 $(BUILD)-thread/tests/nccl_test" \

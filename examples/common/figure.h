@@ -40,7 +40,7 @@ static inline struct figure in_seconds(double seconds)
     return f;
 }
 
-/* Thousands of what may be few: three digits from ten up to 100 thousand. */
+/* Thousands of what may be few: three digits from one up to 100 thousand. */
 static inline struct figure in_thousands(double count)
 {
     struct figure f;

@@ -53,8 +53,8 @@ const struct gpu_plugin *gpu_plugin_open(char *error, size_t error_size)
         snprintf(error, error_size, "The plugin for --device cuda cannot be opened: %.300s. %s.",
                  reason ? reason : file,
                  asked ? "Name gpt2_cuda.so in " GPU_PLUGIN_VARIABLE ", or unset it"
-                       : "Run make on a machine with the CUDA toolkit and cuBLAS, for GPUs from "
-                         "compute capability 8.0 on (CUDA_ARCH)");
+                       : "Run make on a machine with the CUDA toolkit, and load the toolkit's "
+                         "module if cuBLAS is missing");
         return NULL;
     }
     const struct gpu_plugin *plugin = dlsym(handle, GPU_PLUGIN_SYMBOL);

@@ -5,6 +5,8 @@
  */
 #include "examples/gpt2/matmul_x86.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __x86_64__
@@ -259,6 +261,18 @@ AVX512 static void piece_multiply_avx512(int k, const float *a, const float *b, 
 
 #endif
 
+#ifdef __x86_64__
+static pthread_once_t f16c_asked = PTHREAD_ONCE_INIT;
+static bool f16c_given;
+
+/* A virtual machine may hide it, and takes long to answer. */
+static void f16c_ask(void)
+{
+    unsigned a, b, c, d;
+    f16c_given = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 const struct pieces *pieces_avx2(void)
 {
 #ifdef AVX2
@@ -271,10 +285,8 @@ const struct pieces *pieces_avx2(void)
                                        .pack_a = pack_a,
                                        .pack_b = pack_b,
                                        .multiply = {piece_multiply}};
-    unsigned a, b, c, d;
-    bool f16c =
-        __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C); /* a virtual machine may hide it */
-    if (f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    pthread_once(&f16c_asked, f16c_ask);
+    if (f16c_given && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return &avx2;
 #endif
     return NULL;

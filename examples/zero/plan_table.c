@@ -288,7 +288,7 @@ static void predicted_print(const struct machine *m)
         printf("  GPU's: the GPU updates the state in its memory; how long that takes is not known "
                "here\n");
     if (m->stream > 0)
-        printf("  memory: %s/s, measured now on %d CPUs\n", in_bytes((int64_t)m->stream).text,
+        printf("  memory: %s/s, measured now by %d threads\n", in_bytes((int64_t)m->stream).text,
                node_threads());
     else
         printf("  memory: not measured, as too little is free\n");

@@ -4,9 +4,6 @@
 # tests/planted.sh sees to both. It runs nothing of ours.
 # shellcheck shell=bash
 
-# A race is reported where our code meets itself, not inside libraries that were
-# built without TSan. A leak is known as Open MPI's by the frames below malloc,
-# which are found without frame pointers.
 # TSan of gcc 11 to 13, and ASan now and then, use no memory that is laid out with more than 28
 # random bits.
 # shellcheck disable=SC2034 # for those who source this
@@ -16,6 +13,9 @@ if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)" -gt 28 ] &&
     laid_out=(setarch -R)
 fi
 
+# A race is reported where our code meets itself, not inside libraries that were
+# built without TSan. A leak is known as Open MPI's by the frames below malloc,
+# which are found without frame pointers.
 suppressions=$(cd "${BASH_SOURCE[0]%/*}" && pwd) || exit 1
 export UCX_VFS_ENABLE=${UCX_VFS_ENABLE:-n} # a thread of Open MPI 5 that it does not wait for
 export TSAN_OPTIONS=${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}
