@@ -468,9 +468,9 @@ amx_on_one_rank() {
     run 2 3 --dtype bf16
     judge "$(
         [ "$status" = 0 ] || echo "exit status $status, expected 0"
-        [ "$(grep -v "${site:-^$}" "$scratch/err")" = "rank 0: 1 of 2 ranks multiply with AMX, which adds in another \
-order than the others: another run gives the same digest only if the same ranks use AMX." ] ||
-            cat "$scratch/err"
+        [ "$(grep -v "${site:-^$}" "$scratch/err")" = "rank 0: 1 of 2 ranks multiply with AMX, \
+which adds in another order than the others: another run gives the same digest only if the same \
+ranks use AMX." ] || cat "$scratch/err"
     )" "$name"
     with=()
     run 2 3 --dtype bf16

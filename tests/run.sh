@@ -74,7 +74,9 @@ start_suite() { # suite
         command=("${launcher[@]}" -n "${command[0]%%@*}" "${command[0]#*@}" "${command[@]:1}")
         ;;
     esac
-    [[ -z ${SAN-} && ! $1 =~ -(address|thread)([^a-z]|$) ]] || command=("${laid_out[@]}" "${command[@]}")
+    if [[ -n ${SAN-} || $1 =~ -(address|thread)([^a-z]|$) ]]; then
+        command=("${laid_out[@]}" "${command[@]}")
+    fi
     timeout -k 5 "$limit" env "${variables[@]}" "${command[@]}" \
         >"$scratch/$BASHPID" 2>&1 </dev/null &
     under_way[$!]=$1 begun[$!]=$EPOCHREALTIME

@@ -175,7 +175,7 @@ MANY
     has '^  affinity mask  *3 CPUs: ' "info with many CPUs"
     tool LD_PRELOAD="$scratch/many.so" plan
     verdict $? "plan with many CPUs failed: $(cat "$scratch/err")"
-    has '^  memory: .* on 3 CPUs$' "plan with many CPUs"
+    has '^  memory: .* by 3 threads$' "plan with many CPUs"
 }
 
 # A file system of its own, at a name that the kernel's list of them writes otherwise.
