@@ -277,6 +277,8 @@ bool probe_one_drive(const char *folder, const char *other)
 {
     char keys[2][PROBE_KEY];
     struct stat st[2];
+    if (strcmp(folder, other) == 0)
+        return true;
     return (probe_key(keys[0], "", folder) && probe_key(keys[1], "", other) &&
             probe_keys_one_drive(keys[0], keys[1])) ||
            (stat(folder, &st[0]) == 0 && stat(other, &st[1]) == 0 && st[0].st_dev == st[1].st_dev);

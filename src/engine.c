@@ -515,17 +515,16 @@ static int make_memory(struct zero *z)
         return e->status;
     z->device->room = z->device_memory + p->device.room;
     const struct zero_bytes *host = &p->report.host;
-    struct error refused[2] = {0};
+    struct error refused = {0};
     bool master = p->set.param == ZERO_NVME && p->shared; /* chunks that rest in memory */
     const int64_t crosses[][2] = {{0, host->params + host->grads + (master ? host->state : 0)},
                                   {host->total - host->slots, host->slots}};
     /* The second, often the smaller, may be had where the first is not. */
     for (int i = 0; i < 2; i++)
         if (crosses[i][1] > 0)
-            z->device->ops->pin(z->device, z->arena.base + crosses[i][0], crosses[i][1],
-                                &refused[i]);
-    if (refused[0].status || refused[1].status)
-        warn_of_machine(z, "%s", refused[refused[0].status == ZERO_OK].text);
+            z->device->ops->pin(z->device, z->arena.base + crosses[i][0], crosses[i][1], &refused);
+    if (refused.status)
+        warn_of_machine(z, "%s", refused.text);
     return ZERO_OK;
 }
 

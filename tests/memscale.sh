@@ -23,7 +23,7 @@ run() { # ranks, options
         --nvme-path "$scratch/files" "${@:2}" >"$scratch/out" 2>"$scratch/err" </dev/null
     status=$?
     without_mpirun "$scratch/err"
-    [ -z "$site" ] || sed -i "/^libzero: warning: \(rank .: \)\?$site/d" "$scratch/err"
+    without_site "$scratch/err"
     return $status
 }
 

@@ -78,7 +78,7 @@ void roofline_print(const struct roofline *r, FILE *out)
         double rate = row->seconds > 0 ? row->done / row->seconds : 0;
         if (row->seconds > 0) {
             achieved = in_rate(rate, k);
-            snprintf(busy.text, sizeof(busy.text), "%.3g s", row->seconds);
+            busy = in_seconds(row->seconds);
         }
         if (row->limit > 0)
             limit = in_rate(row->limit, k);

@@ -7,7 +7,7 @@
 set -u
 # shellcheck source=tests/support/sanitizers.sh
 . "${0%/*}/sanitizers.sh"
-at=$(mktemp -d "$1/sanitized.XXXXXX") || exit 1
+at=$(mktemp -d -p "$1") || exit 1
 trap 'rm -rf "$at"' EXIT
 read -ra cc <<<"$2"
 echo 'int main(void) { return 0; }' >"$at/none.c"

@@ -58,9 +58,19 @@ without_mpirun() { # file
         -e '/^\[[^]]*:[0-9]*\] PMIX ERROR: /d' "$1"
 }
 
-# What each run with files warns of where this system lets nobody use io_uring; else nothing.
+# What each run with files warns of where this system lets nobody use io_uring; else nothing. A
+# suite whose runs are to say nothing else keeps it in "site".
+site=''
 uring_refused() { # build
     "$1/zero" info | grep -q '^ *io_uring  *refused' && echo "This system refuses io_uring"
+}
+
+without_site() { # file
+    [ -z "$site" ] || sed -i "/^libzero: warning: \(rank [0-9]*: \)\?$site/d" "$1"
+}
+
+uring_here() { # what is skipped without it
+    [ -z "$site" ] || { skip "$1: io_uring is refused here" && false; }
 }
 
 # The ids of processes whose command lines have a file's name in them.

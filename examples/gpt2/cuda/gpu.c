@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A GPU's life with a model: the memory, clocks, and what it could do at
- * best. One thread, which has opened it, makes all calls. The engine is not known here:
- * the program hands over its stream.
+ * A GPU's life with a model: the memory, clocks, and what it could do at best. One thread, which
+ * has opened it, makes all calls. The engine is not known here: the program hands over its stream.
  */
 #include "examples/gpt2/cuda/gpu.h"
 
