@@ -128,7 +128,7 @@ START_TEST(list_overflow)
     ck_assert_int_eq(options_parse(table, COUNT, OPTION_LIST_MAX + 3, argv, &values, given, error,
                                    sizeof(error)),
                      -1);
-    ck_assert_ptr_nonnull(strstr(error, "more than 256 values"));
+    ck_assert_ptr_nonnull(strstr(error, "more than 4096 values"));
 }
 END_TEST
 

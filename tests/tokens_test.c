@@ -74,7 +74,10 @@ static int load(int length, const char *a, const char *b)
     error[0] = 0;
     if (data_find(&data, paths, b ? 2 : 1, length, error, sizeof(error)))
         return -1;
-    return data_read(&data, error, sizeof(error));
+    int status = data_read(&data, 0, 1, error, sizeof(error));
+    if (status)
+        data_free(&data);
+    return status;
 }
 
 /* What is refused, with % for the folder. */
@@ -228,7 +231,7 @@ END_TEST
 
 START_TEST(refusals)
 {
-    const uint16_t good[] = {1, 2, 3, 50256}, bad[] = {0, 50257, 3, 4};
+    const uint16_t good[] = {1, 2, 3, 50256}, bad[9] = {0, 50257, 3, 4};
     int32_t llama[257] = {20240801, 7, 1};
     tree_write(below("llama"), llama, sizeof(llama));
     refused(below("llama"), "'%/llama' holds tokens of Llama 3 (magic 20240801, uint32), and this "
@@ -251,7 +254,7 @@ START_TEST(refusals)
     refused(put_tokens("less", 20240520, 1, -4, good, 4, 0),
             "'%/less' says that it holds -4 tokens, which are 1016 bytes with its header, but "
             "it has 1032. It was cut or changed: write it anew.");
-    refused(put_tokens("wide", 20240520, 1, 4, bad, 4, 0),
+    refused(put_tokens("wide", 20240520, 1, 9, bad, 9, 0),
             "'%/wide' has 50257 as token 1, and GPT-2 has tokens 0 to 50256. Write the file anew "
             "with GPT-2's tokenizer.");
     static unsigned char long_file[1024 + 2 * 70001]; /* more than are read at once */
@@ -283,6 +286,40 @@ START_TEST(refusals)
     ck_assert(data.bytes == 100 && data.held == 5);
     ck_assert_int_eq(data_batch(&data, true, 9, 0, 1, 2, in, out, error, sizeof(error)), 0);
     ck_assert_int_gt(in[0], 95);
+}
+END_TEST
+
+/* Each rank looks at its part, so one alone meets what is not a token; who reads it later does. */
+START_TEST(shares)
+{
+    enum { FILES = 2, COUNT = 60001, SHARES = 7 };
+    static uint16_t file[512 + COUNT]; /* the middle of each: all look at its ends */
+    const int32_t header[] = {20240520, 1, COUNT};
+    const char *paths[] = {below("s0"), below("s1")};
+    int32_t out[8];
+    memcpy(file, header, sizeof(header));
+    for (int i = 0; i < 3 * (SHARES - 1); i++) { /* around each share's beginning */
+        int bad = FILES * COUNT * (i / 3 + 1) / SHARES + i % 3 - 1;
+        ck_assert(bad % COUNT >= 4096 && bad % COUNT < COUNT - 4096);
+        for (int f = 0; f < FILES; f++) {
+            file[512 + bad % COUNT] = f == bad / COUNT ? 50257 : 7;
+            tree_write(paths[f], file, sizeof(file));
+        }
+        file[512 + bad % COUNT] = 7;
+        data_free(&data);
+        ck_assert_int_eq(data_find(&data, paths, FILES, 8, error, sizeof(error)), 0);
+        for (int share = 0; share < SHARES; share++) {
+            error[0] = 0;
+            bool here =
+                bad >= FILES * COUNT * share / SHARES && bad < FILES * COUNT * (share + 1) / SHARES;
+            int status = data_read(&data, share, SHARES, error, sizeof(error));
+            ck_assert_msg(status == -here, "%d of %d: %d (%s)", share, bad, status, error);
+            ck_assert(!here || strstr(error, " has 50257 as token "));
+        }
+        ck_assert_int_eq(tokens_copy(&data.tokens.train, bad - 8, 8, out, error, sizeof(error)), 0);
+        ck_assert_int_eq(tokens_copy(&data.tokens.train, bad, 8, out, error, sizeof(error)), -1);
+        ck_assert_ptr_nonnull(strstr(error, " has 50257 as token "));
+    }
 }
 END_TEST
 
@@ -496,6 +533,7 @@ int main(void)
     tcase_add_test(t, held_files);
     tcase_add_test(t, batches);
     tcase_add_test(t, refusals);
+    tcase_add_test(t, shares);
     tcase_add_test(t, hash);
     tcase_add_test(t, words);
     tcase_add_test(t, words_refused);

@@ -70,7 +70,7 @@ int data_find(struct data *d, const char *const *paths, int count, int length, c
         status = text_find(&d->text, &d->paths, length, error, error_size);
         take_text(d);
     } else if (kind == 1) {
-        status = tokens_load(&d->tokens, &d->paths, length, error, error_size);
+        status = tokens_find(&d->tokens, &d->paths, length, error, error_size);
         take_tokens(d);
     } else {
         status = -1;
@@ -80,9 +80,10 @@ int data_find(struct data *d, const char *const *paths, int count, int length, c
     return status;
 }
 
-int data_read(struct data *d, char *error, size_t error_size)
+int data_read(struct data *d, int share, int shares, char *error, size_t error_size)
 {
-    return d->is_tokens ? 0 : text_read(&d->text, &d->paths, error, error_size);
+    return d->is_tokens ? tokens_check(&d->tokens, share, shares, error, error_size)
+                        : text_read(&d->text, &d->paths, error, error_size);
 }
 
 void data_free(struct data *d)

@@ -28,8 +28,9 @@ struct data {
 int data_find(struct data *d, const char *const *paths, int count, int length, char *error,
               size_t error_size);
 
-/* Reads what was found; due before data_hash and data_batch. Returns 0, or -1 with error set. */
-int data_read(struct data *d, char *error, size_t error_size);
+/* Reads what was found, of token files one of shares equal parts, to check it; due before
+ * data_hash and data_batch. Returns 0, or -1 with error set. */
+int data_read(struct data *d, int share, int shares, char *error, size_t error_size);
 void data_free(struct data *d);
 
 /* Equal on ranks that may train together. */

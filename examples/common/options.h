@@ -21,7 +21,7 @@ enum option_kind {
     OPTION_LIST,   /* struct option_list: everything up to the next option */
 };
 
-#define OPTION_LIST_MAX 256
+#define OPTION_LIST_MAX 4096
 
 struct option_list {
     const char *items[OPTION_LIST_MAX]; /* pointers into argv */

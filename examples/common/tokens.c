@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nothing of a file is believed before its size has been compared with what its
- * header says; no token before it has been looked at. */
+ * header says; no token is given out that was not looked at. */
 #include "examples/common/tokens.h"
 
 #include <assert.h>
@@ -19,7 +19,15 @@
 
 enum { MAGIC_GPT2 = 20240520, MAGIC_LLAMA = 20240801, VERSION = 1 };
 
-#define PIECE (1 << 16) /* tokens that are read at once */
+enum {
+    PIECE = 1 << 16, /* tokens that are read at once */
+    ENDS = 1 << 12,  /* tokens at each end of a file that are compared between ranks */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 enum token_kind tokens_kind(const char *path)
 {
@@ -34,7 +42,7 @@ enum token_kind tokens_kind(const char *path)
     return magic == MAGIC_GPT2 ? TOKENS_GPT2 : magic == MAGIC_LLAMA ? TOKENS_LLAMA : TOKENS_NONE;
 }
 
-/* ------------------------------------------------------------------ loading */
+/* ------------------------------------------------------------------ reading */
 
 /* Whether header and size belong together; *tokens takes their number. */
 static int header_check(const char *path, const int32_t header[3], int64_t bytes, int64_t *tokens,
@@ -60,8 +68,8 @@ static int header_check(const char *path, const int32_t header[3], int64_t bytes
     return 0;
 }
 
-/* Opens the file and sees what it is. The descriptor, or -1 with a sentence. */
-static int tokens_open(struct token_file *f, struct sink sink)
+/* Sees what a file is by its size and header. */
+static int header_read(struct token_file *f, struct sink sink)
 {
     int32_t header[3];
     int fd = open(f->path, O_RDONLY | O_CLOEXEC), status;
@@ -76,11 +84,9 @@ static int tokens_open(struct token_file *f, struct sink sink)
                         f->path, (long long)f->is.st_size, (int)TOKENS_HEADER);
     else
         status = header_check(f->path, header, f->is.st_size, &f->tokens, sink);
-    if (status == 0)
-        return fd;
     if (fd >= 0)
         close(fd);
-    return -1;
+    return status;
 }
 
 /* Whether tokens [begin, begin + count) could be read; if not, errno is 0 where the file ends
@@ -116,35 +122,30 @@ static int lost(const struct token_file *f, struct sink sink)
                   f->path);
 }
 
-/* Looks at every token, a piece at a time. */
-static int pieces_check(const struct token_file *f, int fd, uint16_t *piece, uint64_t *hash,
-                        struct sink sink)
+static bool same_file(const struct stat *a, const struct stat *b)
 {
-    *hash = counter_mix(*hash + (uint64_t)f->tokens);
-    for (int64_t first = 0; first < f->tokens; first += PIECE) {
-        int64_t count = f->tokens - first < PIECE ? f->tokens - first : PIECE;
-        if (!tokens_read(fd, first, count, piece))
-            return lost(f, sink);
-        for (int64_t i = 0; i < count; i++)
-            if (piece[i] >= TOKENS_VOCAB)
-                return refuse(sink,
-                              "'%s' has %u as token %lld, and GPT-2 has tokens 0 to %d. Write "
-                              "the file anew with GPT-2's tokenizer.",
-                              f->path, (unsigned)piece[i], (long long)(first + i),
-                              TOKENS_VOCAB - 1);
-        *hash = counter_hash(*hash, piece, (size_t)count * sizeof(*piece));
-    }
-    return 0;
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-static int file_check(struct token_file *f, uint16_t *piece, uint64_t *hash, struct sink sink)
+/* Tokens [first, first + count) of a file. It is asked behind the reading whether it is still
+ * the one that was found. */
+static int piece_read(const struct token_file *f, int fd, int64_t first, int64_t count,
+                      uint16_t *piece, struct sink sink)
 {
-    int fd = tokens_open(f, sink);
-    if (fd < 0)
-        return -1;
-    int status = pieces_check(f, fd, piece, hash, sink);
-    close(fd);
-    return status;
+    struct stat is;
+    if (!tokens_read(fd, first, count, piece) || fstat(fd, &is) < 0)
+        return lost(f, sink);
+    errno = 0;
+    if (!same_file(&is, &f->is))
+        return lost(f, sink);
+    for (int64_t i = 0; i < count; i++)
+        if (piece[i] >= TOKENS_VOCAB)
+            return refuse(sink,
+                          "'%s' has %u as token %lld, and GPT-2 has tokens 0 to %d. Write "
+                          "the file anew with GPT-2's tokenizer.",
+                          f->path, (unsigned)piece[i], (long long)(first + i), TOKENS_VOCAB - 1);
+    return 0;
 }
 
 /* ------------------------------------------------------------------ holding */
@@ -178,38 +179,36 @@ static void rows_deal(struct tokens *t)
     }
 }
 
-static int load(struct tokens *t, const struct paths *files, struct sink sink)
+static int find(struct tokens *t, const struct paths *files, struct sink sink)
 {
     size_t count = (size_t)files->count;
     t->list = calloc(count, sizeof(*t->list));
     t->train.parts = calloc(count, sizeof(*t->train.parts));
     t->held.parts = calloc(count, sizeof(*t->held.parts));
-    uint16_t *piece = malloc(PIECE * sizeof(*piece));
-    int status = 0;
-    bool memory = t->list && t->train.parts && t->held.parts && piece;
-    while (memory && t->files < files->count && status == 0) {
+    bool memory = t->list && t->train.parts && t->held.parts;
+    while (memory && t->files < files->count) {
         struct token_file *f = &t->list[t->files];
         f->path = strdup(files->items[t->files]);
         memory = f->path != NULL;
         if (memory) {
             t->files++;
-            status = file_check(f, piece, &t->hash, sink);
+            if (header_read(f, sink))
+                return -1;
         }
     }
-    free(piece);
-    if (!memory)
-        return refuse(sink, "No memory is left for a list of %d files. Give fewer with --data.",
-                      files->count);
-    return status;
+    if (memory)
+        return 0;
+    return refuse(sink, "No memory is left for a list of %d files. Give fewer with --data.",
+                  files->count);
 }
 
-int tokens_load(struct tokens *t, const struct paths *files, int length, char *error,
+int tokens_find(struct tokens *t, const struct paths *files, int length, char *error,
                 size_t error_size)
 {
     struct sink sink = {error, error_size};
     *t = (struct tokens){0};
     assert(files->count > 0);
-    int status = load(t, files, sink);
+    int status = find(t, files, sink);
     if (status == 0)
         rows_deal(t);
     if (status == 0 && t->train.tokens < text_needs(length))
@@ -233,6 +232,47 @@ void tokens_free(struct tokens *t)
     *t = (struct tokens){0};
 }
 
+/* ----------------------------------------------------------------- checking */
+
+/* Looks at tokens [begin, end) of a file, and takes its ends into the hash. */
+static int file_check(const struct token_file *f, int64_t begin, int64_t end, uint16_t *piece,
+                      uint64_t *hash, struct sink sink)
+{
+    int fd = open(f->path, O_RDONLY | O_CLOEXEC), status = fd < 0 ? lost(f, sink) : 0;
+    for (int64_t n; begin < end && status == 0; begin += n) {
+        n = least(end - begin, PIECE);
+        status = piece_read(f, fd, begin, n, piece, sink);
+    }
+    *hash = counter_mix(*hash + (uint64_t)f->tokens);
+    int64_t count = least(f->tokens, ENDS), ends[] = {0, f->tokens - count};
+    for (int i = 0; i < 2 && status == 0; i++) {
+        status = piece_read(f, fd, ends[i], count, piece, sink);
+        *hash = counter_hash(*hash, piece, (size_t)count * sizeof(*piece));
+    }
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+int tokens_check(struct tokens *t, int share, int shares, char *error, size_t error_size)
+{
+    assert(0 <= share && share < shares);
+    struct sink sink = {error, error_size};
+    const int64_t all = t->train.tokens + t->held.tokens;
+    const int64_t begin = all * share / shares, end = all * (share + 1) / shares;
+    uint16_t *piece = malloc(PIECE * sizeof(*piece));
+    int status = piece ? 0 : refuse(sink, "No memory is left to look at tokens. Free some.");
+    t->hash = 0;
+    for (int64_t i = 0, at = 0; i < t->files && status == 0; i++) {
+        const struct token_file *f = &t->list[i];
+        int64_t first = begin > at ? begin - at : 0;
+        status = file_check(f, first, least(end - at, f->tokens), piece, &t->hash, sink);
+        at += f->tokens;
+    }
+    free(piece);
+    return status;
+}
+
 /* ------------------------------------------------------------------ cutting */
 
 /* The part that holds token number at of the row. */
@@ -249,34 +289,20 @@ static int part_of(const struct token_row *row, int64_t at)
     return low;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-/* Tokens [at, at + count) of a part. The file is asked behind the reading whether it
- * is still the one that was checked. */
+/* Tokens [at, at + count) of a part. */
 static int part_copy(const struct token_part *part, int64_t at, int64_t count, int32_t *out,
                      struct sink sink)
 {
-    uint16_t piece[1024];
+    uint16_t piece[8192];
     const int64_t room = sizeof(piece) / sizeof(*piece);
-    struct stat is;
     int fd = open(part->file->path, O_RDONLY | O_CLOEXEC);
-    bool well = fd >= 0;
-    for (int64_t done = 0, n; done < count && well; done += n) {
-        n = count - done < room ? count - done : room;
-        well = tokens_read(fd, part->begin + at + done, n, piece);
-        for (int64_t i = 0; i < n && well; i++)
+    int status = fd < 0 ? lost(part->file, sink) : 0;
+    for (int64_t done = 0, n; done < count && status == 0; done += n) {
+        n = least(count - done, room);
+        status = piece_read(part->file, fd, part->begin + at + done, n, piece, sink);
+        for (int64_t i = 0; i < n && status == 0; i++)
             out[done + i] = piece[i];
     }
-    well = well && fstat(fd, &is) == 0;
-    if (well && !same_file(&is, &part->file->is)) {
-        errno = 0;
-        well = false;
-    }
-    int status = well ? 0 : lost(part->file, sink);
     if (fd >= 0)
         close(fd);
     return status;
@@ -300,14 +326,19 @@ int tokens_copy(const struct token_row *row, int64_t first, int count, int32_t *
 int tokens_batch(const struct token_row *row, uint64_t seed, int64_t number, int batch, int length,
                  int32_t *tokens, int32_t *targets, char *error, size_t error_size)
 {
-    for (int b = 0; b < batch; b++) {
+    const size_t bytes = (size_t)length * sizeof(*tokens);
+    int32_t *read = malloc(bytes + sizeof(*read)); /* a target is the token that comes next */
+    int status = read ? 0
+                      : refuse((struct sink){error, error_size},
+                               "No memory is left for %d tokens. Give a smaller --seq.", length);
+    for (int b = 0; b < batch && status == 0; b++) {
         int64_t at = text_start(seed, number * batch + b, row->tokens, length);
-        int32_t *in = tokens + (int64_t)b * length, *out = targets + (int64_t)b * length;
-        int64_t shared = length - 1; /* a target is the token that comes next */
-        if (tokens_copy(row, at, length, in, error, error_size) ||
-            tokens_copy(row, at + length, 1, out + shared, error, error_size))
-            return -1;
-        memcpy(out, in + 1, (size_t)shared * sizeof(*out));
+        status = tokens_copy(row, at, length + 1, read, error, error_size);
+        if (status == 0) {
+            memcpy(tokens + (int64_t)b * length, read, bytes);
+            memcpy(targets + (int64_t)b * length, read + 1, bytes);
+        }
     }
-    return 0;
+    free(read);
+    return status;
 }

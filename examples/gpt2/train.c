@@ -324,9 +324,9 @@ int run_create(struct run *r, struct arguments *a)
         return -1;
     }
     stop_watch(r->z);
-    if (run_agree(r, data_read(&r->data, r->error, sizeof(r->error)) == 0) || check_alike(r) ||
-        compare_products(r) || run_agree(r, create_local(r)) || set_numbers(r) ||
-        run_agree(r, tracing_begin(r)))
+    status = data_read(&r->data, zero_rank(r->z), zero_size(r->z), r->error, sizeof(r->error));
+    if (run_agree(r, status == 0) || check_alike(r) || compare_products(r) ||
+        run_agree(r, create_local(r)) || set_numbers(r) || run_agree(r, tracing_begin(r)))
         return -1;
     return run_agree(r, log_begin(r));
 }

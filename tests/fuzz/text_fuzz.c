@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         paths[i] = names[i];
     }
     if (data_find(&d, paths, count, length, error, sizeof(error)) ||
-        data_read(&d, error, sizeof(error))) {
+        data_read(&d, 0, 1, error, sizeof(error))) {
         REQUIRE(error[0]);
     } else {
         REQUIRE(d.train >= text_needs(length) && d.held >= 0);

@@ -12,7 +12,7 @@
 static char name[32];
 
 /* All bytes of all tokens are within the file. */
-static void tokens_check(const struct tokenizer *t, int vocab)
+static void words_check(const struct tokenizer *t, int vocab)
 {
     int64_t sum = 0;
     REQUIRE(t->vocab == vocab && t->end >= 0 && t->end < vocab);
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(error[0] && !t.file && !t.at);
         return 0;
     }
-    tokens_check(&t, vocab);
+    words_check(&t, vocab);
     tokenizer_free(&t);
     return 0;
 }

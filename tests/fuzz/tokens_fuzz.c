@@ -48,8 +48,16 @@ static void load(const struct paths *files, int length)
     int64_t tokens = 0;
     for (int i = 0; i < files->count; i++)
         tokens_kind(files->items[i]);
-    if (tokens_load(&t, files, length, error, sizeof(error))) {
+    if (tokens_find(&t, files, length, error, sizeof(error))) {
         REQUIRE(error[0] && !t.list);
+        return;
+    }
+    int unknown = 0;
+    for (int i = 0; i < 3; i++)
+        unknown |= tokens_check(&t, i, 3, error, sizeof(error));
+    if (unknown) {
+        REQUIRE(error[0]);
+        tokens_free(&t);
         return;
     }
     for (int i = 0; i < t.files; i++) {
