@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "src/clock.h"
+
 #define REAP_MAX 64
 
 bool pipeline_room(const struct pipeline *p)
@@ -66,6 +68,7 @@ static bool finds_cut(const struct pipeline *p, struct ring_request *r)
 static int put(struct pipeline *p, struct transfer *t, struct error *error)
 {
     t->done = false;
+    t->again_at = 0;
     t->tries++;
     p->outstanding++;
     p->ring->ops->queue(p->ring, &t->request);
@@ -115,16 +118,18 @@ static int try_again(struct pipeline *p, struct transfer *t, const char *what, i
         return error_set(error, r->error.status,
                          "%s %lld: %s File in %s (%s). It was tried %d times.", what,
                          (long long)number, r->error.text, file->path, file->type, t->tries);
-    if (!pipeline_room(p)) /* it will be asked for when others are done */
-        return ZERO_OK;
-    struct error note = {0};
-    error_set(&note, r->error.status,
-              "%s %lld failed, trying again (%d of %d): %s File in %s (%s).", what,
-              (long long)number, t->tries + 1, PIPELINE_TRIES, r->error.text, file->path,
-              file->type);
-    if (p->again)
-        p->again(p->again_arg, note.text);
-    return put(p, t, error);
+    if (t->again_at == 0) {
+        struct error note = {0};
+        t->again_at = seconds_now() + (t->tries > 1 ? PIPELINE_PAUSE : 0);
+        error_set(&note, r->error.status,
+                  "%s %lld failed, trying again (%d of %d): %s File in %s (%s).", what,
+                  (long long)number, t->tries + 1, PIPELINE_TRIES, r->error.text, file->path,
+                  file->type);
+        if (p->again)
+            p->again(p->again_arg, note.text);
+    }
+    /* With no room it will be asked for when others are done. */
+    return seconds_now() < t->again_at || !pipeline_room(p) ? ZERO_OK : put(p, t, error);
 }
 
 /* Whether a read brought what was written. */

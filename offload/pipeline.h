@@ -8,8 +8,8 @@
  * transfer, keeps the state of each slot, and asserts that it only ever moves
  * along free -> reading -> read -> stepping -> stepped -> writing -> free
  * (what is not read starts at stepping, what is not written ends at stepped).
- * A transfer that the ring reports failed is put to it again, as its memory is
- * its own until it is done; one that brought other bytes than were written
+ * A transfer that the ring reports failed is put to it again, later at last, as its
+ * memory is its own until it is done; one that brought other bytes than were written
  * never is: who has lost data once is not asked a second time.
  * Shutdown: the ring's destroy waits for what is under way.
  */
@@ -21,6 +21,7 @@
 #include "offload/verify.h"
 
 #define PIPELINE_TRIES 3 /* of one transfer, before it has failed */
+#define PIPELINE_PAUSE 1 /* seconds before the third: a controller that starts anew takes some */
 
 enum pipeline_state {
     PIPELINE_FREE,
@@ -37,6 +38,7 @@ struct transfer {
     struct ring_request request;
     bool done;
     int tries;
+    double again_at; /* of seconds_now, once an attempt has failed */
     int64_t seen;
 };
 

@@ -14,10 +14,12 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #ifdef HAVE_VALGRIND
 #include <valgrind/memcheck.h>
@@ -266,6 +268,22 @@ static bool reads_any_memory(struct uring *uring)
     return can;
 }
 
+/* Where a program was started without standard output or error the ring would get one of their
+ * numbers, and what opens them later would close it; liburing keeps the number in several places,
+ * so these are taken while it is made. */
+static int init_beyond_standard(struct uring *uring)
+{
+    int taken[STDERR_FILENO + 2], count = 0, last;
+    do
+        last = taken[count++] = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (last >= 0 && last <= STDERR_FILENO);
+    int rc = io_uring_queue_init((unsigned)uring->core.ring.depth, &uring->io, 0);
+    while (count-- > 0)
+        if (taken[count] >= 0)
+            close(taken[count]);
+    return rc;
+}
+
 int ring_uring_create(struct ring **ring, const struct ring_options *options, struct error *error)
 {
     assert(options->event_fd >= 0 && options->bytes >= 0);
@@ -279,7 +297,7 @@ int ring_uring_create(struct ring **ring, const struct ring_options *options, st
         return error_set(error, ZERO_ERR_MEMORY, "No memory for an I/O ring." ERROR_FREE_MEMORY);
     ring_core_init(&uring->core, &uring_ops, options);
     uring->event_fd = options->event_fd;
-    int rc = io_uring_queue_init((unsigned)uring->core.ring.depth, &uring->io, 0);
+    int rc = init_beyond_standard(uring);
     if (rc == 0) {
         rc = io_uring_register_eventfd(&uring->io, options->event_fd);
         if (rc != 0)

@@ -669,7 +669,7 @@ void zero_destroy(struct zero *z)
         z->device->ops->destroy(z->device);
     }
     if (z->owns_comm) {
-        comm_default_deadline(engine_deadline(z));
+        comm_exit_deadline(engine_deadline(z));
         z->comm->ops->destroy(z->comm);
     } else if (z->comm) {
         z->comm->taken = false;

@@ -80,6 +80,7 @@ void grads_accumulate(struct zero *z, const struct command *c)
                              .dtype = z->plan.set.dtype,
                              .sum = sums(z, c->unit, c->slot),
                              .fresh = c->part & 1};
+    kernels_thread_init(); /* as in sum_piece: this thread has been in the communicator */
     z->device->ops->sum(z->device, &sum);
 }
 

@@ -40,6 +40,18 @@ bool thread_join_by(pthread_t thread, double until)
     return true;
 }
 
+bool thread_join_or_leave(pthread_t thread, double until, atomic_bool *left)
+{
+    if (thread_join_by(thread, until))
+        return true;
+    if (!atomic_exchange(left, true)) {
+        pthread_detach(thread);
+        return false;
+    }
+    pthread_join(thread, NULL);
+    return true;
+}
+
 void event_write(int event_fd)
 {
     uint64_t one = 1;

@@ -4,6 +4,7 @@
 #define SRC_THREAD_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define THREAD_NAME "libzero" /* of all of them, in top -H and /proc/self/task */
@@ -15,6 +16,10 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 /* Joins a thread that ends by then, of seconds_now, a millisecond late at most: clocks that are
  * set do not matter. False: it goes on. */
 bool thread_join_by(pthread_t thread, double until);
+
+/* The same; false: it is left to itself. The thread sets *left at its end too: of the two whoever
+ * finds it set owns what both use. */
+bool thread_join_or_leave(pthread_t thread, double until, atomic_bool *left);
 
 /* Adds 1 to an eventfd. */
 void event_write(int event_fd);

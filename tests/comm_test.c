@@ -137,6 +137,29 @@ START_TEST(default_needs_mpi_under_a_launcher)
 END_TEST
 #endif
 
+static void *starts_with_another(void *arg)
+{
+    (void)arg;
+    comm_default_deadline(5);
+    return NULL;
+}
+
+/* Engines of two threads start with a deadline each; at exit the longest is waited for. */
+START_TEST(deadlines)
+{
+    pthread_t thread;
+    comm_default_deadline(3600);
+    ck_assert_int_eq(pthread_create(&thread, NULL, starts_with_another, NULL), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_int_eq(comm_deadline_seconds(), 3600);
+    ck_assert_int_eq(comm_exit_seconds(), 5);
+    comm_exit_deadline(40);
+    ck_assert_int_eq(comm_exit_seconds(), 40);
+    comm_exit_deadline(30);
+    ck_assert_int_eq(comm_exit_seconds(), 40);
+}
+END_TEST
+
 /* --------------------------------------------------------------- sentences */
 
 static const struct zero_collective_header base = {.sequence = 17,
@@ -332,6 +355,7 @@ int main(void)
     }
     tcase_add_test(contract, sixty_four_threads_keep_the_contract);
     tcase_add_test(contract, default_is_self_without_a_launcher);
+    tcase_add_test(contract, deadlines);
 #ifndef HAVE_MPI
     tcase_add_test(contract, default_needs_mpi_under_a_launcher);
 #endif

@@ -3,6 +3,8 @@
  * process: other engines, and an end that all ranks come to, however late. That MPI
  * has ended as it should is for mpirun to say, which this suite is given to. */
 #include <check.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,6 +70,25 @@ START_TEST(one_ends_within_a_step)
 }
 END_TEST
 
+static void *reads_a_stream(void *arg)
+{
+    (void)getc(arg);
+    return NULL;
+}
+
+/* A thread of the program's that waits for input, as for a user's, holds its stream: the end does
+ * not wait for that. */
+START_TEST(a_thread_reads)
+{
+    static int ends[2];
+    pthread_t thread;
+    FILE *stream = pipe(ends) ? NULL : fdopen(ends[0], "re");
+    ck_assert_ptr_nonnull(stream);
+    ck_assert_int_eq(pthread_create(&thread, NULL, reads_a_stream, stream), 0);
+    ck_assert_int_eq(pthread_detach(thread), 0);
+}
+END_TEST
+
 START_TEST(another_trains)
 {
     struct zero *z = engine();
@@ -87,6 +108,7 @@ int main(void)
     tcase_add_test(tests, all_end_within_a_step);
     tcase_add_test(tests, one_ends_within_a_step);
     tcase_add_test(tests, another_trains);
+    tcase_add_test(tests, a_thread_reads);
     suite_add_tcase(suite, tests);
     struct zero *first = NULL;
     if (make(&first)) /* starts MPI */

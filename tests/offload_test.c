@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -26,6 +27,7 @@
 
 #include "offload/arena.h"
 #include "offload/memory.h"
+#include "offload/ring.h"
 #include "offload/spill.h"
 #include "tests/support/allocations.h"
 #include "tests/support/deny.h"
@@ -345,6 +347,31 @@ START_TEST(spill_without_standard)
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(there[i], _i >> i & 1 ? -1 : 0);
     ck_assert_int_gt(fd, STDERR_FILENO);
+}
+END_TEST
+
+/* Nor does a ring take one of their numbers, which what opens them later would close. */
+START_TEST(ring_without_standard)
+{
+    struct error error = {0};
+    struct ring *ring = NULL;
+    int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int kept[3] = {dup(0), dup(1), dup(2)}, there[3];
+    for (int i = 0; i < 3; i++)
+        if (_i >> i & 1)
+            close(i);
+    int status = ring_uring_create(&ring, &(struct ring_options){.event_fd = event}, &error);
+    for (int i = 0; i < 3; i++) {
+        there[i] = fcntl(i, F_GETFD);
+        dup2(kept[i], i);
+        close(kept[i]);
+    }
+    if (status == ZERO_OK)
+        ring->ops->destroy(ring);
+    close(event);
+    ck_assert(status == ZERO_OK || status == ZERO_ERR_UNSUPPORTED);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(there[i], _i >> i & 1 ? -1 : 0);
 }
 END_TEST
 
@@ -684,6 +711,7 @@ int main(void)
     tcase_add_test(spill, spill_on_disk);
     tcase_add_test(spill, spill_never_created);
     tcase_add_loop_test(spill, spill_without_standard, 1, 8);
+    tcase_add_loop_test(spill, ring_without_standard, 1, 8);
     tcase_add_test(spill, spill_wrong_folder);
     tcase_add_test(spill, spill_lists);
     tcase_add_test(spill, spill_on_two);

@@ -82,14 +82,16 @@ int64_t matmul_scratch(enum zero_dtype dtype, int m, int n, int k)
 
 /* ----------------------------------------------------------------- counting */
 
-static atomic_uint_fast64_t multiplied; /* by the process: m n k of each product */
+static _Atomic(double) multiplied; /* by the process: m n k of each product; 2^64 are few weeks */
 static atomic_int_fast64_t done_ns;
 
 static void count(int m, int n, int k, double begin)
 {
     int64_t ns = (int64_t)(1e9 * (clock_now() - begin));
-    atomic_fetch_add_explicit(&multiplied, (uint64_t)m * (uint64_t)n * (uint64_t)k,
-                              memory_order_relaxed);
+    double more = (double)m * n * k, sum = atomic_load_explicit(&multiplied, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&multiplied, &sum, sum + more,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
     atomic_fetch_add_explicit(&done_ns, ns, memory_order_relaxed);
 }
 
@@ -122,7 +124,7 @@ void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
 struct matmul_done matmul_flops_done(void)
 {
     return (struct matmul_done){
-        2 * (double)atomic_load_explicit(&multiplied, memory_order_relaxed),
+        2 * atomic_load_explicit(&multiplied, memory_order_relaxed),
         1e-9 * (double)atomic_load_explicit(&done_ns, memory_order_relaxed),
     };
 }

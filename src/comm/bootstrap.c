@@ -156,14 +156,10 @@ static struct addrinfo *lookup(const char *host, double until, const char **why)
         lookup_free(l);
         return NULL;
     }
-    bool joined = thread_join_by(thread, until > least ? until : least);
-    if (!joined && !atomic_exchange(&l->left, true)) {
-        pthread_detach(thread);
+    if (!thread_join_or_leave(thread, until > least ? until : least, &l->left)) {
         *why = "no answer";
         return NULL;
     }
-    if (!joined)
-        pthread_join(thread, NULL);
     struct addrinfo *found = l->rc ? NULL : l->found;
     *why = l->rc == EAI_SYSTEM ? "the look-up failed" : gai_strerror(l->rc);
     if (found)

@@ -33,16 +33,31 @@ static const struct launcher *launcher_find(void)
     return NULL;
 }
 
-static atomic_int deadline_seconds = 300;
+static _Thread_local int start_seconds = 300;
+static atomic_int begun_seconds = 300, ended_seconds; /* ended: 0, as long as none has */
 
 void comm_default_deadline(int seconds)
 {
-    atomic_store(&deadline_seconds, seconds);
+    start_seconds = seconds;
+    atomic_store(&begun_seconds, seconds);
 }
 
 int comm_deadline_seconds(void)
 {
-    return atomic_load(&deadline_seconds);
+    return start_seconds;
+}
+
+void comm_exit_deadline(int seconds)
+{
+    int most = atomic_load(&ended_seconds);
+    while (most < seconds && !atomic_compare_exchange_weak(&ended_seconds, &most, seconds))
+        ;
+}
+
+int comm_exit_seconds(void)
+{
+    int ended = atomic_load(&ended_seconds);
+    return ended ? ended : atomic_load(&begun_seconds);
 }
 
 #ifdef HAVE_MPI

@@ -24,9 +24,13 @@ int comm_self_create(struct zero_comm **comm, struct error *error);
  * then on. A library-started MPI is finalised at exit.
  */
 int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error);
-/* How long its start, and its end at exit, wait for the other ranks. */
+/* How long its start waits for the other ranks when this thread calls for it. */
 void comm_default_deadline(int seconds);
 int comm_deadline_seconds(void);
+/* How long its end at exit does: the most of what those say that were in use, or before any was
+ * done with, what the last start did. */
+void comm_exit_deadline(int seconds);
+int comm_exit_seconds(void);
 
 /* Whether it is that over TCP. */
 bool comm_tcp_is(const struct zero_comm *comm);

@@ -52,6 +52,7 @@ static atomic_bool finalize_at_exit;
 static atomic_bool failed; /* an engine over it has, or the process ends with one */
 static atomic_int living;  /* communicators */
 static atomic_int exit_status;
+static atomic_bool hurried;      /* at exit engines are still there, after a failure */
 static _Atomic pid_t started_in; /* the process that has: a fork of it neither uses nor ends it */
 static atomic_bool given_up;     /* its start: it may be half done for good */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* engines' threads may race for it */
@@ -646,27 +647,29 @@ static void on_alarm(int number)
     _exit(atomic_load(&exit_status));
 }
 
+static void set_alarm(int seconds)
+{
+    struct sigaction fatal = {.sa_handler = atomic_load(&exit_status) ? on_alarm : SIG_DFL};
+    sigset_t alarms;
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    sigaction(SIGALRM, &fatal, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
+    alarm((unsigned)seconds);
+}
+
 /* MPI_Finalize waits for all ranks and has no deadline: one that is stopped for
  * good would keep the others for ever. So the alarm ends this process, and that the
  * launcher ends the job. What was printed is written first. After an engine's failure all
  * ranks may well be there, each with work to end, or an engine that has replaced it. */
 static void finalize(void)
 {
-    int finalized = 0;
-    struct sigaction fatal = {.sa_handler = atomic_load(&exit_status) ? on_alarm : SIG_DFL};
-    sigset_t alarms;
-    if (forked())
+    int finalized = 0, seconds = atomic_load(&hurried) ? EXIT_SECONDS_MIN : comm_exit_seconds();
+    if (forked() || MPI_Finalized(&finalized) || finalized || !atomic_load(&finalize_at_exit))
         return;
-    MPI_Finalized(&finalized);
-    if (finalized || !atomic_load(&finalize_at_exit))
-        return;
-    sigemptyset(&alarms);
-    sigaddset(&alarms, SIGALRM);
-    sigaction(SIGALRM, &fatal, NULL);
-    pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
-    int seconds = comm_deadline_seconds();
-    alarm((unsigned)(seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN));
-    fflush(NULL);
+    set_alarm(seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN);
+    fflush(stdout); /* not all streams: a thread of the program's may be reading one */
+    fflush(stderr);
     pthread_mutex_lock(&ending);
     MPI_Finalize();
     pthread_mutex_unlock(&ending);
@@ -685,7 +688,7 @@ static void hurry(int status, void *arg)
     if (status != 0 && atomic_load(&failed))
         mpi_never_finalize();
     if (status != 0 && atomic_load(&living))
-        comm_default_deadline(EXIT_SECONDS_MIN);
+        atomic_store(&hurried, true);
 }
 #endif
 
@@ -737,6 +740,8 @@ static void leave(int status, void *arg)
     (void)arg;
     if (!atomic_load(&given_up))
         return;
+    atomic_store(&exit_status, status & 0xff);
+    set_alarm(EXIT_SECONDS_MIN); /* for a stream that a thread of the program's is reading */
     fflush(NULL);
     _exit(status);
 }
@@ -781,15 +786,11 @@ int comm_mpi_default(struct zero_comm **comm, struct error *error)
                          "processes or memory (ulimit -u, ulimit -v).",
                          strerror(rc));
     }
-    bool joined = thread_join_by(thread, until);
-    if (!joined && !atomic_exchange(&launch->left, true)) {
-        pthread_detach(thread);
+    if (!thread_join_or_leave(thread, until, &launch->left)) {
         atomic_store(&given_up, true);
         atomic_store(&finalize_at_exit, false);
         return not_started(seconds, error);
     }
-    if (!joined)
-        pthread_join(thread, NULL);
     *comm = launch->comm;
     *error = launch->error;
     free(launch);
