@@ -9,8 +9,7 @@
  * with it, release it afterwards, hand over its gradients with reduce, and step once per update.
  * That is all, at every stage and place:
  *
- *   zero_init(&z, params, count, .stage = 3, .offload = ZERO_NVME,
- *             .dtype = ZERO_BF16);
+ *   zero_init(&z, params, count, .stage = 3, .offload = ZERO_NVME, .dtype = ZERO_BF16);
  *   zero_set_adam(z, 0, &(struct zero_adam){.lr = 3e-4, .beta1 = .9,
  *                 .beta2 = .95, .eps = 1e-8, .weight_decay = .1});
  *   for (int step = 0; step < steps; step++) {
@@ -21,13 +20,13 @@
  *       }
  *       for (int u = units - 1; u >= 0; u--) {             // backward
  *           zero_acquire(z, u);
- *           backward(u, zero_param_data(z, tensor_of(u)),
- *                    zero_grad_data(z, tensor_of(u)));
+ *           backward(u, zero_param_data(z, tensor_of(u)), zero_grad_data(z, tensor_of(u)));
  *           zero_release(z, u);
  *           zero_reduce(z, u);
  *       }
  *       zero_step(z, &info);
  *   }
+ *   zero_destroy(z);
  *
  * examples/quickstart.c is this program, complete.
  *
@@ -110,7 +109,7 @@ enum zero_reduction { ZERO_REDUCE_ORDERED = 0, ZERO_REDUCE_NCCL };
 
 /* What the model is computed on. */
 enum zero_device {
-    ZERO_CPU = 0, /* whose "device memory" ZERO_DEVICE_MEMORY in the environment limits, in bytes */
+    ZERO_CPU = 0, /* whose "device memory" ZERO_DEVICE_MEMORY in the environment limits (512M) */
     ZERO_CUDA,    /* an NVIDIA GPU */
 };
 
@@ -346,11 +345,13 @@ struct zero_config {
 ZERO_API int zero_create(struct zero **z, const struct zero_param *params, int count,
                          const struct zero_config *config);
 
+#ifndef __cplusplus
 /* The same in C with the fields of struct zero_config as arguments:
  * zero_init(&z, params, count, .stage = 3, .dtype = ZERO_BF16). */
 #define zero_init(z, params, count, ...)                                                           \
     zero_create((z), (params), (count),                                                            \
                 &(struct zero_config){.size = sizeof(struct zero_config), __VA_ARGS__})
+#endif
 
 /* COLLECTIVE; local where the engine has failed, or was not created. Waits for what was asked for
  * before and for the other ranks (no longer than zero_set_deadline says, and with NCCL 10 s; the
@@ -639,9 +640,9 @@ struct zero_gpu {
 /* Local, needs no engine, and comes before zero_create. Makes a GPU the calling thread's current
  * one, as cudaSetDevice does, for programs that are not linked with CUDA's runtime, and tells of
  * it. index counts the GPUs that this process sees from 0 on, and begins again behind the last: a
- * rank gives its number on the node (OMPI_COMM_WORLD_LOCAL_RANK, SLURM_LOCALID or LOCAL_RANK, by
- * launcher). -1: the thread keeps the one it has. CUDA itself takes some of the GPU's memory with
- * the first call. error (may be NULL): the sentence, if not ZERO_OK.
+ * rank gives its number on the node (OMPI_COMM_WORLD_LOCAL_RANK, LOCAL_RANK or SLURM_LOCALID: the
+ * first that is set). -1: the thread keeps the one it has. CUDA itself takes some of the GPU's
+ * memory with the first call. error (may be NULL): the sentence, if not ZERO_OK.
  *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL
  *   ZERO_ERR_UNSUPPORTED  no plugin (.device says where it is looked for), no driver, no GPU
  *                         that answers */
@@ -675,7 +676,6 @@ struct zero_stats {
     int64_t to_device_bytes, to_host_bytes; /* copies, without parts that sums of gradients take */
     double files_seconds;                   /* a transfer was under way, of parameters or state */
     double wait_seconds;                    /* the caller waited for the engine */
-    double update_seconds;                  /* walks over optimizer state ran (ZERO_LANE_UPDATE) */
     int threads;
     const char *device;   /* what the model is computed on: "cpu", or a GPU's name */
     int64_t pinned_bytes; /* of host memory, registered with the GPU: copies are faster */

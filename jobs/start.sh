@@ -105,6 +105,9 @@ start() { # program, options
         refuse "$ranks ranks need a CPU each, and the job has $cpus on a node. Give" \
             "sbatch a larger --cpus-per-task, or start fewer ranks."
     load_modules
+    echo "$program ${*:2}"
+    [ "${#gres[@]}" = 0 ] || [[ " ${*:2} " == *" --device"[\ =]* ]] ||
+        echo "The job has GPUs, and its options no --device cuda: it computes on the CPU." >&2
     each=$((cpus / ranks))
     threads=$(LC_ALL=C lscpu 2>/dev/null | sed -n '/Thread(s) per core:/{s/.*: *//p;q}')
     [ "$each" -lt "${threads:-1}" ] || each=$((each - each % ${threads:-1}))

@@ -393,7 +393,6 @@ int zero_stats(const struct zero *z, struct zero_stats *stats)
         .to_host_bytes = counted(&z->to_host_bytes),
         .io_retried = counted(&z->retries.noted) + counted(&z->retries.lost),
         .wait_seconds = queues_waited(z->queues),
-        .update_seconds = 1e-9 * (double)counted(&z->lanes[QUEUE_UPDATE].busy_ns),
         .threads = z->threads,
         .device = z->device->name,
         .pinned_bytes = z->device->pinned_bytes,

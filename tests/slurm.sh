@@ -102,6 +102,11 @@ SHOW
         grep -qxF "$rank/2 cpus 8 gpus 0,1: --nvme-path $scratch/nvme --log a b" "$log"
         verdict $? "rank $rank has others: $(cat "$log")"
     done
+    grep -qxF "$scratch/show/gpt2 --log a b" "$log" && grep -q ' no --device cuda: it comp' "$log"
+    verdict $? "the log does not tell what ran, and where: $(cat "$log")"
+    ZERO_BUILD=$scratch/show run jobs/gpt2.sbatch --device cuda
+    ! grep -q ' no --device cuda' "$log"
+    verdict $? "a job on GPUs is told that it is none: $(cat "$log")"
     ZERO_BUILD=$scratch/show run --gres=gpu:1 --cpus-per-task=5 jobs/gpt2.sbatch
     grep -qxF "0/1 cpus 10 gpus 0: --nvme-path $scratch/nvme" "$log"
     verdict $? "the rank of one GPU has others: $(cat "$log")"

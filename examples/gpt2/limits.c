@@ -119,6 +119,12 @@ static int measure(struct run *r, int threads, double *figure)
 
 /* ---------------------------------------------------------------- figures */
 
+/* Seconds of walks over optimizer state. */
+static double busy(const struct zero_stats *s)
+{
+    return s->lanes[ZERO_LANE_UPDATE].busy_seconds;
+}
+
 void limits_leave_out(struct run *r, const struct run_mark *from, const struct run_mark *to)
 {
 #define LEAVE_OUT(field) r->begun.field += to->field - from->field
@@ -138,7 +144,7 @@ void limits_leave_out(struct run *r, const struct run_mark *from, const struct r
     LEAVE_OUT(stats.lanes[ZERO_LANE_COMM].bytes);
     LEAVE_OUT(stats.lanes[ZERO_LANE_COMM].busy_seconds);
 #undef LEAVE_OUT
-    r->updated_apart += to->stats.update_seconds - from->stats.update_seconds;
+    r->updated_apart += busy(&to->stats) - busy(&from->stats);
 }
 
 /* What this rank did in all steps, evaluation apart. */
@@ -148,7 +154,7 @@ static void own_figures(const struct run *r, double *figure)
     const struct launch l = launch_find();
     double local = l.local;
     int64_t sent = b->lanes[ZERO_LANE_COMM].bytes - a->lanes[ZERO_LANE_COMM].bytes;
-    double updated = b->update_seconds - a->update_seconds;
+    double updated = busy(b) - busy(a);
     figure[STEP] = r->ended.when - r->begun.when;
     figure[WAITED] = b->wait_seconds - a->wait_seconds;
     figure[PRODUCT_FLOPS] = r->ended.products.flops - r->begun.products.flops;

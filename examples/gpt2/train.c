@@ -437,7 +437,8 @@ static int take_counters(struct run *r, struct zero_stats *last, struct step_rec
     if (run_check(r, zero_stats(r->z, &now)))
         return -1;
     record->wait = now.wait_seconds - last->wait_seconds;
-    record->update = now.update_seconds - last->update_seconds;
+    const int update = ZERO_LANE_UPDATE;
+    record->update = now.lanes[update].busy_seconds - last->lanes[update].busy_seconds;
     record->read_bytes = now.step_io[1].state_read + now.step_io[1].param_read;
     record->written_bytes = now.step_io[1].state_written + now.step_io[1].param_written;
     *last = now;

@@ -161,7 +161,7 @@ static const char mpi[] =
     "job was launched under it, and ends it at exit; else the process is alone. A\n"
     "program that calls MPI_Init itself must ask for MPI_THREAD_MULTIPLE, and can\n"
     "hand over its communicator with include/zero_mpi.h. A build without MPI runs\n"
-    "one rank.\n"
+    "one rank, or under srun and torchrun ranks with a GPU each.\n"
     "\n"
     "Open MPI refuses to run as root unless two variables are set:\n"
     "\n"
@@ -223,9 +223,12 @@ static const char law[] =
     "\n"
     "It holds for the engine on any machine, given equal gradients. The programs'\n"
     "own arithmetic, such as gpt2's matrix products, gives equal bits on one type\n"
-    "of CPU. --accumulate-in local lies outside the law unless there is one rank or\n"
-    "one micro-step, because it adds in another order; so does .reduction =\n"
-    "ZERO_REDUCE_NCCL, between several ranks with GPUs.\n";
+    "of CPU, by one build: AMX adds in an order of its own, and is used where CPU,\n"
+    "Linux and compiler know it. --accumulate-in local lies outside the law unless\n"
+    "there is one rank or one micro-step, because it adds in another order; so does\n"
+    ".reduction = ZERO_REDUCE_NCCL, between several ranks with GPUs. --grad-dtype\n"
+    "bf16, --tf32 and --bf16x3 round elsewhere: they give other bits than runs\n"
+    "without them, and the same among runs with them.\n";
 
 static const char environment[] =
     "ENVIRONMENT: variables that are read\n"
