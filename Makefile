@@ -11,9 +11,9 @@
 # make ptx-report  registers and spills of the kernels for GPUs
 # make chaos      runs gpt2 while ranks die, disks fail and limits fall: ROUNDS=200 SEED=1
 # make bench      measures the library against this machine's limits
-# make bench-runs whole runs of gpt2: what hides behind compute, what stage 3 costs
+# make bench-full larger sizes, and whole runs of gpt2: half an hour
 # make bench-peers  the same work by fio, PyTorch and DeepSpeed, which it installs in
-#                 PEERS=build-peers (gigabytes); ONLY='adam io train update': some
+#                 PEERS=build-peers (gigabytes); ONLY='adam io products train update'
 # make check-gpu  tests on this machine's GPU, again where it was cut off; ONLY='cuda ...'
 # make bench-gpu  a table of what the library does there; QUICK=1: only see that it runs;
 #                 FAKE_GPU=1: both on a simulated GPU; RESULTS=folder: where the table and
@@ -61,10 +61,11 @@ OPT ?= -O3 -g
 CFLAGS ?= $(OPT)
 # A call of what is not declared is no warning: what it returns would be taken for an int.
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
-# Bits: no contraction into FMA. Speed: neither errno of sqrtf nor traps keep a loop from vectors.
+# Behind CFLAGS. Bits: no contraction into FMA. Speed: neither errno of sqrtf nor traps keep a loop
+# from vectors.
 EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) $(EXACT) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
+BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
 # gpt2's kernels need what GPUs have from compute capability 8.0 on.
 CUDA_ARCH ?= 80 90
 ARCHS := $(CUDA_ARCH:sm_%=%)
@@ -77,7 +78,7 @@ $(foreach p,$(PACKAGES) CHECK,$(if $(filter-out 0 1,$($p)), \
 DEFS := $(foreach p,$(PACKAGES),$(if $(filter 1,$($p)),-DHAVE_$p))
 INCS := $(CHECK_CFLAGS) $(MPI_CFLAGS) $(URING_CFLAGS) $(XXHASH_CFLAGS) $(CUDA_CFLAGS)
 OWN := # of one file
-COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(OWN) -MMD -MP
+COMPILE = $(CC) $(BASE) $(DEFS) $(INCS) $(CFLAGS) $(EXACT) $(OWN) -MMD -MP
 LIBS := $(MPI_LIBS) $(URING_LIBS) -lm -ldl -pthread
 AVX2 := -mavx2 -mf16c
 FMA := -mavx2 -mfma
@@ -90,7 +91,7 @@ NVCC_HOST := -Wall,-Wextra,-fPIC,-fvisibility=hidden,-fno-threadsafe-statics
 NVCC_FLAGS ?= -O3
 NVCC_ARCH := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a)
 NVCC_ARCH += -gencode arch=compute_$(lastword $(ARCHS)),code=compute_$(lastword $(ARCHS))
-NVCC_COMPILE = $(NVCC) -std=c++17 -I. $(NVCC_EXACT) -Xcompiler $(NVCC_HOST) $(NVCC_FLAGS) \
+NVCC_COMPILE = $(NVCC) -std=c++17 -I. -Xcompiler $(NVCC_HOST) $(NVCC_FLAGS) $(NVCC_EXACT) \
 	$(NVCC_ARCH)
 
 # ------------------------------------------------------------------ sources
@@ -422,7 +423,8 @@ bench: all
 	$(BUILD)/zero bench adam
 	$(BUILD)/zero bench io
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 )$(BUILD)/zero bench comm
-	$(BUILD)/zero bench step
+	ZERO_PROBE=1 $(BUILD)/zero bench step
+	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 $(BUILD)/zero bench step)
 	$(BUILD)/zero bench fixed
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 $(BUILD)/zero bench fixed)
 
@@ -430,10 +432,12 @@ bench: all
 bench-peers: all
 	PEERS='$(PEERS)' CC='$(CC)' tests/bench/peers.sh $(BUILD) $(ONLY)
 
-# Minutes each. tests/bench/largest.sh takes the disk besides: by hand.
-bench-runs: all
-	tests/bench/overlap.sh $(BUILD)
-	tests/bench/stages.sh $(BUILD)
+# The larger sizes and what whole runs tell: half an hour, and 50 GB of $TMPDIR for a while.
+# tests/bench/largest.sh takes nearly all of the disk: by hand.
+bench-full: all
+	$(BUILD)/zero bench adam --full
+	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 )$(BUILD)/zero bench comm --full
+	tests/bench/runs.sh $(BUILD)
 
 check-gpu-now: gpu-programs
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' \
@@ -514,4 +518,4 @@ FORCE:
 .PHONY: all tests report deps deps-extra demo check check-all demo-now check-now check-all-now
 .PHONY: check-scale check-scale-now check-valgrind check-valgrind-now fuzz fuzz-now help
 .PHONY: gpu-programs check-gpu check-gpu-now bench-gpu bench-gpu-now gpu-bundle
-.PHONY: bench bench-runs bench-peers ptx-report chaos clean FORCE
+.PHONY: bench bench-full bench-peers ptx-report chaos clean FORCE

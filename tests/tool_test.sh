@@ -531,9 +531,16 @@ three_lines() { # quotient: "ours/limit" or "limit/ours", name...
     shift
     for name in "$@"; do
         awk -v name="$name" -v quotient="$quotient" '
-            NF == 3 && $1 == name "_limit" && $2 > 0 { limit = $2; unit = $3; next }
-            NF == 3 && $1 == name "_ours" && $2 > 0 && $3 == unit { ours = $2; next }
-            NF == 2 && $1 == name "_share" { share = $2; found++; next }
+            # One sample, or the median of several with their range, which holds it.
+            function is_value(    range) {
+                if (NF == 3) return $2 > 0
+                split(substr($4, 2), range, "-")
+                if ($4 ~ /[0-9]e-[0-9]/) return $0 ~ /, [0-9]+ rounds\)$/
+                return NF == 6 && $2 >= range[1] + 0 && $2 <= range[2] + 0 && $6 == "rounds)"
+            }
+            $1 == name "_limit" && is_value() { limit = $2; unit = $3; next }
+            $1 == name "_ours" && is_value() && $3 == unit { ours = $2; next }
+            $1 == name "_share" && (NF == 2 || $3 == "(aim") { share = $2; found++; next }
             $1 ~ /_cpu$|_fio(_cpu)?(_ratio)?$|_predicted(_share)?$|_whole$/ { next }
             index($1, name "_") == 1 { extra++ }
             END {
@@ -559,6 +566,20 @@ run_bench() { # name and options, quotient, names of lines
     three_lines "$quotient" "$@"
 }
 
+# What was held against an aim is counted at the end, and what is below it said again.
+aims() { # name of the bench
+    awk '$2 ~ /^[0-9.]+$/ && $3 == "(aim" && $0 !~ /at most/ {
+            held++
+            if ($2 < $4 + 0) below[$1] = 1
+        }
+        /^# [0-9]+ of [0-9]+ reach their aims/ { reached = $2; of = $4 }
+        /^#   .* aim / { sub(/,$/, "", $3); again++; wrong += !($2 in below) }
+        END { for (i in below) n++
+              exit !(held && of == held && reached == held - n && again == n && !wrong) }' \
+        "$scratch/out"
+    verdict $? "bench $1: the count of aims: $(grep aim "$scratch/out")"
+}
+
 # On FUSE the library does not use io_uring, and the bench goes on without it.
 refused_uring() {
     cat >"$scratch/fuse.c" <<'FUSE'
@@ -576,7 +597,7 @@ FUSE
     fi
     tool LD_PRELOAD="$scratch/fuse.so" bench io --quick
     verdict $? "bench io on FUSE failed: $(cat "$scratch/err")"
-    has '^io_mixed_posix_share [0-9.]+$' "bench io on FUSE"
+    has '^io_mixed_posix_share [0-9.]+ \(aim 0\.9\)$' "bench io on FUSE"
     has '^# the lines of io_uring are left out\. ' "bench io on FUSE"
     ! grep -q '^io_.*_uring' "$scratch/out"
     verdict $? "bench io on FUSE uses io_uring: $(cat "$scratch/out")"
@@ -589,6 +610,7 @@ bench() {
         "$scratch/out" || rings+=(io_read_uring io_write_uring io_mixed_uring)
     run_bench adam ours/limit adam_64K_1t adam_bf16grad_64K_1t adam_fp32_64K_1t adam_split_64K_1t \
         adam_split_bf16grad_64K_1t
+    aims adam
     run_bench io ours/limit "${rings[@]}"
     if command -v fio >/dev/null; then
         run_bench "io --fio" ours/limit "${rings[@]}"

@@ -69,6 +69,17 @@ INLINE void root_body(const struct stream_arrays *a, int64_t first, int64_t coun
         p[i] = m[i] / (sqrtf(v[i]) + 1e-8f);
 }
 
+INLINE void sum_body(float *restrict to, const float *restrict a, const float *restrict b,
+                     int64_t count)
+{
+    if (b)
+        for (int64_t i = 0; i < count; i++)
+            to[i] = a[i] + b[i];
+    else
+        for (int64_t i = 0; i < count; i++)
+            to[i] += a[i];
+}
+
 #define ONE(isa, attribute, kind, form)                                                            \
     attribute static void kind##_##isa##_##form(const struct stream_arrays *a, int64_t first,      \
                                                 int64_t count)                                     \
@@ -91,6 +102,10 @@ INLINE void root_body(const struct stream_arrays *a, int64_t first, int64_t coun
     attribute static void root_##isa(const struct stream_arrays *a, int64_t first, int64_t count)  \
     {                                                                                              \
         root_body(a, first, count);                                                                \
+    }                                                                                              \
+    attribute static void sum_##isa(float *to, const float *a, const float *b, int64_t count)      \
+    {                                                                                              \
+        sum_body(to, a, b, count);                                                                 \
     }
 
 VARIANTS(plain, )
@@ -156,14 +171,15 @@ AVX2 INLINE void non_temporal_body(const struct stream_arrays *a, int64_t first,
 EACH_FORM(avx2, AVX2, non_temporal)
 #endif
 
-static const struct streams plain = {ALL(plain, ordinary), {NULL}, root_plain};
+static const struct streams plain = {ALL(plain, ordinary), {NULL}, root_plain, sum_plain};
 
 const struct streams *streams_select(void)
 {
 #ifdef __x86_64__
-    static const struct streams avx2 = {ALL(avx2, ordinary), ALL(avx2, non_temporal), root_avx2};
+    static const struct streams avx2 = {ALL(avx2, ordinary), ALL(avx2, non_temporal), root_avx2,
+                                        sum_avx2};
     static const struct streams avx512 = {ALL(avx512, ordinary), ALL(avx2, non_temporal),
-                                          root_avx512};
+                                          root_avx512, sum_avx512};
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))

@@ -40,6 +40,8 @@ struct streams {
     stream_fn *ordinary[FORMS];
     stream_fn *non_temporal[FORMS]; /* stores that pass the caches by; NULL: not on this CPU */
     stream_fn *root;                /* master = m / (sqrt(v) + eps): one root and one division */
+    /* to = a + b, or with b NULL to += a; none overlaps another. */
+    void (*sum)(float *to, const float *a, const float *b, int64_t count);
 };
 
 const struct streams *streams_select(void);

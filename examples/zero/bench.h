@@ -2,7 +2,7 @@
 /*
  * `zero bench`: each bench checks that the library's result is right, then
  * measures in turn what the machine can do (limit) and what the library does
- * (ours) on the same memory, and prints the medians. Times of another run, or
+ * (ours) on the same memory, and prints the medians and ranges. Times of another run, or
  * of another machine, are never compared.
  */
 #ifndef EXAMPLES_ZERO_BENCH_H
@@ -34,10 +34,18 @@ double samples_median(const struct samples *s);
 /* Whether the time of a bench that is not --full is up. */
 bool bench_over(const struct bench *b);
 
+/* "NAME median unit (least-most, n rounds)". */
+void bench_value(const char *name, const struct samples *s, const char *unit);
+
+/* "NAME value (aim A)". Those below their aims are printed again at the end. aim 0: none. */
+void bench_ratio(const char *name, double value, double aim);
+
 /* The three lines of one result. A rate's share is ours / limit, a time's
  * limit / ours: 1 is the limit. */
-void bench_rate(const char *name, double limit, double ours, const char *unit);
-void bench_seconds(const char *name, double limit, double ours);
+void bench_rate(const char *name, const struct samples *limit, const struct samples *ours,
+                const char *unit, double aim);
+void bench_seconds(const char *name, const struct samples *limit, const struct samples *ours,
+                   double aim);
 
 /* A line for people: "# ...". */
 void bench_note(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -18,11 +18,16 @@
 #include "offload/arena.h"
 #include "offload/memory.h"
 
-#define TASK     ((int64_t)1 << 15) /* elements, as in the engine */
-#define IN_CACHE ((int64_t)1 << 20) /* elements up to which caches hold all */
-#define PASSES   3                  /* measured in turn: two limits, ours */
-#define SLOW     2                  /* times as slow: not measured on */
+#define TASK     ((int64_t)1 << 15)  /* elements, as in the engine */
+#define IN_CACHE ((int64_t)1 << 20)  /* elements up to which caches hold all */
+#define COMPARED ((int64_t)16 << 20) /* that AVX2 is compared at */
+#define PASSES   3                   /* measured in turn: two limits, ours */
+#define SLOW     2                   /* times as slow: not measured on */
 #define CHECKED  (3 * TASK + 37)
+
+#define AIM        0.93 /* of a loop without arithmetic */
+#define AIM_CACHED 0.9
+#define AIM_AVX2   0.9 /* of AVX-512 */
 
 enum { THREADS_MAX = 64 }; /* as with --threads */
 
@@ -194,14 +199,41 @@ static void measure(const struct bench *b, struct workers *w, struct job *job, c
             if (r > 0)
                 samples_add(&s[i], value);
         }
-    double limit = samples_median(&s[0]);
-    double other = s[1].count ? samples_median(&s[1]) : limit;
-    if (cached ? other < limit : other > limit) {
-        limit = other;
+    const struct samples *limit = &s[0];
+    double first = samples_median(&s[0]), other = s[1].count ? samples_median(&s[1]) : first;
+    if (cached ? other < first : other > first) {
+        limit = &s[1];
         bench_note("%s_limit is %s", name,
                    cached ? "the root and the division" : "with stores that bypass the caches");
     }
-    bench_rate(name, limit, samples_median(&s[PASSES - 1]), "Gparam/s");
+    bench_rate(name, limit, &s[PASSES - 1], "Gparam/s", cached ? AIM_CACHED : AIM);
+}
+
+/* Where memory bounds an update the narrower instructions must do as well. */
+static void measure_avx2(const struct bench *b, struct workers *w, struct job *job,
+                         const char *name, const struct kernels *avx2)
+{
+    struct samples wide = {0}, narrow = {0};
+    const struct kernels *kernels = job->kernels;
+    for (int r = 0; r <= (b->full ? 31 : 9); r++) { /* round 0 warms up */
+        double value = rate(w, job, NULL, 1);
+        job->kernels = avx2;
+        double other = rate(w, job, NULL, 1);
+        job->kernels = kernels;
+        if (r > 0) {
+            samples_add(&wide, value);
+            samples_add(&narrow, other);
+        }
+    }
+    bench_note("%s_limit is our own by %s", name, kernels->isa);
+    bench_rate(name, &wide, &narrow, "Gparam/s", AIM_AVX2);
+}
+
+/* AVX2's kernels, where the ones in use are wider; NULL: they are not. */
+static const struct kernels *narrower(const struct kernels *kernels)
+{
+    struct error none = {0};
+    return strcmp(kernels->isa, "avx512") == 0 ? kernels_select("avx2", &none) : NULL;
 }
 
 /* One size on one number of threads. */
@@ -218,14 +250,18 @@ static int size_run(const struct bench *b, const struct kernels *kernels, const 
                       .pass = fill,
                       .kernels = kernels};
     workers_run(w, task_run, &job, tasks_of(elements));
-    for (int form = 0; form < FORMS; form++) {
-        job.form = (enum stream_form)form;
-        snprintf(name, sizeof(name), millions ? "%s_%lldM_%dt" : "%s_%lldK_%dt", forms[form].name,
+    const struct kernels *avx2 = elements == COMPARED ? narrower(kernels) : NULL;
+    for (int i = 0; i < FORMS * (avx2 ? 2 : 1); i++) {
+        job.form = (enum stream_form)(i % FORMS);
+        snprintf(name, sizeof(name), millions ? "%s%s_%lldM_%dt" : "%s%s_%lldK_%dt",
+                 forms[job.form].name, i < FORMS ? "" : "_avx2",
                  (long long)(millions ? elements >> 20 : elements >> 10), threads);
         if (bench_over(b))
             bench_note("%s is left out, as time is up; --full measures it", name);
-        else
+        else if (i < FORMS)
             measure(b, w, &job, name);
+        else
+            measure_avx2(b, w, &job, name, avx2);
     }
     workers_destroy(w);
     return 0;

@@ -192,21 +192,36 @@ static int rounds_run(const struct bench *b, struct model *models, struct sample
     return 0;
 }
 
-static void print(const struct model *few, const struct model *many, int ranks, double trip)
+/* What is asked of a step of that model, beside each round's trip. */
+static struct samples limit_of(const struct model *m, int ranks, const struct samples *trips)
 {
-    double unit = ranks > 1 ? TRIPS_PER_UNIT * trip : UNIT_SECONDS;
+    struct samples limit = {0};
+    for (int i = 0; i < (ranks > 1 ? trips->count : 1); i++)
+        samples_add(&limit, STEP_SECONDS + m->units * (ranks > 1 ? TRIPS_PER_UNIT * trips->value[i]
+                                                                 : UNIT_SECONDS));
+    return limit;
+}
+
+static void print(const struct model *few, const struct model *many, int ranks,
+                  const struct samples *trips)
+{
+    double trip = samples_median(trips), unit = ranks > 1 ? TRIPS_PER_UNIT * trip : UNIT_SECONDS;
     double a = samples_median(&few->seconds), b = samples_median(&many->seconds);
     double slope = (b - a) / (MANY - FEW);
     char name[64];
     bench_note("stage %d, %s: %.1f us a step and %.1f us a unit (limit: %.0f and %.1f)", few->stage,
                counted(ranks, "rank").text, 1e6 * (a - FEW * slope), 1e6 * slope,
                1e6 * STEP_SECONDS, 1e6 * unit);
+    if (ranks > 1)
+        bench_note("a unit takes as long as %.1f of these round trips (limit: %d)", slope / trip,
+                   TRIPS_PER_UNIT);
     double few_sleeps = samples_median(&few->sleeps), many_sleeps = samples_median(&many->sleeps);
     bench_note("threads sleep %.1f times a step of %d units, %.1f times one of %d", few_sleeps, FEW,
                many_sleeps, MANY);
     for (const struct model *m = few; m; m = m == few ? many : NULL) {
         snprintf(name, sizeof(name), "fixed_stage%d_%du", m->stage, m->units);
-        bench_seconds(name, STEP_SECONDS + m->units * unit, samples_median(&m->seconds));
+        struct samples limit = limit_of(m, ranks, trips);
+        bench_seconds(name, &limit, &m->seconds, 1);
     }
 }
 
@@ -225,7 +240,7 @@ int bench_fixed(const struct bench *b)
         int ranks = zero_size(models[0].z);
         bench_note("waking a thread and being woken by it: %.1f us", 1e6 * samples_median(&trips));
         for (int i = 0; i < MODELS; i += 2)
-            print(&models[i], &models[i + 1], ranks, samples_median(&trips));
+            print(&models[i], &models[i + 1], ranks, &trips);
     }
     for (int i = 0; i < MODELS; i++)
         zero_destroy(models[i].z);

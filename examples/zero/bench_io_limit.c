@@ -167,11 +167,13 @@ const struct io_engine *io_limits(const struct io_file *file, int *count)
         {"pread and pwrite", io_threads_pass, MIB, 16},
         {"pread and pwrite", io_threads_pass, 4 * MIB, 4},
         {"io_uring", io_uring_pass, MIB / 4, 32},
+        {"io_uring", io_uring_pass, MIB, 4},
         {"io_uring", io_uring_pass, MIB, 8},
         {"io_uring", io_uring_pass, MIB, 32},
+        {"io_uring", io_uring_pass, 2 * MIB, 8},
         {"io_uring", io_uring_pass, 4 * MIB, 4},
         {"io_uring", io_uring_pass, 4 * MIB, 16},
     };
-    *count = file->uring ? 8 : 3;
+    *count = file->uring ? 10 : 3;
     return all;
 }

@@ -62,4 +62,4 @@ END {
         print bytes / rate + products
     }' >"$scratch/limit"
 cat "$scratch/notes"
-seconds largest "$(cat "$scratch/limit")" "$(log_column step_ms "$scratch/log" | tail -1)e-3"
+seconds largest "$(cat "$scratch/limit")" "$(log_column step_ms "$scratch/log" | tail -1)e-3" 0.833

@@ -63,4 +63,4 @@ awk -v compute="$compute" -v bytes="$bytes" -v steps="$steps" -v rate="$rate" \
     print (compute + tcp > link ? compute + tcp : link) / 1e3
 }' >"$scratch/limit"
 cat "$scratch/notes"
-seconds link "$(cat "$scratch/limit")" "$(log_column step_ms "$scratch/link.csv" | median)e-3"
+seconds link "$(cat "$scratch/limit")" "$(log_column step_ms "$scratch/link.csv" | spread)"

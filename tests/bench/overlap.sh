@@ -11,8 +11,8 @@
 #
 # since what lies in slots (s: its part of the state) is read during backward and written when
 # nobody waits for it, and the rest of the update runs behind the next forward. Prints that
-# (limit), what a step took
-# (ours), and the share. The digests of all runs must agree. THROTTLE=300 lets the drive read
+# (limit), what a step took (ours), the share (aim: 1 / 1.1), how busy each lane of the engine
+# was, and CPU seconds. The digests of all runs must agree. THROTTLE=300 lets the drive read
 # and write so many MB/s each (as root, with cgroup v1's blkio): with --batch it finds the point
 # where compute and I/O take equally long. SLOTS=64 and ROUNDS=3 may be set; TRACE=FILE keeps
 # the last run's trace.
@@ -28,8 +28,9 @@ options=(--stage 3 --model d12 --seq 256 --batch 1 --steps 8 --sample 0 --slots 
 run() { # name, further options: rows of its steps to NAME.csv, digest to digests
     local name=$1
     shift
-    timeout -k 5 600 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" "$@" --quiet \
-        --log "$scratch/log" >>"$scratch/digests" || exit 1
+    timeout -k 5 600 "${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" "$@" \
+        --log "$scratch/log" >"$scratch/out.$name" || exit 1
+    tail -n 1 "$scratch/out.$name" >>"$scratch/digests"
     keep_rows "$name"
 }
 
@@ -68,4 +69,6 @@ limit=$(awk -v forward="$(value memory forward_ms)" -v backward="$(value memory 
     print (step > io ? step : io) / 1e3
 }')
 cat "$scratch/notes"
-seconds overlap "$limit" "$(value files step_ms)e-3"
+# Rank 0's engine in the last run in files, and whether its threads took compute's CPUs.
+sed -n '/^engine lanes/,/^CPU time/s/^/# /p' "$scratch/out.files"
+seconds overlap "$limit" "$(log_column step_ms "$scratch/files.csv" | spread)" 0.909

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# libzero beside fio, PyTorch and DeepSpeed: tests/bench/peers.sh BUILD [adam|io|train|update]...
+# libzero beside fio, PyTorch and DeepSpeed:
+# tests/bench/peers.sh BUILD [adam|io|products|train|update]...
 # Run by make bench-peers and by nothing else. What is missing is installed: Python
 # packages in $PEERS (build-peers), fio and libaio-dev by apt-get as root. What is
 # measured and what came out: tests/bench/README.md.
@@ -8,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 build=${1:?the build folder}
 shift
-[ $# -gt 0 ] || set -- adam io train update
+[ $# -gt 0 ] || set -- adam io products train update
 peers=${PEERS:-$PWD/build-peers}
 python=$peers/bin/python
 
@@ -52,6 +53,14 @@ adam() {
     done
 }
 
+products() {
+    local objects=("$build"/obj/examples/gpt2/{numeric,rows,matmul}*.o
+        "$build"/obj/examples/common/workers.o)
+    ${CC:-cc} -O3 -std=gnu11 -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -pthread -I. \
+        tests/bench/products_shared.c "${objects[@]}" -lm -o "$peers/products.so"
+    "$python" tests/bench/products.py "$peers/products.so"
+}
+
 for what in "$@"; do
     case $what in
     # Each on its own: within a list joined by && a step that fails would not end an installation.
@@ -63,16 +72,25 @@ for what in "$@"; do
         install_packages
         tests/bench/io.sh "$build"
         ;;
+    products)
+        install_python
+        products
+        ;;
     train)
         install_packages
         install_python
-        tests/bench/train.sh "$build" "$python" d6 d12
+        DTYPE=bf16 tests/bench/train.sh "$build" "$python" d6 d12
+        DTYPE=fp32 MODES="ddp fsdp2 zero0 zero1 zero2 zero3" \
+            tests/bench/train.sh "$build" "$python" d6 d12
         ;;
     update)
         install_packages
         install_python
         MODES="zero3update zero3updatepipe" tests/bench/train.sh "$build" "$python" 12x768 20x2048
         ;;
-    *) echo "There is no comparison '$what'. Give adam, io, train or update." >&2 && exit 2 ;;
+    *)
+        echo "There is no comparison '$what'. Give adam, io, products, train or update." >&2
+        exit 2
+        ;;
     esac
 done

@@ -15,10 +15,24 @@ median() { # of the numbers in standard input
     sort -g | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'
 }
 
-seconds() { # name, limit, ours
-    awk -v name="$1" -v limit="$2" -v ours="$3" 'BEGIN {
-        printf "%s_limit %.4g s\n%s_ours %.4g s\n%s_share %.3f\n", name, limit, name, ours, name,
-            limit / ours
+# "median least most count" of the milliseconds in standard input, in seconds.
+spread() {
+    sort -g | awk '{ x[NR] = $1 / 1e3 }
+        END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2, x[1], x[NR], NR }'
+}
+
+# The three lines of a result. Limit and ours: seconds, or what spread says of them.
+seconds() { # name, limit, ours, aim of the share (none)
+    awk -v name="$1" -v limit="$2" -v ours="$3" -v aim="${4-}" '
+    function shown(line, value, x) {
+        if (split(value, x, " ") < 4 || x[4] < 2) printf "%s %.4g s\n", line, x[1]
+        else printf "%s %.4g s (%.4g-%.4g, %d steps)\n", line, x[1], x[2], x[3], x[4]
+        return x[1]
+    }
+    BEGIN {
+        limit = shown(name "_limit", limit)
+        ours = shown(name "_ours", ours)
+        printf "%s_share %.3f%s\n", name, limit / ours, aim == "" ? "" : " (aim " aim ")"
     }'
 }
 
@@ -32,6 +46,11 @@ disk_rate() { # build, folder, parameters (32M)
 # v1's blkio. throttle_end when all that is over.
 throttle() { # device (major:minor), MB/s
     local file
+    if [ ! -e /sys/fs/cgroup/blkio/cgroup.procs ] || [ "$(id -u)" != 0 ]; then
+        echo "A drive is slowed down by root, with cgroup v1's blkio; here is" \
+            "$(id -un) and $(stat -fc %T /sys/fs/cgroup). Leave the throttle out." >&2
+        return 1
+    fi
     throttle_group=/sys/fs/cgroup/blkio/zero-bench.$$
     mkdir -p "$throttle_group" && for file in read write; do
         echo "$1 ${2}000000" >"$throttle_group/blkio.throttle.${file}_bps_device" || return
