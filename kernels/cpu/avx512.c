@@ -15,7 +15,8 @@
 #define LANES         16
 #define LATER         3
 #define MOMENTS_AHEAD 96 /* from the third cache they would come late */
-#define VECTOR_PAIRS     /* of two registers' 16-bit halves one shuffle makes one */
+#define REST_AHEAD    0
+#define VECTOR_PAIRS  /* of two registers' 16-bit halves one shuffle makes one */
 
 static inline VECTOR vector_load(const float *in)
 {

@@ -14,6 +14,7 @@
 #define LANES         4
 #define LATER         3
 #define MOMENTS_AHEAD 96
+#define REST_AHEAD    0
 
 static inline VECTOR vector_load(const float *in)
 {

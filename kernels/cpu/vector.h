@@ -10,7 +10,8 @@
  *   split_store, split_load         LANES masters as weight and remainder
  *   block_square                    the squares of a block's registers, as kernels.h adds them
  *   LATER                           Adam narrows masters so many iterations later: registers
- *   MOMENTS_AHEAD                   and asks for moments so many elements ahead (not on Intel)
+ *   MOMENTS_AHEAD, REST_AHEAD       and asks for moments, and for all else that is read, so many
+ *                                   elements ahead (not on Intel's CPUs: adam_each)
  *
  * With VECTOR_PAIRS defined bf16_store2, bf16_widen2, split_store2 and split_load2, of two
  * registers, are its own, and of those of one register bf16_widen alone.
@@ -222,8 +223,9 @@ INLINE void masters_element(const struct masters *at, int64_t i, const struct ad
 }
 
 /* So many elements ahead memory is asked for moments and for all else that is read; 0: not.
- * Intel's cores see no further than a root and a division. AMD's fetch by themselves, but by
- * sixteen lanes moments from the third cache would come late. */
+ * Intel's cores see no further than a root and a division. AMD's fetch by themselves, but less
+ * well where arrays lie unluckily to each other, which by eight lanes costs a fifth of the rate;
+ * by sixteen moments from the third cache would come late. */
 struct ahead {
     int64_t moments, rest;
 };
@@ -305,7 +307,7 @@ INLINE void adam_each(int64_t n, const struct adam *k, struct grads grads, struc
     if (cpu_features() & CPU_INTEL)
         adam_ahead(n, k, (struct ahead){256, 256}, grads, masters, m, v);
     else
-        adam_ahead(n, k, (struct ahead){.moments = MOMENTS_AHEAD}, grads, masters, m, v);
+        adam_ahead(n, k, (struct ahead){MOMENTS_AHEAD, REST_AHEAD}, grads, masters, m, v);
 }
 
 static void vector_adam(int64_t n, const struct adam *k, struct grads grads, float *master,

@@ -20,6 +20,7 @@ import torch  # noqa: E402
 
 torch.set_num_threads(1)
 TOKENS, ROUNDS, AIM = 2048, 15, 0.85
+SECONDS = 40  # after which no further round begins, where there are three
 CHANNELS = {"d4": 256, "d6": 384, "d12": 768}
 WIDTHS = ((1, 3), (1, 1), (1, 4), (4, 1))  # in and out of a block's layers, in channels
 KINDS = ("forward", "dx", "dw")
@@ -99,7 +100,10 @@ def measure(library, model, dtype):
     print(f"# {model} {dtype}: ours by {library.products_backend(bf16).decode()}")
     check(every, sides, dtype)
     taken = {kind: {side: [] for side in sides} for kind in KINDS + ("all",)}
-    for _ in range(ROUNDS):
+    until = time.perf_counter() + SECONDS
+    for r in range(ROUNDS):
+        if r >= 3 and time.perf_counter() > until:
+            break
         whole = dict.fromkeys(sides, 0.0)
         for kind in KINDS:
             seconds = dict.fromkeys(sides, 0.0)
