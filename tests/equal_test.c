@@ -77,11 +77,12 @@ START_TEST(full_product)
 }
 END_TEST
 
-/* N ranks against one rank that accumulates N micro-batches. */
+/* N ranks against one rank that accumulates N micro-batches, as drawn and in files. */
 START_TEST(many_ranks)
 {
-    const int counts[] = {7, 16, 64};
+    const int counts[] = {5, 7, 16, 64};
     int ranks = counts[_i];
+    uint64_t r = 20261130 + (uint64_t)_i;
     if (suite_short() && ranks > 16) {
         printf("skipped: %d ranks, in a short run\n", ranks);
         return;
@@ -98,6 +99,14 @@ START_TEST(many_ranks)
                            .accumulate = 1,
                            .steps = STEPS};
         equal_expect(&many, &one);
+    }
+    for (int row = 0; row < 96 / ranks; row++) {
+        struct equal_meaning m = equal_meaning(row * 7 % EQUAL_MEANINGS);
+        struct toy drawn = equal_draw(&r, &m), alone = equal_meant(&m);
+        alone.accumulate = drawn.ranks = ranks;
+        drawn.accumulate = 1;
+        ck_assert_msg(!toy_run(&alone), "%s", alone.error.text);
+        equal_expect(&drawn, &alone);
     }
 }
 END_TEST
@@ -173,8 +182,8 @@ END_TEST
 
 /* How often each value of what must not matter was drawn. */
 static struct {
-    int state[4], param[4], grad[4], split[2], local[2], ring[2], ranks[5], share[3], discard[2];
-    int verify[2];
+    int state[4], param[4], grad[4], split[2], local[2], ring[2], ranks[13], share[3], discard[2];
+    int verify[2], order[TOY_ORDERS], rounded; /* sums of 16 bits over ranks */
     int stage[4], meaning[EQUAL_MEANINGS];
 } seen;
 
@@ -186,6 +195,8 @@ static void note(const struct toy *t)
     seen.ring[c->ring == ZERO_RING_AUTO]++, seen.ranks[t->ranks]++, seen.stage[c->stage]++;
     seen.share[c->host_bytes == 0 ? 0 : c->host_bytes < 1 << 30 ? 1 : 2]++;
     seen.discard[t->discard > 0]++, seen.verify[c->verify_spill]++;
+    seen.order[t->order]++;
+    seen.rounded += t->ranks == BATCH && c->dtype == ZERO_BF16 && c->grad_dtype == ZERO_BF16;
 }
 
 static void expect_seen(const char *what, const int *counts, int n, int first, int least)
@@ -222,6 +233,10 @@ START_TEST(sampled)
     expect_seen("accumulation in", seen.local, 2, 0, least / 2);
     expect_seen("ring", seen.ring, 2, 0, least);
     expect_seen("ranks", seen.ranks, 5, 1, least);
+    expect_seen("ranks", seen.ranks, 7, 6, least / 2);
+    expect_seen("ranks", seen.ranks, 13, 12, least / 2);
+    expect_seen("order of reductions", seen.order, TOY_ORDERS, 0, least);
+    expect_seen("sums at rest in 16 bits, rank", &seen.rounded, 1, 0, least / 9);
     expect_seen("stage", seen.stage, 4, 0, least);
     expect_seen("host share", seen.share, 3, 0, least / 4);
     expect_seen("discard", seen.discard, 2, 0, least);
@@ -356,7 +371,7 @@ int main(void)
     TCase *c = tcase_create("law");
     tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, full_product, 0, 4);
-    tcase_add_loop_test(c, many_ranks, 0, 3);
+    tcase_add_loop_test(c, many_ranks, 0, 4);
     tcase_add_test(c, threads_and_isa);
     tcase_add_loop_test(c, threads_share_a_chunk, 0, 3);
     tcase_add_test(c, poisoned_step);

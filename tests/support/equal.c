@@ -23,12 +23,12 @@ static void describe(char *text, size_t size, const struct toy *t)
     snprintf(text, size,
              "stage %d, state %d%s, params %d, grads %d%s%s, ranks %d x %d, chunk %lld, host "
              "bytes %lld, dtype %d, threads %d, ring %d, rare %d, l2 %d, poison %d, discard %d, "
-             "slots %d %d %d, verify %d, isa %s",
+             "slots %d %d %d, verify %d, order %d, isa %s",
              c->stage, c->offload_optimizer, c->state ? " split" : "", c->offload_param,
              c->offload_grad, c->grad_dtype ? " bf16" : "", c->accumulate_in ? " local" : "",
              t->ranks, t->accumulate, (long long)c->chunk, (long long)c->host_bytes, (int)c->dtype,
              c->threads, (int)c->ring, t->rare, t->l2, t->poison_step, t->discard, c->gather_slots,
-             c->grad_slots, c->chunk_slots, c->verify_spill, t->stats.isa);
+             c->grad_slots, c->chunk_slots, c->verify_spill, t->order, t->stats.isa);
 }
 
 bool equal_ended(const struct toy *t, const struct toy *expected, char *text, size_t size)
@@ -110,11 +110,11 @@ int equal_pick(uint64_t *random, int n)
 
 struct toy equal_draw(uint64_t *r, const struct equal_meaning *m)
 {
-    const int counts[] = {1, 2, 3, 4};
+    const int counts[] = {1, 2, 3, 4, 1, 2, 3, 4, 6, 12};
     const int64_t chunks[] = {64, 256, 1088, (int64_t)1 << 20}, shares[] = {0, 15000, 1 << 30};
     struct toy t = equal_meant(m);
     struct zero_config *c = &t.config;
-    t.ranks = counts[equal_pick(r, 4)];
+    t.ranks = counts[equal_pick(r, 10)];
     t.accumulate = EQUAL_BATCH / t.ranks;
     c->stage = equal_pick(r, 4);
     c->offload_optimizer = (enum zero_place)(ZERO_DEVICE + equal_pick(r, 3));
@@ -134,5 +134,6 @@ struct toy equal_draw(uint64_t *r, const struct equal_meaning *m)
     c->grad_slots = 2 + equal_pick(r, 2);
     t.discard = equal_pick(r, 2) ? 1 + equal_pick(r, 3) : 0;
     c->verify_spill = equal_pick(r, 2) && suite_checksums();
+    t.order = (enum toy_order)equal_pick(r, TOY_ORDERS);
     return t;
 }

@@ -188,19 +188,36 @@ static int backward_unit(struct zero *z, int unit, int64_t batch, bool poison)
     return status ? status : zero_release(z, unit);
 }
 
-int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss)
+/* The i-th unit whose gradients are complete, in micro-step number of all ranks. */
+static int nth_complete(enum toy_order order, int64_t number, int i, int units)
+{
+    switch (order) {
+    case TOY_FIRST_TO_LAST: return i;
+    case TOY_IN_TURN: return (int)((number + i) % units);
+    default: return units - 1 - i;
+    }
+}
+
+static int micro_step(struct zero *z, int64_t batch, bool poison, enum toy_order order,
+                      double *loss)
 {
     int status = 0, units = rare(z) ? TOY_UNITS_ALL : TOY_UNITS;
     for (int u = 0; !status && u < units; u++)
         status = forward_unit(z, u, batch, loss);
     if (!status) /* a tied head: unit 0 again, its gradient slot held to the end */
         status = backward_unit(z, 0, batch + HEAD, false);
-    for (int u = units - 1; !status && u >= 0; u--) {
+    for (int i = 0; !status && i < units; i++) {
+        int u = nth_complete(order, batch / zero_size(z), i, units);
         status = backward_unit(z, u, batch, poison);
         if (!status)
             status = zero_reduce(z, u);
     }
     return status;
+}
+
+int toy_micro_step(struct zero *z, int64_t batch, bool poison, double *loss)
+{
+    return micro_step(z, batch, poison, TOY_LAST_TO_FIRST, loss);
 }
 
 void toy_wait(struct zero *z)
@@ -229,7 +246,7 @@ static int train_step(struct rank *r, struct zero *z, int step)
     for (int a = 0; !status && a < t->accumulate; a++) {
         int64_t batch = ((int64_t)step * t->accumulate + a) * t->ranks + r->rank;
         bool poison = step + 1 == t->poison_step && a == 0 && r->rank == t->ranks - 1;
-        status = toy_micro_step(z, batch, poison, &losses[a]);
+        status = micro_step(z, batch, poison, t->order, &losses[a]);
     }
     struct zero_step_info info;
     if (!status)
@@ -251,7 +268,7 @@ static int discarded(struct rank *r, struct zero *z)
     bool all = r->toy->discard % 2;
     double loss = 0;
     for (int a = 0; !status && a < r->toy->accumulate - !all; a++)
-        status = toy_micro_step(z, 999 + a, true, &loss);
+        status = micro_step(z, 999 + a, true, r->toy->order, &loss);
     for (int u = 2; !status && !all && u > 0; u--) {
         status = backward_unit(z, u, 7, false);
         if (!status && u == 2)

@@ -36,10 +36,14 @@ int toy_create(struct zero **z, struct zero_comm *comm, struct zero_config confi
             ck_abort_msg("rank %d: %s: %s", zero_rank(z), #condition, zero_last_error(z));         \
     } while (0)
 
+/* In which order units are reduced: what a program's backward pass, or its hooks, make of it. */
+enum toy_order { TOY_LAST_TO_FIRST, TOY_FIRST_TO_LAST, TOY_IN_TURN, TOY_ORDERS };
+
 struct toy {
     struct zero_config config; /* .comm and .accumulate are set by toy_run */
     bool rare;                 /* all tensors */
     bool l2;
+    enum toy_order order;
     double lr; /* 0: the usual */
     int ranks, accumulate, steps;
     const struct engine_seams *(*seams)(void *arg, int rank); /* may be NULL */
