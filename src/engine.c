@@ -100,27 +100,25 @@ static void tell_retries(struct zero *z)
 
 /* ------------------------------------------------------------ all ranks agree */
 
+/* A rank that has failed tells of that alone. */
 static void introduce(struct zero *z, struct introduction *me)
 {
-    if (z->layout.unit) {
-        me->model = layout_hash(&z->layout);
-        me->tensors = z->layout.count;
-        settings_share(&z->plan.set, me->settings);
-    }
-    if (z->layout.unit && !z->device && !z->error.status) {
+    if (!z->error.status) {
         const struct preflight_need need = {
             .arena = z->plan.host.total,
             .device = z->plan.device_apart ? 0 : z->plan.device.total,
             .program = z->plan.set.program_bytes,
             .files = z->plan.file.total,
         };
+        me->model = layout_hash(&z->layout);
+        me->tensors = z->layout.count;
+        settings_share(&z->plan.set, me->settings);
+        sched_getaffinity(0, sizeof(me->cpus), me->cpus);
+        me->quota = groups_cpus("", &me->quota_group);
         preflight_collect(&me->facts, "", &need, &z->paths, probe_stripe(&z->probe));
         reach_introduce(z, &me->reach);
     }
     me->error = z->error;
-    sched_getaffinity(0, sizeof(me->cpus), me->cpus);
-    if (!z->threads)
-        me->quota = groups_cpus("", &me->quota_group);
 }
 
 /* The CPUs this rank may use, divided by the node's ranks that may use some of them too; more
@@ -209,24 +207,24 @@ static void model_differs(struct zero *z, const struct introduction *all, int ot
     free(words);
 }
 
-/* Keeps what messages call the ranks' nodes, once, where there are several. */
+/* Keeps what messages call the ranks' nodes, where there are several. */
 static void nodes_keep(struct zero *z, const struct introduction *all)
 {
     bool several = false;
     for (int r = 0; r < z->size; r++)
         several |= strcmp(all[r].facts.name, all->facts.name) != 0;
-    if (!several || z->node || !(z->node = parts_alloc(z, sizeof(*z->node))))
-        return;
-    for (int r = 0; r < z->size; r++)
+    if (several)
+        z->node = parts_alloc(z, sizeof(*z->node));
+    for (int r = 0; r < z->size && z->node; r++)
         memcpy(z->node[r], all[r].facts.name, sizeof(*z->node));
 }
 
+/* Of ranks none of which has failed. */
 static void judge(struct zero *z, struct introduction *all)
 {
     const struct introduction *me = &all[z->rank];
-    for (int r = 0; r < z->size && !z->error.status; r++)
-        if (all[r].error.status)
-            error_set(&z->error, all[r].error.status, "Rank %d: %s", r, all[r].error.text);
+    const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
+    char warning[PREFLIGHT_TEXT];
     for (int r = 0; r < z->size && !z->error.status; r++)
         if (all[r].model != all->model)
             model_differs(z, all, r);
@@ -236,9 +234,7 @@ static void judge(struct zero *z, struct introduction *all)
         z->linked = reach_choose(z, all);
     for (int r = 0; r < z->size && z->linked; r++)
         preflight_shrink(&all[r].facts, all[r].reach.staging);
-    const struct preflight_ranks ranks = {&all->facts, sizeof(*all), z->size};
-    char warning[PREFLIGHT_TEXT];
-    z->echoes = z->echoes && another_warns(all, z->rank);
+    z->echoes = z->log == log_to_stderr && another_warns(all, z->rank);
     nodes_keep(z, all);
     if (!z->error.status)
         preflight_judge(&ranks, &z->error);
@@ -246,10 +242,8 @@ static void judge(struct zero *z, struct introduction *all)
         warn_of_machine(z, "%s", warning);
     if (z->unprobed.status)
         warn_of_machine(z, "ZERO_PROBE=1, but the defaults are used: %.400s", z->unprobed.text);
-    z->unprobed.status = ZERO_OK;
-    if (!z->threads)
-        z->threads =
-            z->plan.set.threads ? z->plan.set.threads : share_of_cpus(all, z->size, z->rank);
+    int threads = z->plan.set.threads;
+    z->threads = threads ? threads : share_of_cpus(all, z->size, z->rank);
 }
 
 /* Through memory of its own, which stays where a transfer that was given up may still move it. */
@@ -279,15 +273,41 @@ int engine_exchange(struct zero *z, enum command_kind kind, const char *what, vo
     return failure.status;
 }
 
-/* Exchanges this rank's error with the others': all ranks learn of the first. */
-static int agree(struct zero *z, const char *what)
+/* Of parts that each begin with a rank's error the first one is all ranks'. */
+static void hear(struct zero *z, const void *all, size_t part)
+{
+    for (int r = 0; r < z->size && !z->error.status; r++) {
+        const struct error *theirs = (const void *)((const char *)all + (size_t)r * part);
+        if (theirs->status)
+            error_set(&z->error, theirs->status, "Rank %d: %s", r, theirs->text);
+    }
+}
+
+/* The ranks tell each other what they are, and whether they have failed so far. */
+static int meet(struct zero *z)
 {
     struct introduction *all = parts_alloc(z, sizeof(*all));
     if (!all)
         return z->error.status;
     introduce(z, &all[z->rank]);
+    if (!engine_exchange(z, COMMAND_EXCHANGE, "zero_create", all, sizeof(*all))) {
+        hear(z, all, sizeof(*all));
+        if (!z->error.status)
+            judge(z, all);
+    }
+    free(all);
+    return z->error.status;
+}
+
+/* All ranks learn of the first that has failed. */
+static int agree(struct zero *z, const char *what)
+{
+    struct error *all = parts_alloc(z, sizeof(*all));
+    if (!all)
+        return z->error.status;
+    all[z->rank] = z->error;
     if (!engine_exchange(z, COMMAND_EXCHANGE, what, all, sizeof(*all)))
-        judge(z, all);
+        hear(z, all, sizeof(*all));
     free(all);
     return z->error.status;
 }
@@ -376,7 +396,6 @@ static int begin(struct zero *z, const struct zero_config *config)
     z->rank = z->comm->rank;
     z->size = z->comm->size;
     z->muted = z->rank != 0 && z->log == log_to_stderr;
-    z->echoes = z->comm->local_rank != 0 && z->log == log_to_stderr;
     return ZERO_OK;
 }
 
@@ -607,7 +626,7 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
         return error_set(&z->error, thread.status, "%s", thread.text);
     }
-    if (agree(z, "zero_create"))
+    if (meet(z))
         return z->error.status;
     if (!reach_connect(z) && !make_tables(z))
         make_places(z);

@@ -219,16 +219,16 @@ int engine_exchange(struct zero *z, enum command_kind kind, const char *what, vo
 /* What is where, by now. */
 int engine_plan(struct zero *z);
 
-/* What each rank tells the others at a door. */
+/* What each rank tells the others at the first door. */
 struct introduction {
-    struct error error;
+    struct error error; /* first: hear */
     uint64_t model;
     int tensors;
     int64_t settings[SETTINGS_SHARED];
     cpu_set_t cpus[8]; /* affinity mask: kernels may be for more CPUs than one has */
     int quota;         /* of CPU time, in CPUs; 0: none */
     uint64_t quota_group;
-    struct preflight_facts facts; /* these two at the first door */
+    struct preflight_facts facts;
     struct reach {
         int64_t asked, answers, version, gpus;
         int64_t staging; /* of host memory that units pass through, or save */
