@@ -36,7 +36,11 @@ for what in "$@"; do
         said "$build/zero" bench step --state split
         said "$build/zero" bench step --host-share 30
         ;;
-    overlap | stages) said "tests/bench/$what.sh" "$build" ;;
+    overlap)
+        said tests/bench/overlap.sh "$build"
+        as_root env THROTTLE=auto tests/bench/overlap.sh "$build"
+        ;;
+    stages) said tests/bench/stages.sh "$build" ;;
     link | paths) as_root "tests/bench/$what.sh" "$build" ;;
     *) echo "There is no run '$what'. Give update, overlap, stages, link or paths." >&2 && exit 2 ;;
     esac
