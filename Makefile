@@ -11,7 +11,8 @@
 # make ptx-report  registers and spills of the kernels for GPUs
 # make chaos      runs gpt2 while ranks die, disks fail and limits fall: ROUNDS=200 SEED=1
 # make bench      measures the library against this machine's limits
-# make bench-full larger sizes, and whole runs of gpt2: half an hour
+# make bench-full larger sizes, and whole runs of gpt2: half an hour; ONLY='update overlap
+#                 stages link paths': some
 # make bench-peers  the same work by fio, PyTorch and DeepSpeed, which it installs in
 #                 PEERS=build-peers (gigabytes); ONLY='adam io products train update'
 # make check-gpu  tests on this machine's GPU, again where it was cut off; ONLY='cuda ...'
@@ -437,7 +438,7 @@ bench-peers: all
 bench-full: all
 	$(BUILD)/zero bench adam --full
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 )$(BUILD)/zero bench comm --full
-	tests/bench/runs.sh $(BUILD)
+	MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' tests/bench/runs.sh $(BUILD) $(ONLY)
 
 check-gpu-now: gpu-programs
 	@MPIRUN='$(if $(filter 1,$(MPI)),$(MPIRUN))' ONLY='$(ONLY)' \

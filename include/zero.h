@@ -282,13 +282,14 @@ struct zero_config {
     int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all
                                ranks to come where zero_create starts MPI, and, but 10 at least,
                                for a disk that moves nothing. Up to 2^30. Default 300 */
-    struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started
-                               if need be), else this rank is alone. An MPI that zero_create has
-                               started is finalized at exit, which waits for all ranks. So that
-                               this ends, an alarm ends the process (with the exit status of an
-                               error, if it had one) after the deadline, 10 s at least, or after
-                               10 s where it exits with an error while it has an engine; it takes
-                               the place of the program's alarm and SIGALRM handler. After an
+    struct zero_comm *comm; /* borrowed. Default: MPI when the job was launched under it (started if
+                               need be), else this rank is alone. An MPI that zero_create has
+                               started is finalized at exit, which waits for all ranks. So that this
+                               ends, an alarm ends the process (with the exit status of an error, if
+                               it had one; what its open files still buffer is lost) after the
+                               longest deadline of the engines that it destroyed, 10 s at least, or
+                               after 10 s where it exits with an error while it has an engine; it
+                               takes the place of the program's alarm and SIGALRM handler. After an
                                engine has failed (not by ZERO_ERR_OVERFLOW or zero_digest), a
                                process that exits with an error waits for nobody: the launcher ends
                                the other ranks. Destroy engines before exit: otherwise ranks that
@@ -299,14 +300,13 @@ struct zero_config {
                                wait for it).
                                With ZERO_CUDA, units go from GPU to GPU by NCCL, beside it, where
                                each rank has a GPU of its own and the plugin was built with NCCL;
-                               else by it, through host memory. Equal bits; the log says which.
-                               NCCL wants one user of a GPU at a time: where a process has several
+                               else by it, through host memory. Equal bits; the log says which. NCCL
+                               wants one user of a GPU at a time: where a process has several
                                engines, or calls NCCL itself, each comes to rest (zero_wait on all
-                               ranks) before the next is called.
-                               Ranks started by torchrun, or by srun without PMI and PMIx (in a
-                               build without MPI: with them too), reach each other by TCP and
-                               NCCL; where that cannot be, as on the CPU, they are
-                               ZERO_ERR_UNSUPPORTED */
+                               ranks) before the next is called. Ranks started by torchrun, or by
+                               srun without PMI and PMIx (in a build without MPI: with them too),
+                               reach each other by TCP and NCCL; where that cannot be, as on the
+                               CPU, they are ZERO_ERR_UNSUPPORTED */
 
     zero_trace_fn *trace; /* default: none */
     void *trace_arg;
@@ -640,7 +640,7 @@ struct zero_gpu {
 /* Local, needs no engine, and comes before zero_create. Makes a GPU the calling thread's current
  * one, as cudaSetDevice does, for programs that are not linked with CUDA's runtime, and tells of
  * it. index counts the GPUs that this process sees from 0 on, and begins again behind the last: a
- * rank gives its number on the node (OMPI_COMM_WORLD_LOCAL_RANK, LOCAL_RANK or SLURM_LOCALID: the
+ * rank gives its number on the node (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK or SLURM_LOCALID: the
  * first that is set). -1: the thread keeps the one it has. CUDA itself takes some of the GPU's
  * memory with the first call. error (may be NULL): the sentence, if not ZERO_OK.
  *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL

@@ -273,14 +273,13 @@ static bool reads_any_memory(struct uring *uring)
  * so these are taken while it is made. */
 static int init_beyond_standard(struct uring *uring)
 {
-    int taken[STDERR_FILENO + 2], count = 0, last;
-    do
-        last = taken[count++] = open("/dev/null", O_RDWR | O_CLOEXEC);
-    while (last >= 0 && last <= STDERR_FILENO);
+    int taken[STDERR_FILENO + 1], count = 0;
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && (taken[count] = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0)
+            count++;
     int rc = io_uring_queue_init((unsigned)uring->core.ring.depth, &uring->io, 0);
-    while (count-- > 0)
-        if (taken[count] >= 0)
-            close(taken[count]);
+    while (count > 0)
+        close(taken[--count]);
     return rc;
 }
 

@@ -323,6 +323,32 @@ START_TEST(shares)
 }
 END_TEST
 
+/* Of all shares one hash, of what a file begins and ends with. */
+START_TEST(hash_of_large_files)
+{
+    enum { COUNT = 60001 };
+    static uint16_t file[512 + COUNT];
+    const int32_t header[] = {20240520, 1, COUNT};
+    const int changed[] = {0, 1, COUNT / 2, COUNT - 1};
+    const char *path = below("large");
+    uint64_t first = 0;
+    memcpy(file, header, sizeof(header));
+    for (int i = 0; i < 4; i++) {
+        file[512 + changed[i]] = i > 0;
+        tree_write(path, file, sizeof(file));
+        file[512 + changed[i]] = 0;
+        ck_assert_int_eq(load(8, path, NULL), 0);
+        uint64_t whole = data_hash(&data);
+        for (int share = 0; share < 3; share++) {
+            ck_assert_int_eq(data_read(&data, share, 3, error, sizeof(error)), 0);
+            ck_assert_uint_eq(data_hash(&data), whole);
+        }
+        first = i ? first : whole;
+        ck_assert_int_eq(whole == first, i % 2 == 0);
+    }
+}
+END_TEST
+
 START_TEST(hash)
 {
     put_counting("a", 0, 40);
@@ -535,6 +561,7 @@ int main(void)
     tcase_add_test(t, refusals);
     tcase_add_test(t, shares);
     tcase_add_test(t, hash);
+    tcase_add_test(t, hash_of_large_files);
     tcase_add_test(t, words);
     tcase_add_test(t, words_refused);
     tcase_add_test(t, any_tokens);

@@ -40,8 +40,8 @@ static void progress(const struct test *t, int stage, enum zero_place offload, c
     char line[160];
     if (t->scale.rank != 0 || !terminal_watched())
         return;
-    snprintf(line, sizeof(line), "%d of %d: stage %d, %s, %s ...", t->count + 1,
-             a->stage_list.count * a->offload_list.count * a->size_count, stage,
+    snprintf(line, sizeof(line), "%d of %lld: stage %d, %s, %s ...", t->count + 1,
+             (long long)a->stage_list.count * a->offload_list.count * a->size_count, stage,
              arguments_offload(offload), size);
     terminal_line(line, false);
 }

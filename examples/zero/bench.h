@@ -37,11 +37,16 @@ bool bench_over(const struct bench *b);
 /* "NAME median unit (least-most, n rounds)". */
 void bench_value(const char *name, const struct samples *s, const char *unit);
 
-/* "NAME value (aim A)". Those below their aims are printed again at the end. aim 0: none. */
-void bench_ratio(const char *name, double value, double aim);
+/* What a ratio should be; 0: none. */
+struct aim {
+    double least, most;
+};
+
+/* "NAME value (aim A)". Those that miss their aims are printed again at the end. */
+void bench_ratio(const char *name, double value, struct aim aim);
 
 /* The three lines of one result. A rate's share is ours / limit, a time's
- * limit / ours: 1 is the limit. */
+ * limit / ours: 1 is the limit; aim: of the share, at least, or 0. */
 void bench_rate(const char *name, const struct samples *limit, const struct samples *ours,
                 const char *unit, double aim);
 void bench_seconds(const char *name, const struct samples *limit, const struct samples *ours,

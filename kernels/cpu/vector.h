@@ -304,10 +304,11 @@ INLINE void adam_ahead(int64_t n, const struct adam *k, struct ahead ahead, stru
 INLINE void adam_each(int64_t n, const struct adam *k, struct grads grads, struct masters masters,
                       float *m, float *v)
 {
-    if (cpu_features() & CPU_INTEL)
-        adam_ahead(n, k, (struct ahead){256, 256}, grads, masters, m, v);
+    const struct ahead far = {256, 256}, own = {MOMENTS_AHEAD, REST_AHEAD};
+    if (own.rest == far.rest || cpu_features() & CPU_INTEL)
+        adam_ahead(n, k, far, grads, masters, m, v);
     else
-        adam_ahead(n, k, (struct ahead){MOMENTS_AHEAD, REST_AHEAD}, grads, masters, m, v);
+        adam_ahead(n, k, own, grads, masters, m, v);
 }
 
 static void vector_adam(int64_t n, const struct adam *k, struct grads grads, float *master,

@@ -647,9 +647,9 @@ static void on_alarm(int number)
     _exit(atomic_load(&exit_status));
 }
 
-static void set_alarm(int seconds)
+static void set_alarm(int seconds, void (*handler)(int))
 {
-    struct sigaction fatal = {.sa_handler = atomic_load(&exit_status) ? on_alarm : SIG_DFL};
+    struct sigaction fatal = {.sa_handler = handler};
     sigset_t alarms;
     sigemptyset(&alarms);
     sigaddset(&alarms, SIGALRM);
@@ -667,7 +667,8 @@ static void finalize(void)
     int finalized = 0, seconds = atomic_load(&hurried) ? EXIT_SECONDS_MIN : comm_exit_seconds();
     if (forked() || MPI_Finalized(&finalized) || finalized || !atomic_load(&finalize_at_exit))
         return;
-    set_alarm(seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN);
+    set_alarm(seconds > EXIT_SECONDS_MIN ? seconds : EXIT_SECONDS_MIN,
+              atomic_load(&exit_status) ? on_alarm : SIG_DFL);
     fflush(stdout); /* not all streams: a thread of the program's may be reading one */
     fflush(stderr);
     pthread_mutex_lock(&ending);
@@ -741,7 +742,8 @@ static void leave(int status, void *arg)
     if (!atomic_load(&given_up))
         return;
     atomic_store(&exit_status, status & 0xff);
-    set_alarm(EXIT_SECONDS_MIN); /* for a stream that a thread of the program's is reading */
+    set_alarm(EXIT_SECONDS_MIN,
+              on_alarm); /* for a stream that a thread of the program's is reading */
     fflush(NULL);
     _exit(status);
 }

@@ -11,12 +11,12 @@
 #
 # since what lies in slots (s: its part of the state) is read during backward and written when
 # nobody waits for it, and the rest of the update runs behind the next forward. Prints that
-# (limit), what a step took (ours) and the share; the same as "overlap_read" where of s only the
-# reading is hidden, backward + max(forward, I/O (1 - s / 2)), of which 1 / 1.1 is the aim; how
-# busy each lane of the engine was, and CPU seconds. The digests of all runs must agree. THROTTLE=300 lets the drive read
-# and write so many MB/s each (as root, with cgroup v1's blkio), THROTTLE=auto so many that I/O
-# takes as long as compute. SLOTS=64 and ROUNDS=3 may be set; TRACE=FILE keeps the last run's
-# trace.
+# (limit), what a step took (ours) and the share; as "overlap_read" the same with I/O (1 - s / 2)
+# in place of I/O (1 - s), which hides the reading of s alone, and of which 1 / 1.1 is the aim;
+# how busy each lane of the engine was, and CPU seconds. The digests of all runs must agree.
+# THROTTLE=300 lets the drive read and write so many MB/s each (as root, with cgroup v1's blkio),
+# THROTTLE=auto so many that I/O takes as long as compute. SLOTS=64 and ROUNDS=3 may be set;
+# TRACE=FILE keeps the last run's trace, of which tests/bench/picture.py makes a picture.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
@@ -51,6 +51,7 @@ equal_rate() {
 
 if [ -n "${THROTTLE-}" ]; then
     trap 'throttle_end; rm -rf "$scratch"' EXIT
+    throttle_possible || exit 1
     [ "$THROTTLE" != auto ] || THROTTLE=$(equal_rate) || exit 1
     echo "# the drive reads and writes $THROTTLE MB/s each"
     throttle "$(lsblk -nro MAJ:MIN "$(findmnt -nvo SOURCE -T "$folder")")" "$THROTTLE" || exit 1
@@ -69,19 +70,19 @@ part=$("${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --offload nvme --plan
         for (i = 2; i <= NF; i++) if ($i == "chunks") chunks = $(i - 1)
         print (slots < chunks ? slots / chunks : 1)
     }')
-read -r limit read_alone < <(awk -v forward="$(value memory forward_ms)" -v backward="$(value memory backward_ms)" \
+read -r limit read_alone < <(awk -v forward="$(value memory forward_ms)" \
+    -v backward="$(value memory backward_ms)" \
     -v rate="$rate" -v bytes="$(value files read_bytes)" -v written="$(value files written_bytes)" \
-    -v waited="$(value files wait_ms)" -v part="$part" -v notes="$scratch/notes" 'BEGIN {
+    -v waited="$(value files wait_ms)" -v part="$part" -v notes="$scratch/notes" '
+function larger(a, b) { return a > b ? a : b }
+function step(rest) { return larger(backward + larger(forward, io * rest), io) }
+BEGIN {
     io = 1e3 * (bytes + written) / rate
-    behind = io * (1 - part)
-    read_alone = io * (1 - part / 2)
     printf "# forward %.0f, backward %.0f ms; in files %.2f GB a step, %.0f ms at %.3f GB/s; " \
         "%.2f of the state in slots; waited %.0f ms; one after the other: %.4g s\n", forward,
         backward, (bytes + written) / 1e9, io, rate / 1e9, part, waited,
         (forward + backward + io) / 1e3 >notes
-    step = backward + (forward > behind ? forward : behind)
-    print (step > io ? step : io) / 1e3,
-        (backward + (forward > read_alone ? forward : read_alone)) / 1e3
+    print step(1 - part) / 1e3, step(1 - part / 2) / 1e3
 }')
 cat "$scratch/notes"
 # Rank 0's engine in the last run in files, and whether its threads took compute's CPUs.

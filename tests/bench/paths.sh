@@ -14,6 +14,7 @@ shift
 export TMPDIR=${TMPDIR:-/var/tmp}
 . tests/bench/rows.sh
 devices=()
+throttle_possible || exit 1
 trap leave EXIT
 
 leave() {

@@ -42,15 +42,19 @@ disk_rate() { # build, folder, parameters (32M)
         awk '/^# limit:/ { print $3 * 1e9 }'
 }
 
-# Lets this shell and what it starts read and write so much of a device; as root, with cgroup
-# v1's blkio. throttle_end when all that is over.
+# Whether a drive can be slowed down here; says why it cannot.
+throttle_possible() {
+    [ -e /sys/fs/cgroup/blkio/cgroup.procs ] && [ "$(id -u)" = 0 ] && return
+    echo "A drive is slowed down by root, with cgroup v1's blkio; here is $(id -un), and" \
+        "/sys/fs/cgroup is $(stat -fc %T /sys/fs/cgroup). Leave the throttle out." >&2
+    return 1
+}
+
+# Lets this shell and what it starts read and write so much of a device. throttle_end when all
+# that is over.
 throttle() { # device (major:minor), MB/s
     local file
-    if [ ! -e /sys/fs/cgroup/blkio/cgroup.procs ] || [ "$(id -u)" != 0 ]; then
-        echo "A drive is slowed down by root, with cgroup v1's blkio; here is" \
-            "$(id -un) and $(stat -fc %T /sys/fs/cgroup). Leave the throttle out." >&2
-        return 1
-    fi
+    throttle_possible || return
     throttle_group=/sys/fs/cgroup/blkio/zero-bench.$$
     mkdir -p "$throttle_group" && for file in read write; do
         echo "$1 ${2}000000" >"$throttle_group/blkio.throttle.${file}_bps_device" || return
