@@ -76,6 +76,35 @@ wait $!
     [ -z "$(log_column eval_loss "$scratch/cut.csv" | tail -n 1)" ]
 verdict $? "a held-out file that goes: $(cat "$scratch/err") $(tail -n 1 "$scratch/cut.csv")"
 
+# Tokens of two files: the same bits on one rank and on two, each of which looks at its half of
+# them, so that one alone meets what is no token.
+tokens_of() { # text
+    local count
+    count=$(wc -c <"$1")
+    printf '\x88\xd8\x34\x01\1\0\0\0'
+    printf '%b' "$(printf '\\x%02x' $((count & 255)) $((count >> 8 & 255)) $((count >> 16)) 0)"
+    head -c 1012 /dev/zero
+    iconv -f latin1 -t utf-16le "$1"
+}
+
+many() { # ranks, options: digest, or what was said
+    "${launcher[@]}" -n "$1" timeout -k 5 60 "$gpt2" --layers 1 --channels 64 --seq 32 --batch 1 \
+        --sample 0 --steps 3 --quiet --data "$scratch"/{first,second}.bin "${@:2}" 2>&1 </dev/null
+}
+
+if have_ranks 2 "tokens of two files"; then
+    cat LICENSE{,,} | tee >(head -c 9000 >"$scratch/first") | tail -c +9001 >"$scratch/second"
+    for i in first second; do tokens_of "$scratch/$i" >"$scratch/$i.bin"; done
+    one=$(many 1 --accumulate 2)
+    two=$(many 2 --stage 3 --offload nvme --nvme-path "$scratch")
+    [[ $one == digest* ]] && [ "$two" = "$one" ]
+    verdict $? "tokens of two files give '$one' on one rank, and '$two' on two"
+    printf '\x51\xc4' | dd of="$scratch/second.bin" bs=1 seek=21024 conv=notrunc status=none
+    two=$(many 2)
+    drops_sentences || [ "$(grep -c "second.bin' has 50257 as token 10000, and" <<<"$two")" = 1 ]
+    verdict $? "no token, and two ranks say: $two"
+fi
+
 # Parameters that one update has ruined.
 run --steps 1 --lr 1e37 --clip 0 --eval-every 1 --data LICENSE
 held=$(log_column eval_loss "$scratch/log.csv")
