@@ -30,18 +30,19 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void samples_sort(const struct samples *s, double sorted[BENCH_SAMPLES])
+/* Puts them in order; their median. */
+static double samples_sort(const struct samples *s, double sorted[BENCH_SAMPLES])
 {
     assert(s->count > 0);
     memcpy(sorted, s->value, (size_t)s->count * sizeof(*sorted));
     qsort(sorted, (size_t)s->count, sizeof(*sorted), ascending);
+    return (sorted[(s->count - 1) / 2] + sorted[s->count / 2]) / 2;
 }
 
 double samples_median(const struct samples *s)
 {
     double sorted[BENCH_SAMPLES];
-    samples_sort(s, sorted);
-    return (sorted[(s->count - 1) / 2] + sorted[s->count / 2]) / 2;
+    return samples_sort(s, sorted);
 }
 
 bool bench_over(const struct bench *b)
@@ -59,9 +60,8 @@ static struct {
 
 void bench_value(const char *name, const struct samples *s, const char *unit)
 {
-    double sorted[BENCH_SAMPLES];
-    samples_sort(s, sorted);
-    printf("%s %.4g %s", name, samples_median(s), unit);
+    double sorted[BENCH_SAMPLES], median = samples_sort(s, sorted);
+    printf("%s %.4g %s", name, median, unit);
     if (s->count > 1)
         printf(" (%.4g-%.4g, %d rounds)", sorted[0], sorted[s->count - 1], s->count);
     putchar('\n');

@@ -742,8 +742,8 @@ static void leave(int status, void *arg)
     if (!atomic_load(&given_up))
         return;
     atomic_store(&exit_status, status & 0xff);
-    set_alarm(EXIT_SECONDS_MIN,
-              on_alarm); /* for a stream that a thread of the program's is reading */
+    /* For a stream that a thread of the program's is reading. */
+    set_alarm(EXIT_SECONDS_MIN, on_alarm);
     fflush(NULL);
     _exit(status);
 }

@@ -23,6 +23,7 @@ os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
 THREADS = int(os.environ.setdefault("OMP_NUM_THREADS", "1"))
 
 import torch  # noqa: E402
+from huge import huge  # noqa: E402
 
 torch.set_num_threads(THREADS)
 LR, BETA1, BETA2, EPS, DECAY, CLIP = 1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0
@@ -41,13 +42,8 @@ def constants(step, grad_scale=1.0):
                      LR / (1 - BETA1**step), 1 / math.sqrt(1 - BETA2**step), EPS, 0)
 
 
-def huge(count, dtype=torch.float32):
-    """A tensor in huge pages, for all alike."""
-    tensor = torch.empty(count, dtype=dtype)
-    start = (tensor.data_ptr() + 4095) & ~4095
-    end = tensor.data_ptr() + tensor.nbytes
-    ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(max(0, end - start)), 14)
-    return tensor.zero_()
+def zeros(count, dtype=torch.float32):
+    return huge(count, dtype=dtype).zero_()
 
 
 def clip_factor(norm):
@@ -64,8 +60,8 @@ class State:
     def __init__(self, count):
         random = torch.Generator().manual_seed(1)
         self.count, self.step = count, 0
-        self.p, self.m, self.v, self.g = (huge(count) for _ in range(4))
-        self.g16, self.p16 = huge(count, torch.bfloat16), huge(count, torch.bfloat16)
+        self.p, self.m, self.v, self.g = (zeros(count) for _ in range(4))
+        self.g16, self.p16 = (zeros(count, torch.bfloat16) for _ in range(2))
         self.squares = torch.zeros(count // 64, dtype=torch.float64)
         self.p.normal_(generator=random).mul_(0.02)
         self.g.normal_(generator=random).mul_(1e-3)

@@ -54,7 +54,7 @@ adam() {
 }
 
 products() {
-    local objects=("$build"/obj/examples/gpt2/{numeric,rows,matmul}*.o
+    local objects=("$build"/obj/examples/gpt2/{layers,linear,numeric,rows,matmul}*.o
         "$build"/obj/examples/common/workers.o)
     ${CC:-cc} -O3 -std=gnu11 -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -pthread -I. \
         tests/bench/products_shared.c "${objects[@]}" -lm -o "$peers/products.so"

@@ -17,6 +17,7 @@ import time
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch  # noqa: E402
+from huge import huge  # noqa: E402
 
 torch.set_num_threads(1)
 TOKENS, ROUNDS, AIM = 2048, 15, 0.85
@@ -27,13 +28,8 @@ KINDS = ("forward", "dx", "dw")
 TOLERANCE = {"bf16": 2**-7, "fp32": 2**-18}  # of the largest value
 
 
-def huge(rows, columns, dtype):
-    """A matrix in huge pages."""
-    matrix = torch.empty(rows, columns, dtype=dtype)
-    start = (matrix.data_ptr() + 4095) & ~4095
-    room = max(0, matrix.data_ptr() + matrix.nbytes - start)
-    ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(room), 14)
-    return matrix.normal_()
+def normal(rows, columns, dtype):
+    return huge(rows, columns, dtype=dtype).normal_()
 
 
 class Product:
@@ -45,7 +41,7 @@ class Product:
         self.right = b if theirs is None else theirs
         self.m, self.k = self.left.shape
         self.n = self.right.shape[1]
-        self.out = huge(self.m, self.n, a.dtype)
+        self.out = huge(self.m, self.n, dtype=a.dtype)
         self.flops = 2 * self.m * self.n * self.k
 
     def peer(self):
@@ -65,9 +61,9 @@ def products(channels, dtype):
     """By kind. PyTorch's layers store weights (out, in), ours (in, out)."""
     made = {kind: [] for kind in KINDS}
     for ins, outs in WIDTHS:
-        x, dy = huge(TOKENS, ins * channels, dtype), huge(TOKENS, outs * channels, dtype)
-        weight = huge(ins * channels, outs * channels, dtype)
-        theirs = huge(outs * channels, ins * channels, dtype).copy_(weight.t())
+        x, dy = normal(TOKENS, ins * channels, dtype), normal(TOKENS, outs * channels, dtype)
+        weight = normal(ins * channels, outs * channels, dtype)
+        theirs = huge(outs * channels, ins * channels, dtype=dtype).copy_(weight.t())
         made["forward"].append(Product(x, weight, False, False, theirs.t()))
         made["dx"].append(Product(dy, weight, False, True, theirs))
         made["dw"].append(Product(x, dy, True, False))

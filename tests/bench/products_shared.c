@@ -1,28 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* gpt2's matrix products as a shared object for tests/bench/products.py: one thread, in tiles,
  * stored as a layer stores them. Not the library. */
-#include <stdlib.h>
-
+#include "examples/gpt2/layers.h"
 #include "examples/gpt2/matmul.h"
-#include "examples/gpt2/numeric.h"
-#include "examples/gpt2/rows.h"
 
 #define EXPORT __attribute__((visibility("default")))
-
-struct target {
-    enum zero_dtype dtype;
-    int width;
-    void *to;
-};
-
-static void store(void *arg, const struct tile *tile)
-{
-    const struct target *t = arg;
-    for (int r = 0; r < tile->rows; r++)
-        rows_best()->store(
-            t->dtype, tile->cols, tile_line(tile, r), NULL, NULL,
-            operand_at(t->dtype, t->to, (int64_t)(tile->row + r) * t->width + tile->col));
-}
 
 EXPORT struct workers *products_open(int bf16, int k);
 EXPORT const char *products_backend(int bf16);
@@ -50,7 +32,7 @@ const char *products_backend(int bf16)
 void products_run(struct workers *w, int bf16, int ta, int tb, int m, int n, int k, const void *a,
                   const void *b, void *c)
 {
-    struct target target = {dtype_of(bf16), n, c};
+    struct tile_target target = {.dtype = dtype_of(bf16), .width = n, .to = c};
     struct matmul p = {.dtype = dtype_of(bf16),
                        .ta = ta,
                        .tb = tb,
@@ -61,5 +43,5 @@ void products_run(struct workers *w, int bf16, int ta, int tb, int m, int n, int
                        .lda = ta ? m : k,
                        .b = b,
                        .ldb = tb ? k : n};
-    matmul_tiles(w, &p, store, &target);
+    matmul_tiles(w, &p, tile_to_operand, &target);
 }

@@ -50,11 +50,10 @@ throttle_possible() {
     return 1
 }
 
-# Lets this shell and what it starts read and write so much of a device. throttle_end when all
-# that is over.
+# Where that can be: lets this shell and what it starts read and write so much of a device.
+# throttle_end when all that is over.
 throttle() { # device (major:minor), MB/s
     local file
-    throttle_possible || return
     throttle_group=/sys/fs/cgroup/blkio/zero-bench.$$
     mkdir -p "$throttle_group" && for file in read write; do
         echo "$1 ${2}000000" >"$throttle_group/blkio.throttle.${file}_bps_device" || return
