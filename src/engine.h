@@ -46,7 +46,21 @@ struct engine_seams {
     double (*seconds)(void); /* the clock of deadlines between ranks */
 };
 
-#define UPDATE_STEPS 64 /* of a device's own, asked for and not done */
+/* A chunk under way: a job of the pool, or a step of the device's own. */
+struct chunk_job {
+    struct zero *engine;
+    bool busy;
+    enum walk_kind kind;
+    int64_t chunk;
+    int slot;
+    bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
+    enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
+    int64_t task;            /* elements of one */
+    bool whole;              /* one has all */
+    bool failed;             /* a fill, in one task of several: atomic */
+    int64_t number;          /* the pool's */
+    struct device_copy mark; /* behind a step of the device's own */
+};
 
 /* What an update walk works with. */
 struct update {
@@ -61,19 +75,11 @@ struct update {
     struct zero_digest digest;
     struct error error; /* of a fill */
     bool refused;       /* there is one, the engine thread knows */
-    /* the chunk under way */
-    enum walk_kind kind;
-    int64_t chunk;
-    int slot;
-    bool running;
-    bool whole;   /* one task has all of it */
-    bool failed;  /* a fill, in one task of several: atomic */
-    bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
-    int bounces;  /* copies that take it there */
-    enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
-    struct device_copy mark[UPDATE_STEPS]; /* each behind a step of the device's own */
-    bool mark_taken[UPDATE_STEPS];
-    int steps; /* of the device's own, not done */
+    /* chunks under way */
+    struct chunk_job job[POOL_JOBS];
+    int jobs;            /* busy ones */
+    enum walk_kind kind; /* theirs */
+    int bounces;         /* copies that take one to the host or back */
 };
 
 #define RETRIES_NOTED 16 /* sentences that wait for the caller's next wait */

@@ -1,77 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The engine's threads. Workers sleep until a job starts, join it, take its
- * tasks from an atomic counter and leave it; the last one inside ends it. A
- * worker that wakes late finds no job and sleeps again, so nobody waits for it.
- * No futures, no priorities, no second job beside the first.
+ * The engine's threads. Workers sleep until there is a task that nobody has taken, of the oldest
+ * job that has one. A task is work enough for the lock to be passed through before and after it.
+ * No futures, no priorities.
  */
 #include "src/pool.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
 #include "src/thread.h"
 
-struct pool {
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    /* Written under lock while no worker is in the job, so workers that joined
-     * under lock read them freely. */
+struct job {
     pool_task_fn *task;
     void *arg;
-    int64_t tasks;
-    atomic_int_fast64_t next; /* the next task to take */
-    /* Under lock. */
-    int64_t jobs; /* started so far: a worker joins each once */
-    bool running; /* the last one has not ended */
+    int64_t tasks, taken, ended;
+    bool tell; /* when it has ended, also while others are under way */
+};
+
+struct pool {
+    pthread_mutex_t lock; /* of all that follows, up to stop */
+    pthread_cond_t wake;
+    struct job job[POOL_JOBS];
+    int64_t started; /* jobs so far */
+    int64_t taken;   /* of these, up to here, all tasks */
     bool stop;
-    int inside; /* workers in it */
 
     int event_fd;
     int threads; /* that run */
     pthread_t thread[];
 };
 
-static void job_work(struct pool *pool)
+static struct job *job_at(struct pool *pool, int64_t number)
 {
-    int64_t index;
-    while ((index = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < pool->tasks)
-        pool->task(pool->arg, index);
+    return &pool->job[number % POOL_JOBS];
 }
 
-/* A job that this worker has not joined yet. */
-static bool job_waits(const struct pool *pool, int64_t joined)
+/* The oldest job with a task to take, or NULL. */
+static struct job *job_find(struct pool *pool)
 {
-    return pool->running && pool->jobs != joined;
+    for (; pool->taken < pool->started; pool->taken++) {
+        struct job *job = job_at(pool, pool->taken + 1);
+        if (job->taken < job->tasks)
+            return job;
+    }
+    return NULL;
 }
 
-/* The lock orders the results: every worker passes through it after its last
- * task and before the job ends. */
+/* The lock orders the results: every worker passes through it behind each of its tasks. */
 static void *worker_run(void *arg)
 {
     struct pool *pool = arg;
-    int64_t joined = 0;
+    struct job *job;
     kernels_thread_init();
     pthread_mutex_lock(&pool->lock);
     for (;;) {
-        while (!job_waits(pool, joined) && !pool->stop)
+        while (!(job = job_find(pool)) && !pool->stop)
             pthread_cond_wait(&pool->wake, &pool->lock);
-        if (!job_waits(pool, joined))
+        if (!job)
             break;
-        joined = pool->jobs;
-        pool->inside++;
+        int64_t index = job->taken++;
         pthread_mutex_unlock(&pool->lock);
-        job_work(pool);
+        job->task(job->arg, index);
         pthread_mutex_lock(&pool->lock);
-        if (--pool->inside == 0) {
-            assert(atomic_load(&pool->next) >= pool->tasks);
-            pool->running = false;
+        if (++job->ended == job->tasks && (job->tell || !job_find(pool)))
             event_write(pool->event_fd);
-        }
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
@@ -119,28 +115,28 @@ void pool_destroy(struct pool *pool)
     free(pool);
 }
 
-void pool_start(struct pool *pool, pool_task_fn *task, void *arg, int64_t tasks)
+int64_t pool_start(struct pool *pool, pool_task_fn *task, void *arg, int64_t tasks, bool quiet)
 {
     assert(tasks >= 0);
     pthread_mutex_lock(&pool->lock);
-    assert(!pool->running && !pool->stop && pool->inside == 0);
-    pool->task = task;
-    pool->arg = arg;
-    pool->tasks = tasks;
-    atomic_store(&pool->next, 0);
-    pool->jobs++;
-    pool->running = tasks > 0;
-    if (pool->running)
+    int64_t number = ++pool->started;
+    struct job *job = job_at(pool, number);
+    assert(!pool->stop && job->ended == job->tasks);
+    *job = (struct job){
+        .task = task, .arg = arg, .tasks = tasks, .tell = !quiet || number % POOL_QUIET == 0};
+    if (tasks > 0)
         pthread_cond_broadcast(&pool->wake);
     else
         event_write(pool->event_fd);
     pthread_mutex_unlock(&pool->lock);
+    return number;
 }
 
-bool pool_idle(struct pool *pool)
+bool pool_done(struct pool *pool, int64_t number)
 {
     pthread_mutex_lock(&pool->lock);
-    bool idle = !pool->running;
+    const struct job *job = job_at(pool, number);
+    bool done = number + POOL_JOBS <= pool->started || job->ended == job->tasks;
     pthread_mutex_unlock(&pool->lock);
-    return idle;
+    return done;
 }

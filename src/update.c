@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What happens to a chunk of optimizer state: an Adam step, initial values, a
- * write or read of a tensor's elements, a digest. One job of the pool at a
- * time, cut into tasks of fixed size (but for fills of the program's own); a
- * task visits the runs of tensors that lie in its elements and touches nothing
- * else, so padding stays zero.
+ * write or read of a tensor's elements, a digest. A chunk is a job of the pool,
+ * cut into tasks of fixed size (but for fills of the program's own); a task
+ * visits the runs of tensors that lie in its elements and touches nothing else,
+ * so padding stays zero.
  */
 #include "src/engine.h"
 
@@ -12,7 +12,11 @@
 #include <math.h>
 #include <string.h>
 
-#define TASK ((int64_t)1 << 15) /* elements */
+/* Elements of a task. Two threads that go through memory side by side read ahead into what the
+ * other one writes, so there tasks are long; where a file waits for a chunk, or all other chunks
+ * do, they are short. */
+#define TASK_LONG  ((int64_t)1 << 17)
+#define TASK_SHORT ((int64_t)1 << 15)
 
 char *update_record(const struct zero *z, int64_t chunk, int slot)
 {
@@ -44,40 +48,42 @@ struct piece {
 
 /* Where a chunk's parameters are while they are apart from all others: its slot's,
  * or on the host's side of a device; or NULL. */
-static char *chunk_params(const struct zero *z)
+static char *chunk_params(const struct chunk_job *j)
 {
-    const struct update *u = &z->update;
-    if (u->bounced)
+    const struct zero *z = j->engine;
+    if (j->bounced)
         return bounce_params(z);
-    bool slotted = z->plan.slot_param && plan_chunk_apart(&z->plan, u->chunk);
-    return slotted ? slot_params(z, u->slot) : NULL;
+    bool slotted = z->plan.slot_param && plan_chunk_apart(&z->plan, j->chunk);
+    return slotted ? slot_params(z, j->slot) : NULL;
 }
 
-static char *piece_params(const struct zero *z, const struct tensor *t, int64_t position)
+static char *piece_params(const struct chunk_job *j, const struct tensor *t, int64_t position)
 {
+    const struct zero *z = j->engine;
     const struct plan *p = &z->plan;
-    char *chunk = chunk_params(z);
+    char *chunk = chunk_params(j);
     if (chunk)
-        return chunk + (position - z->update.chunk * p->chunk) * p->element;
+        return chunk + (position - j->chunk * p->chunk) * p->element;
     if (p->set.param == ZERO_NVME) /* the master in the record is the parameter */
         return NULL;
     return params_at_rest(z, t->unit, position);
 }
 
-static struct piece make_piece(const struct zero *z, const struct run *run, int64_t from,
+static struct piece make_piece(const struct chunk_job *j, const struct run *run, int64_t from,
                                int64_t to)
 {
+    const struct zero *z = j->engine;
     const struct plan *p = &z->plan;
-    int64_t chunk = z->update.chunk, inside = from - chunk * p->chunk;
+    int64_t inside = from - j->chunk * p->chunk;
     struct piece piece = {.count = to - from,
                           .tensor = &z->layout.tensors[run->tensor],
                           .first = run->first + from - run->begin,
                           .position = from};
-    piece.param = piece_params(z, piece.tensor, from);
-    if (plan_chunk_frozen(p, chunk))
+    piece.param = piece_params(j, piece.tensor, from);
+    if (plan_chunk_frozen(p, j->chunk))
         return piece;
-    char *record = z->update.bounced ? bounce_record(z) : update_record(z, chunk, z->update.slot);
-    struct record r = plan_record(p, chunk);
+    char *record = j->bounced ? bounce_record(z) : update_record(z, j->chunk, j->slot);
+    struct record r = plan_record(p, j->chunk);
     piece.m = (float *)(void *)(record + r.m + inside * 4);
     piece.v = (float *)(void *)(record + r.v + inside * 4);
     if (p->set.split)
@@ -132,17 +138,19 @@ static void put_masters(const struct zero *z, const struct piece *piece, int64_t
 
 /* ------------------------------------------------------------- the walks */
 
-static const char *chunk_grads(const struct zero *z, const struct piece *piece)
+static const char *chunk_grads(const struct chunk_job *j, const struct piece *piece)
 {
+    const struct zero *z = j->engine;
     const struct plan *p = &z->plan;
     if (!p->slot_grad)
         return grads_at_rest(z, piece->tensor->unit, piece->position);
-    return slot_grads(z, z->update.slot) + (piece->position - z->update.chunk * p->chunk) * p->grad;
+    return slot_grads(z, j->slot) + (piece->position - j->chunk * p->chunk) * p->grad;
 }
 
-static void adam_piece(const struct zero *z, const struct piece *piece)
+static void adam_piece(const struct chunk_job *j, const struct piece *piece)
 {
-    const char *rest = chunk_grads(z, piece);
+    const struct zero *z = j->engine;
+    const char *rest = chunk_grads(j, piece);
     struct adam_stretch stretch = {.count = piece->count,
                                    .constants = z->update.adam[piece->tensor->group],
                                    .master = piece->master,
@@ -203,27 +211,25 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
 
 /* A single task keeps its error for zero_create, and no fill is called any more. Of several each
  * only says that it failed, and update_test then fills the chunk once more by a single one. */
-static void fill(struct zero *z, const struct piece *piece)
+static void fill(struct chunk_job *j, const struct piece *piece)
 {
-    struct update *u = &z->update;
-    struct error error = {0};
-    if (u->error.status)
+    struct error *first = &j->engine->update.error, error = {0};
+    if (first->status)
         return;
-    if (u->whole) {
-        fill_piece(z, piece, &u->error);
-    } else if (!__atomic_load_n(&u->failed, __ATOMIC_RELAXED)) {
-        fill_piece(z, piece, &error);
+    if (j->whole) {
+        fill_piece(j->engine, piece, first);
+    } else if (!__atomic_load_n(&j->failed, __ATOMIC_RELAXED)) {
+        fill_piece(j->engine, piece, &error);
         if (error.status)
-            __atomic_store_n(&u->failed, true, __ATOMIC_RELAXED);
+            __atomic_store_n(&j->failed, true, __ATOMIC_RELAXED);
     }
 }
 
-/* Whether no fill of the chunk under way is the program's own function: what the others write
- * depends on the element alone. */
-static bool ready_made(const struct zero *z)
+/* Whether no fill of the chunk is the program's own function: what the others write depends on
+ * the element alone. */
+static bool ready_made(const struct zero *z, int64_t chunk)
 {
-    int64_t begin = z->update.chunk * z->plan.chunk;
-    int64_t end = begin + plan_chunk_count(&z->plan, z->update.chunk);
+    int64_t begin = chunk * z->plan.chunk, end = begin + plan_chunk_count(&z->plan, chunk);
     for (int i = plan_run_at(z->runs, z->run_count, begin); i < z->run_count; i++) {
         if (z->runs[i].begin >= end)
             break;
@@ -236,11 +242,12 @@ static bool ready_made(const struct zero *z)
 
 /* Elements [at, at + n) of a piece that zero_read or zero_write moves, between
  * it and the caller. */
-static void exchange_block(const struct zero *z, const struct piece *piece, int64_t at, int64_t n)
+static void exchange_block(const struct zero *z, enum walk_kind kind, const struct piece *piece,
+                           int64_t at, int64_t n)
 {
     const struct update *u = &z->update;
     const struct run *range = &u->range;
-    bool in = u->kind == WALK_ASSIGN;
+    bool in = kind == WALK_ASSIGN;
     float buffer[BLOCK];
     float *array = u->what == ZERO_MASTER    ? masters(z, piece, at, n, buffer)
                    : u->what == ZERO_MOMENT1 ? piece->m + at
@@ -262,10 +269,11 @@ static void exchange_block(const struct zero *z, const struct piece *piece, int6
     put_masters(z, piece, at, n, array);
 }
 
-static void exchange_piece(const struct zero *z, const struct piece *piece)
+static void exchange_piece(const struct chunk_job *j, const struct piece *piece)
 {
     for (int64_t at = 0; at < piece->count; at += BLOCK)
-        exchange_block(z, piece, at, piece->count - at < BLOCK ? piece->count - at : BLOCK);
+        exchange_block(j->engine, j->kind, piece, at,
+                       piece->count - at < BLOCK ? piece->count - at : BLOCK);
 }
 
 static void digest_piece(struct zero *z, const struct piece *piece)
@@ -289,45 +297,46 @@ static void digest_piece(struct zero *z, const struct piece *piece)
 
 /* ------------------------------------------------------------------ tasks */
 
-static void visit(struct zero *z, const struct piece *piece)
+static void visit(struct chunk_job *j, const struct piece *piece)
 {
-    switch (z->update.kind) {
-    case WALK_ADAM: adam_piece(z, piece); break;
-    case WALK_FILL: fill(z, piece); break;
+    switch (j->kind) {
+    case WALK_ADAM: adam_piece(j, piece); break;
+    case WALK_FILL: fill(j, piece); break;
     case WALK_ASSIGN:
-    case WALK_LOAD: exchange_piece(z, piece); break;
-    case WALK_DIGEST: digest_piece(z, piece); break;
+    case WALK_LOAD: exchange_piece(j, piece); break;
+    case WALK_DIGEST: digest_piece(j->engine, piece); break;
     }
 }
 
 /* Padding in slots, which last held another chunk. */
-static void clear_gap(const struct zero *z, int64_t from, int64_t to)
+static void clear_gap(const struct chunk_job *j, int64_t from, int64_t to)
 {
+    const struct zero *z = j->engine;
     const struct plan *p = &z->plan;
-    const struct update *u = &z->update;
-    int64_t inside = from - u->chunk * p->chunk, n = to - from;
-    if (n <= 0 || (u->slot < 0 && !u->bounced))
+    int64_t inside = from - j->chunk * p->chunk, n = to - from;
+    if (n <= 0 || (j->slot < 0 && !j->bounced))
         return;
-    if (u->kind == WALK_FILL && plan_chunk_in_file(p, u->chunk)) {
-        struct record r = plan_record(p, u->chunk);
-        char *record = update_record(z, u->chunk, u->slot);
+    if (j->kind == WALK_FILL && plan_chunk_in_file(p, j->chunk)) {
+        struct record r = plan_record(p, j->chunk);
+        char *record = update_record(z, j->chunk, j->slot);
         memset(record + inside * p->master, 0, (size_t)(n * p->master));
         memset(record + r.m + inside * 4, 0, (size_t)n * 4);
         memset(record + r.v + inside * 4, 0, (size_t)n * 4);
     }
-    char *params = chunk_params(z);
-    if (!params || u->kind == WALK_LOAD || u->kind == WALK_DIGEST)
+    char *params = chunk_params(j);
+    if (!params || j->kind == WALK_LOAD || j->kind == WALK_DIGEST)
         return;
-    if (on_device(z, u->kind))
+    if (on_device(z, j->kind))
         z->device->ops->clear(z->device, DEVICE_UPDATE, params + inside * p->element,
                               n * p->element);
     else
         memset(params + inside * p->element, 0, (size_t)(n * p->element));
 }
 
-/* Elements [from, to) of state order, all in the chunk under way. */
-static void walk(struct zero *z, int64_t from, int64_t to)
+/* Elements [from, to) of state order, all in the chunk. */
+static void walk(struct chunk_job *j, int64_t from, int64_t to)
 {
+    const struct zero *z = j->engine;
     int64_t seen = from;
     for (int i = plan_run_at(z->runs, z->run_count, from); i < z->run_count; i++) {
         const struct run *run = &z->runs[i];
@@ -335,139 +344,150 @@ static void walk(struct zero *z, int64_t from, int64_t to)
             break;
         int64_t a = run->begin > from ? run->begin : from;
         int64_t b = run->begin + run->count < to ? run->begin + run->count : to;
-        clear_gap(z, seen, a);
-        struct piece piece = make_piece(z, run, a, b);
-        visit(z, &piece);
+        clear_gap(j, seen, a);
+        struct piece piece = make_piece(j, run, a, b);
+        visit(j, &piece);
         seen = b;
     }
-    clear_gap(z, seen, to);
+    clear_gap(j, seen, to);
 }
 
 static void task(void *arg, int64_t index)
 {
-    struct zero *z = arg;
-    int64_t begin = z->update.chunk * z->plan.chunk;
-    int64_t count = plan_chunk_count(&z->plan, z->update.chunk), end = begin + count;
-    int64_t size = z->update.whole ? count : TASK, from = begin + index * size;
-    walk(z, from, from + size < end ? from + size : end);
+    struct chunk_job *j = arg;
+    const struct plan *p = &j->engine->plan;
+    int64_t begin = j->chunk * p->chunk, end = begin + plan_chunk_count(p, j->chunk);
+    int64_t from = begin + index * j->task;
+    walk(j, from, from + j->task < end ? from + j->task : end);
 }
 
 /* ------------------------------------------------------- chunks under way
  *
- * The host walks over one chunk at a time, through the pool. Of a device's own
- * steps as many are asked for at once as there are marks. */
+ * As many as there is room for, of one walk: the pool's threads go from one to the next, and a
+ * device is asked for its own steps ahead. Fills come one at a time, and so does what passes
+ * through the only buffers between host and device. */
+
+static bool bounces(const struct zero *z, enum walk_kind kind)
+{
+    return z->plan.device_apart && z->plan.compute == ZERO_DEVICE && kind != WALK_ADAM;
+}
+
+static bool alone(const struct zero *z, enum walk_kind kind)
+{
+    return kind == WALK_FILL || bounces(z, kind);
+}
+
+static struct chunk_job *job_of(struct zero *z, const struct command *c)
+{
+    return &z->update.job[c->sequence % POOL_JOBS];
+}
 
 bool update_ready(const struct zero *z, const struct command *c)
 {
     const struct update *u = &z->update;
-    return !u->running &&
-           (on_device(z, (enum walk_kind)c->part) ? !u->mark_taken[c->sequence % UPDATE_STEPS]
-                                                  : u->steps == 0);
-}
-
-static void pool_walk(struct zero *z, bool whole)
-{
-    struct update *u = &z->update;
-    int64_t tasks = (plan_chunk_count(&z->plan, u->chunk) + TASK - 1) / TASK;
-    u->state = UPDATE_RUNS;
-    u->whole = whole;
-    u->failed = false;
-    pool_start(z->pool, task, z, whole ? 1 : tasks);
+    enum walk_kind kind = (enum walk_kind)c->part;
+    if (u->jobs == 0)
+        return true;
+    if (kind != u->kind || alone(z, kind) || u->job[c->sequence % POOL_JOBS].busy)
+        return false;
+    return on_device(z, kind) || u->jobs < z->threads + 2 * POOL_QUIET;
 }
 
 /* The program's own fills are called by one thread at a time, in order. */
-static void first_walk(struct zero *z)
+static void pool_walk(struct chunk_job *j, bool whole)
 {
-    pool_walk(z, z->update.kind == WALK_FILL && !ready_made(z));
+    const struct plan *p = &j->engine->plan;
+    int64_t count = plan_chunk_count(p, j->chunk);
+    bool short_ones = alone(j->engine, j->kind) || plan_chunk_in_file(p, j->chunk);
+    j->state = UPDATE_RUNS;
+    j->whole = whole || (j->kind == WALK_FILL && !ready_made(j->engine, j->chunk));
+    j->task = j->whole ? count : short_ones ? TASK_SHORT : TASK_LONG;
+    j->failed = false;
+    int64_t tasks = (count + j->task - 1) / j->task;
+    j->number = pool_start(j->engine->pool, task, j, tasks, j->slot < 0 && !j->bounced);
 }
 
-static void device_step(struct zero *z, const struct command *c)
+static void device_step(struct chunk_job *j)
 {
-    struct update *u = &z->update;
-    int64_t begin = c->chunk * z->plan.chunk;
-    int i = (int)(c->sequence % UPDATE_STEPS);
-    u->mark_taken[i] = true;
-    u->steps++;
-    walk(z, begin, begin + plan_chunk_count(&z->plan, c->chunk));
-    z->device->ops->mark(z->device, DEVICE_UPDATE, &u->mark[i]);
+    struct zero *z = j->engine;
+    int64_t begin = j->chunk * z->plan.chunk;
+    walk(j, begin, begin + plan_chunk_count(&z->plan, j->chunk));
+    z->device->ops->mark(z->device, DEVICE_UPDATE, &j->mark);
 }
 
 void update_start(struct zero *z, const struct command *c)
 {
-    struct update *u = &z->update;
-    assert(!u->running);
-    u->kind = (enum walk_kind)c->part;
-    u->chunk = c->chunk;
-    u->slot = c->slot;
-    u->bounced = false;
-    if (on_device(z, u->kind)) {
-        device_step(z, c);
+    struct chunk_job *j = job_of(z, c);
+    assert(!j->busy);
+    *j = (struct chunk_job){.engine = z,
+                            .busy = true,
+                            .kind = (enum walk_kind)c->part,
+                            .chunk = c->chunk,
+                            .slot = c->slot,
+                            .bounced = bounces(z, (enum walk_kind)c->part)};
+    z->update.kind = j->kind;
+    z->update.jobs++;
+    if (on_device(z, j->kind)) {
+        device_step(j);
         return;
     }
-    u->running = true;
     if (plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_STEPPING, c->chunk);
-    u->bounced = z->plan.device_apart && z->plan.compute == ZERO_DEVICE;
-    if (!u->bounced) {
-        first_walk(z);
+    if (!j->bounced) {
+        pool_walk(j, false);
         return;
     }
-    u->state = UPDATE_IN;
+    j->state = UPDATE_IN;
     bounce_start(z, c, false);
 }
 
-static void finish(struct zero *z, const struct command *c)
+static void finish(struct chunk_job *j)
 {
+    struct zero *z = j->engine;
     struct update *u = &z->update;
-    u->running = false;
+    j->busy = false;
+    u->jobs--;
+    if (on_device(z, j->kind))
+        return;
     u->refused = u->error.status != ZERO_OK;
-    if (plan_chunk_in_file(&z->plan, c->chunk)) {
+    if (plan_chunk_in_file(&z->plan, j->chunk)) {
         bool params = !z->plan.shared && z->plan.set.param == ZERO_NVME;
-        pipeline_stepped(&z->pipeline.slots[c->slot], walk_writes(u->kind) ? 1 + params : 0);
+        pipeline_stepped(&z->pipeline.slots[j->slot], walk_writes(j->kind) ? 1 + params : 0);
     }
 }
 
-static int test_step(struct zero *z, const struct command *c, bool *done, struct error *error)
+/* Of what the host does: whether it is done, or what comes next. */
+static bool advance(struct chunk_job *j, const struct command *c)
 {
-    struct update *u = &z->update;
-    int i = (int)(c->sequence % UPDATE_STEPS);
-    *done = z->device->ops->copied(z->device, &u->mark[i]);
-    if (!*done)
-        return z->device->ops->status(z->device, error);
-    u->mark_taken[i] = false;
-    u->steps--;
-    return ZERO_OK;
+    struct zero *z = j->engine;
+    if (j->state != UPDATE_RUNS && !bounce_copied(z))
+        return false;
+    switch (j->state) {
+    case UPDATE_IN: pool_walk(j, false); return false;
+    case UPDATE_RUNS:
+        if (!pool_done(z->pool, j->number))
+            return false;
+        if (j->failed) { /* again in order, for the first error, whatever the threads */
+            pool_walk(j, true);
+            return false;
+        }
+        if (!j->bounced || !walk_writes(j->kind) || z->update.error.status)
+            return true;
+        j->state = UPDATE_OUT;
+        bounce_start(z, c, true);
+        return false;
+    case UPDATE_OUT: break;
+    }
+    return true;
 }
 
 int update_test(struct zero *z, const struct command *c, bool *done, struct error *error)
 {
-    struct update *u = &z->update;
-    *done = false;
-    if (on_device(z, (enum walk_kind)c->part))
-        return test_step(z, c, done, error);
-    switch (u->state) {
-    case UPDATE_IN:
-        if (!bounce_copied(z))
-            return z->device->ops->status(z->device, error);
-        first_walk(z);
-        return ZERO_OK;
-    case UPDATE_RUNS:
-        if (!pool_idle(z->pool))
-            return ZERO_OK;
-        if (u->failed) { /* again in order, for the first error, whatever the threads */
-            pool_walk(z, true);
-            return ZERO_OK;
-        }
-        if (!u->bounced || !walk_writes(u->kind) || u->error.status)
-            break;
-        u->state = UPDATE_OUT;
-        bounce_start(z, c, true);
-        return ZERO_OK;
-    case UPDATE_OUT:
-        if (!bounce_copied(z))
-            return z->device->ops->status(z->device, error);
-    }
-    *done = true;
-    finish(z, c);
+    struct chunk_job *j = job_of(z, c);
+    *done = on_device(z, j->kind) ? z->device->ops->copied(z->device, &j->mark) : advance(j, c);
+    if (*done)
+        finish(j);
+    else if (j->bounced || on_device(z, j->kind))
+        return z->device->ops->status(z->device, error);
     return ZERO_OK;
 }

@@ -264,5 +264,5 @@ struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first,
         if (kind == WALK_FILL)
             schedule_forget(s, u, PART_FROZEN);
     }
-    return w.last;
+    return ref_up_to(w.last);
 }

@@ -49,8 +49,8 @@ static void task_count(void *arg, int64_t index)
 
 static void job_run(struct pool *pool, int event_fd, int *counts, int64_t tasks)
 {
-    pool_start(pool, task_count, counts, tasks);
-    while (!pool_idle(pool))
+    int64_t number = pool_start(pool, task_count, counts, tasks, false);
+    while (!pool_done(pool, number))
         event_wait(event_fd);
 }
 
@@ -60,7 +60,6 @@ START_TEST(pool_each_task_once)
     struct error error = {0};
     struct pool *pool;
     must(pool_create(&pool, threads, event_fd, &error), &error);
-    ck_assert(pool_idle(pool));
     static int counts[TASKS_MAX];
     static const int64_t sizes[] = {0, 1, 2, 7, 64, TASKS_MAX};
     int expected[TASKS_MAX] = {0};
@@ -84,9 +83,9 @@ START_TEST(pool_writes_event)
     struct pool *pool;
     must(pool_create(&pool, 2, event_fd, &error), &error);
     for (int64_t tasks = 0; tasks < 2; tasks++) {
-        pool_start(pool, task_count, &count, tasks);
+        int64_t number = pool_start(pool, task_count, &count, tasks, false);
         event_wait(event_fd);
-        ck_assert(pool_idle(pool));
+        ck_assert(pool_done(pool, number));
         ck_assert_int_eq(count, (int)tasks);
     }
     pool_destroy(pool);
@@ -94,18 +93,77 @@ START_TEST(pool_writes_event)
 }
 END_TEST
 
-START_TEST(pool_destroy_ends_job)
+/* As many jobs at once as there is room for, over and over: each has its own tasks, and is done
+ * when these are, whatever others do. */
+START_TEST(pool_many_jobs)
 {
-    static int counts[TASKS_MAX];
+    static int counts[POOL_JOBS][7];
+    int64_t number[POOL_JOBS] = {0};
+    int event_fd = event_make();
+    struct error error = {0};
+    struct pool *pool;
+    must(pool_create(&pool, _i, event_fd, &error), &error);
+    for (int64_t job = 0; job < 50 * POOL_JOBS; job++) {
+        int64_t i = job % POOL_JOBS, round = job / POOL_JOBS;
+        while (number[i] && !pool_done(pool, number[i]))
+            event_wait(event_fd);
+        for (int t = 0; t < 7; t++)
+            ck_assert_int_eq(counts[i][t], round * (t < i % 8));
+        number[i] = pool_start(pool, task_count, counts[i], i % 8, job % 3 > 0);
+        ck_assert_int_eq(number[i], job + 1);
+    }
+    pool_destroy(pool);
+    close(event_fd);
+}
+END_TEST
+
+static void task_wait(void *arg, int64_t index)
+{
+    while (index == 0 && !__atomic_load_n((bool *)arg, __ATOMIC_ACQUIRE))
+        sched_yield();
+}
+
+/* Quiet jobs end without an event while another one is to come, but for each POOL_QUIET-th. */
+START_TEST(pool_tells_of_quiet_jobs_together)
+{
+    bool go[POOL_QUIET + 2] = {false};
+    int64_t number[POOL_QUIET + 2];
+    int event_fd = event_make();
+    struct pollfd event = {event_fd, POLLIN, 0};
+    struct error error = {0};
+    struct pool *pool;
+    must(pool_create(&pool, 1, event_fd, &error), &error);
+    for (int i = 0; i < POOL_QUIET + 2; i++)
+        number[i] = pool_start(pool, task_wait, &go[i], 1, true);
+    for (int i = 0; i < POOL_QUIET + 2; i++) {
+        bool told = number[i] % POOL_QUIET == 0 || i == POOL_QUIET + 1;
+        ck_assert(!pool_done(pool, number[i]));
+        __atomic_store_n(&go[i], true, __ATOMIC_RELEASE);
+        while (!pool_done(pool, number[i]))
+            sched_yield();
+        ck_assert_int_eq(poll(&event, 1, 0), told);
+        if (told)
+            event_wait(event_fd);
+    }
+    pool_destroy(pool);
+    close(event_fd);
+}
+END_TEST
+
+START_TEST(pool_destroy_ends_jobs)
+{
+    static int counts[3][TASKS_MAX];
     for (int round = 1; round <= 20; round++) {
         int event_fd = event_make();
         struct error error = {0};
         struct pool *pool;
         must(pool_create(&pool, 4, event_fd, &error), &error);
-        pool_start(pool, task_count, counts, TASKS_MAX);
+        for (int job = 0; job < 3; job++)
+            pool_start(pool, task_count, counts[job], TASKS_MAX, job == 1);
         pool_destroy(pool);
-        for (int i = 0; i < TASKS_MAX; i++)
-            ck_assert_int_eq(counts[i], round);
+        for (int job = 0; job < 3; job++)
+            for (int i = 0; i < TASKS_MAX; i++)
+                ck_assert_int_eq(counts[job][i], round);
         close(event_fd);
     }
     pool_destroy(NULL);
@@ -130,8 +188,8 @@ START_TEST(pool_blocks_signals)
     must(pool_create(&pool, 1, event_fd, &error), &error);
     pthread_sigmask(SIG_SETMASK, NULL, &after);
     ck_assert_int_eq(sigismember(&before, SIGUSR1), sigismember(&after, SIGUSR1));
-    pool_start(pool, task_signals, &mask, 1);
-    while (!pool_idle(pool))
+    int64_t number = pool_start(pool, task_signals, &mask, 1, false);
+    while (!pool_done(pool, number))
         event_wait(event_fd);
     ck_assert(sigismember(&mask, SIGUSR1) && sigismember(&mask, SIGXFSZ));
     ck_assert(!sigismember(&mask, SIGSEGV));
@@ -345,7 +403,9 @@ int main(void)
     tcase_set_timeout(pool, 60);
     tcase_add_loop_test(pool, pool_each_task_once, 1, 9);
     tcase_add_test(pool, pool_writes_event);
-    tcase_add_test(pool, pool_destroy_ends_job);
+    tcase_add_loop_test(pool, pool_many_jobs, 1, 5);
+    tcase_add_test(pool, pool_tells_of_quiet_jobs_together);
+    tcase_add_test(pool, pool_destroy_ends_jobs);
     tcase_add_test(pool, pool_blocks_signals);
     suite_add_tcase(suite, pool);
 
