@@ -422,6 +422,8 @@ demo-now: all
 # Each prints what the machine can do, what the library does, and the share.
 bench: all
 	$(BUILD)/zero bench adam
+	$(BUILD)/zero bench memory
+	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 $(BUILD)/zero bench memory)
 	$(BUILD)/zero bench io
 	$(if $(filter 1,$(MPI)),$(MPIRUN) -n 2 )$(BUILD)/zero bench comm
 	ZERO_PROBE=1 $(BUILD)/zero bench step

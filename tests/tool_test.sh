@@ -69,7 +69,7 @@ wrong_use() {
     refused "zero bench needs a name\." bench
     refused "There is no bench 'disk'\." bench disk
     refused "--full and --quick contradict each other\." bench adam --full --quick
-    refused "--params is for zero bench step" bench io --params 1M
+    refused "--params is for zero bench memory and step" bench io --params 1M
     refused "--verify-spill is for zero bench step" bench io --verify-spill
     refused "--alone is for zero bench step" bench fixed --alone
     refused "--alone is for --state split" bench step --alone --state fp32
@@ -632,6 +632,9 @@ bench() {
     verdict $? "bench io by a fio without CPU seconds prints these"
     refused_uring
     run_bench comm ours/limit comm_gather_1M comm_reduce_1M
+    run_bench memory limit/ours memory_1M
+    tool bench memory --quick --params 100K
+    has '^memory_100K_ours [0-9.e-]+ s$' "bench memory --params 100K"
     run_bench step limit/ours step_1M
     if "$zero" bench --help | grep -q '^  --verify-spill'; then
         run_bench "step --verify-spill" limit/ours step_1M step_checked_1M
@@ -656,15 +659,16 @@ bench() {
     done
     ulimit -S -f "$largest"
     have_two_ranks "bench comm" || return
-    timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench comm --quick >"$scratch/out" \
-        2>"$scratch/err" </dev/null
-    verdict $? "bench comm on two ranks failed: $(cat "$scratch/err")"
-    has '^# 2 ranks' "bench comm on two ranks"
-    three_lines ours/limit comm_gather_1M comm_reduce_1M
-    timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench fixed --quick >"$scratch/out" \
-        2>"$scratch/err" </dev/null
-    verdict $? "bench fixed on two ranks failed: $(cat "$scratch/err")"
-    has '^# stage 3, 2 ranks' "bench fixed on two ranks"
+    for bench in comm memory fixed; do
+        timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench "$bench" --quick \
+            >"$scratch/out" 2>"$scratch/err" </dev/null
+        verdict $? "bench $bench on two ranks failed: $(cat "$scratch/err")"
+        has '^# (stage 3, )?2 ranks' "bench $bench on two ranks"
+        case $bench in
+        comm) three_lines ours/limit comm_gather_1M comm_reduce_1M ;;
+        memory) three_lines limit/ours memory_1M ;;
+        esac
+    done
     # Large enough that what is read ahead of a step, and not counted, is a small part.
     timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench step --quick --params 32M \
         --host-share 50 >"$scratch/out" 2>"$scratch/err" </dev/null
@@ -716,7 +720,7 @@ help() {
     has '^  environment ' "help -h"
     tool --help
     has '^  plan ' "--help"
-    has '^  bench    adam, io, comm, step or fixed ' "--help"
+    has '^  bench    adam, memory, io, comm, step, fixed ' "--help"
 }
 
 # ------------------------------------------------------------------- self-test

@@ -17,7 +17,7 @@
 #include "examples/common/huge.h"
 #include "offload/memory.h"
 
-#define TASK         ((int64_t)1 << 15) /* elements, as in the engine */
+#define ROUND        ((int64_t)1 << 15) /* elements are a multiple of it */
 #define PAGE         ((int64_t)HUGE_PAGE)
 #define BYTES        22                  /* of memory per element */
 #define LEAST        ((int64_t)48 << 20) /* of memory that is not all in a cache, */
@@ -215,15 +215,25 @@ int64_t stream_bytes(int64_t elements)
 /* ------------------------------------------------------------------- rates */
 
 struct job {
-    struct stream_arrays arrays;
+    const struct stream_arrays *arrays;
     stream_fn *pass;
+    int64_t elements, part;
 };
 
-static void task_run(void *arg, int64_t index, void *scratch)
+static void part_run(void *arg, int64_t index, void *scratch)
 {
     const struct job *j = arg;
+    int64_t first = index * j->part, left = j->elements - first;
     (void)scratch;
-    j->pass(&j->arrays, index * TASK, TASK);
+    if (left > 0)
+        j->pass(j->arrays, first, left < j->part ? left : j->part);
+}
+
+void stream_run(struct workers *w, const struct stream_arrays *a, stream_fn *pass, int64_t elements)
+{
+    int64_t threads = workers_threads(w), part = (elements / 64 + threads - 1) / threads * 64;
+    struct job job = {a, pass, elements, part};
+    workers_run(w, part_run, &job, threads);
 }
 
 /* Zeros stay numbers, however often they are added to. */
@@ -254,19 +264,20 @@ double stream_rate(struct workers *w, void *memory, int64_t bytes, double second
     if (room < LEAST)
         return 0;
     const struct streams *streams = streams_select();
-    int64_t tasks = room / BYTES / TASK;
-    struct job job = {stream_carve(memory, tasks * TASK), clear};
+    int64_t elements = room / BYTES / ROUND * ROUND;
+    struct stream_arrays arrays = stream_carve(memory, elements);
     double best = 1e9, start = clock_now();
-    workers_run(w, task_run, &job, tasks);
+    stream_run(w, &arrays, clear, elements);
     for (int i = 0; i < LEAST_PASSES || clock_now() - start < seconds; i++) {
         double begin = clock_now();
-        job.pass = i % 2 && streams->non_temporal[FORM_BF16] ? streams->non_temporal[FORM_BF16]
-                                                             : streams->ordinary[FORM_BF16];
-        workers_run(w, task_run, &job, tasks);
+        bool other = i % 2 && streams->non_temporal[FORM_BF16];
+        stream_run(w, &arrays,
+                   other ? streams->non_temporal[FORM_BF16] : streams->ordinary[FORM_BF16],
+                   elements);
         double took = clock_now() - begin;
         best = took < best ? took : best;
     }
-    return (double)(tasks * TASK * STREAM_MOVED) / best;
+    return (double)(elements * STREAM_MOVED) / best;
 }
 
 double stream_copy_rate(void *memory, int64_t bytes, double seconds)

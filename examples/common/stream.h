@@ -46,6 +46,11 @@ struct streams {
 
 const struct streams *streams_select(void);
 
+/* A pass over elements, a multiple of 64, by all threads: each has one part, as threads side by
+ * side would read ahead into what the other one writes. */
+void stream_run(struct workers *w, const struct stream_arrays *a, stream_fn *pass,
+                int64_t elements);
+
 static inline bool form_bf16_grad(enum stream_form f)
 {
     return f == FORM_BF16_GRAD || f == FORM_SPLIT_BF16_GRAD;

@@ -145,7 +145,7 @@ static const struct option table[] = {
     {"fio", .kind = OPTION_FLAG, FIELD(fio),
      .help = "io: also fio's fastest way, on the same file and in turn: minutes"},
     {"params", .kind = OPTION_SIZE, FIELD(params), .min = 1 << 16, .max = 0x1p40, .value = "COUNT",
-     .initial = "64M", .help = "step: elements of the model"},
+     .initial = "64M", .help = "memory and step: elements of the model"},
     {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
      .help = WITH_XXHASH("step: also with every page that is read checked, in turn with steps that "
                          "do not")},
@@ -166,13 +166,15 @@ enum { OPTIONS = sizeof(table) / sizeof(*table) };
 
 static const struct tool_options options = {
     .usage =
-        "usage: zero bench adam|io|comm|step|fixed [options]\n\n"
+        "usage: zero bench adam|memory|io|comm|step|fixed [options]\n\n"
         "  adam   the update kernels (bf16 or fp32 gradients, bf16 or fp32 model, split masters)\n"
         "         against loops with the same reads and writes and no arithmetic to speak of;\n"
         "         1M elements, which fit in a cache, against the slower of such a loop and the\n"
         "         square roots and divisions alone; there a pass of several threads contains\n"
         "         their wake-ups, of limit and ours alike. Where AVX-512 is used, AVX2's kernels\n"
         "         beside them: adam_avx2_16M_1t and so on\n"
+        "  memory zero_step to its end, all state in memory, against a loop with the same reads\n"
+        "         and writes by as many threads (also mpirun -n N zero bench memory)\n"
         "  io     the rings against plain threads with pread and pwrite, and bare io_uring, at\n"
         "         several sizes of block and depths, the best of them; the rings move blocks of\n"
         "         1 MiB, 8 at once, as in training where the drive was never probed\n"
@@ -202,6 +204,7 @@ static const struct kind {
     bool files;
 } kinds[] = {
     {"adam", bench_adam, .ranks = false, .files = false},
+    {"memory", bench_memory, .ranks = true, .files = false},
     {"io", bench_io, .ranks = false, .files = true},
     {"comm", bench_comm, .ranks = true, .files = false},
     {"step", bench_step, .ranks = true, .files = true},
@@ -219,11 +222,14 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
     struct launch l = launch_find();
     if (b->full && b->quick)
         return tool_refuse("--full and --quick contradict each other. Give one of them.");
-    static const char *const of_step[] = {"params", "verify-spill", "state", "host-share", "alone"};
+    static const char *const of_step[] = {"verify-spill", "state", "host-share", "alone"};
     for (int i = 0; i < (int)(sizeof(of_step) / sizeof(*of_step)); i++)
         if (was_given(given, of_step[i]) && strcmp(kind->name, "step") != 0)
             return tool_refuse("--%s is for zero bench step, not for %s. Leave it out.", of_step[i],
                                kind->name);
+    if (was_given(given, "params") && strcmp(kind->name, "step") && strcmp(kind->name, "memory"))
+        return tool_refuse("--params is for zero bench memory and step, not for %s. Leave it out.",
+                           kind->name);
     if (b->alone && !b->verify_spill && b->state == ZERO_STATE_FP32 && b->host_share == 0)
         return tool_refuse("--alone is for --state split, --host-share or --verify-spill, and none "
                            "is given. Give one, or leave it out.");
@@ -256,7 +262,7 @@ static int kind_run(const struct kind *kind, int argc, char **argv)
     if (status != TOOL_GO_ON)
         return status;
     if (!kind)
-        return tool_refuse("zero bench needs a name. Give adam, io, comm, step or fixed.");
+        return tool_refuse("zero bench needs a name. Give adam, memory, io, comm, step or fixed.");
     status = contradictions(kind, &b, given);
     if (status)
         return status;
@@ -278,5 +284,6 @@ int bench_command(int argc, char **argv)
     for (int i = 0; i < KINDS; i++)
         if (strcmp(argv[1], kinds[i].name) == 0)
             return kind_run(&kinds[i], argc - 1, argv + 1);
-    return tool_refuse("There is no bench '%s'. Give adam, io, comm, step or fixed.", argv[1]);
+    return tool_refuse("There is no bench '%s'. Give adam, memory, io, comm, step or fixed.",
+                       argv[1]);
 }

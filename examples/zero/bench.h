@@ -16,8 +16,8 @@ enum { BENCH_SAMPLES = 64 };
 struct bench {
     bool full, quick, fio, verify_spill, alone, help;
     int threads;           /* of adam; 0: one, then all that this process may use */
-    int64_t params;        /* of step */
-    int state, host_share; /* likewise: enum zero_state, percent */
+    int64_t params;        /* of memory and step */
+    int state, host_share; /* of step: enum zero_state, percent */
     const char *nvme_path;
     double started;
 };
@@ -59,6 +59,7 @@ void bench_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int bench_adam(const struct bench *b);
 int bench_io(const struct bench *b);
 int bench_comm(const struct bench *b);
+int bench_memory(const struct bench *b);
 int bench_step(const struct bench *b);
 int bench_fixed(const struct bench *b);
 

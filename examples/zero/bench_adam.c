@@ -2,8 +2,8 @@
 /*
  * The update kernels in the forms that the engine uses and as it calls them: in
  * tasks of fixed size on several threads. Out of the caches the limit is a loop
- * with the same reads and writes; within them, the slower of that loop and the
- * root and the division alone.
+ * with the same reads and writes, to each thread one part; within them, the
+ * slower of that loop and the root and the division alone.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "offload/arena.h"
 #include "offload/memory.h"
 
-#define TASK     ((int64_t)1 << 15)  /* elements, as in the engine */
+#define TASK     ((int64_t)1 << 17)  /* elements, as in the engine */
 #define IN_CACHE ((int64_t)1 << 20)  /* elements up to which caches hold all */
 #define COMPARED ((int64_t)16 << 20) /* that AVX2 is compared at */
 #define PASSES   3                   /* measured in turn: two limits, ours */
@@ -58,7 +58,6 @@ struct job {
     struct stream_arrays arrays;
     enum stream_form form;
     int64_t elements;
-    stream_fn *pass; /* NULL: the kernel */
     const struct kernels *kernels;
 };
 
@@ -82,10 +81,7 @@ static void task_run(void *arg, int64_t index, void *scratch)
     int64_t first = index * TASK, left = j->elements - first;
     int64_t count = left < TASK ? left : TASK;
     (void)scratch;
-    if (j->pass)
-        j->pass(&j->arrays, first, count);
-    else
-        kernel_run(j, first, count);
+    kernel_run(j, first, count);
 }
 
 static int64_t tasks_of(int64_t elements)
@@ -156,13 +152,15 @@ static int check(const struct kernels *kernels)
 
 /* ------------------------------------------------------------------- measure */
 
-/* Elements per second / 1e9, of repeated passes. */
+/* Elements per second / 1e9, of repeated passes; pass NULL: the kernel's. */
 static double rate(struct workers *w, struct job *job, stream_fn *pass, int repeats)
 {
     double start = clock_now();
-    job->pass = pass;
     for (int i = 0; i < repeats; i++)
-        workers_run(w, task_run, job, tasks_of(job->elements));
+        if (pass)
+            stream_run(w, &job->arrays, pass, job->elements);
+        else
+            workers_run(w, task_run, job, tasks_of(job->elements));
     return 1e-9 * (double)job->elements * repeats / (clock_now() - start);
 }
 
@@ -245,11 +243,9 @@ static int size_run(const struct bench *b, const struct kernels *kernels, const 
     struct workers *w = workers_create(threads, 0, kernels_thread_init, error, sizeof(error));
     if (!w)
         return tool_fail("%s", error);
-    struct job job = {.arrays = stream_carve(arena->base, elements),
-                      .elements = elements,
-                      .pass = fill,
-                      .kernels = kernels};
-    workers_run(w, task_run, &job, tasks_of(elements));
+    struct job job = {
+        .arrays = stream_carve(arena->base, elements), .elements = elements, .kernels = kernels};
+    stream_run(w, &job.arrays, fill, elements);
     const struct kernels *avx2 = elements == COMPARED ? narrower(kernels) : NULL;
     for (int i = 0; i < FORMS * (avx2 ? 2 : 1); i++) {
         job.form = (enum stream_form)(i % FORMS);

@@ -13,13 +13,14 @@
 #include "examples/common/stream.h"
 #include "examples/zero/bench.h"
 #include "examples/zero/bench_io.h"
+#include "examples/zero/bench_model.h"
 #include "examples/zero/disk.h"
 #include "examples/zero/tool.h"
 #include "include/zero.h"
 #include "offload/probe.h"
 #include "offload/spill.h"
 
-enum { CHECKED = 1 << 18, UNITS = 16, WARM_SECONDS = 15, USUAL = 64 << 20 };
+enum { WARM_SECONDS = 15, USUAL = 64 << 20 };
 
 #define PIECE ((int64_t)48 << 20) /* of the limit's files, and what they have at least */
 #define LEAST (8 * PIECE)
@@ -27,80 +28,7 @@ enum { CHECKED = 1 << 18, UNITS = 16, WARM_SECONDS = 15, USUAL = 64 << 20 };
 #define AIM        0.9  /* of what the bytes take */
 #define AIM_OF_SUM 0.95 /* of several drives together */
 
-struct model {
-    struct zero *z;
-    struct zero_param params[UNITS];
-    struct zero_normal normal[UNITS];
-    char names[UNITS][16];
-    int64_t unit; /* elements */
-};
-
-/* -------------------------------------------------------------------- engine */
-
-static int fail(struct model *m)
-{
-    return tool_fail("%s", m->z ? zero_last_error(m->z) : "Out of memory for an engine.");
-}
-
-static void model_describe(struct model *m, int64_t elements)
-{
-    *m = (struct model){.unit = (elements + UNITS - 1) / UNITS};
-    for (int u = 0; u < UNITS; u++) {
-        snprintf(m->names[u], sizeof(m->names[u]), "unit.%d", u);
-        m->normal[u] = (struct zero_normal){.seed = 1, .stream = (uint64_t)u, .std = 0.02f};
-        m->params[u] = (struct zero_param){.name = m->names[u],
-                                           .unit = u,
-                                           .ndim = 1,
-                                           .shape = {m->unit},
-                                           .fill = zero_fill_normal,
-                                           .fill_arg = &m->normal[u]};
-    }
-}
-
-static int engine_create(struct model *m, const struct zero_config *config)
-{
-    const struct zero_adam adam = {
-        .lr = 1e-3, .beta1 = .9, .beta2 = .95, .eps = 1e-8, .weight_decay = .1};
-    if (zero_create(&m->z, m->params, UNITS, config) || zero_set_adam(m->z, 0, &adam))
-        return fail(m);
-    return 0;
-}
-
-/* A forward and a backward that compute nothing: gradients are 2^-7 or so. */
-static int micro_step(struct model *m)
-{
-    for (int u = 0; u < UNITS; u++)
-        if (zero_acquire(m->z, u) || zero_release(m->z, u))
-            return fail(m);
-    for (int u = UNITS - 1; u >= 0; u--) {
-        uint16_t *grad = zero_grad_data(m->z, u);
-        if (!grad)
-            return fail(m);
-        for (int64_t i = 0; i < m->unit; i++)
-            grad[i] = (uint16_t)(0x3C00 + (i * 37 + u) % 128);
-        if (zero_reduce(m->z, u))
-            return fail(m);
-    }
-    return 0;
-}
-
 /* ------------------------------------------------------------------- check */
-
-static int digest_of(const struct zero_config *config, struct zero_digest *digest)
-{
-    struct model m;
-    model_describe(&m, CHECKED);
-    int status = engine_create(&m, config);
-    for (int step = 0; step < 3 && !status; step++) {
-        status = micro_step(&m);
-        if (!status && zero_step(m.z, NULL))
-            status = fail(&m);
-    }
-    if (!status && zero_digest(m.z, digest))
-        status = fail(&m);
-    zero_destroy(m.z);
-    return status;
-}
 
 static bool has_other(const struct bench *b)
 {
@@ -139,46 +67,19 @@ static int check(const struct bench *b)
 {
     struct zero_digest here, there;
     struct zero_config memory = {.size = sizeof(memory), .dtype = ZERO_BF16};
-    int status = digest_of(&memory, &here);
+    int status = model_digest(&memory, &here);
     for (int other = 0; other <= has_other(b) && !status; other++) {
-        struct zero_config files = config_of(b, other, CHECKED);
+        struct zero_config files = config_of(b, other, MODEL_CHECKED);
         files.chunk = 1 << 13;
         files.chunk_slots = 5;             /* which are used over and over */
         files.log_level = ZERO_LOG_SILENT; /* the engine that is measured tells of its ring */
-        status = digest_of(&files, &there);
+        status = model_digest(&files, &there);
         if (!status && memcmp(&here, &there, sizeof(here)) != 0)
             status = tool_fail("Three steps with the state in files give other bits than in "
                                "memory. This is a fault of the library or of the machine: do not "
                                "train with it.");
     }
     return status;
-}
-
-/* ------------------------------------------------------------------- ranks */
-
-/* The sum over ranks of what each brings. */
-static int sum(struct model *m, double mine, double *all)
-{
-    if (zero_mean(m->z, &mine, 1, all))
-        return fail(m);
-    *all *= zero_size(m->z);
-    return 0;
-}
-
-/* What is decided by a clock is decided for all ranks. */
-static int any(struct model *m, bool mine, bool *one)
-{
-    double count;
-    int status = sum(m, mine, &count);
-    *one = count > 0;
-    return status;
-}
-
-/* Waits until no rank has anything under way. */
-static int all_done(struct model *m)
-{
-    double ranks;
-    return zero_wait(m->z) ? fail(m) : sum(m, 1, &ranks);
 }
 
 /* ------------------------------------------------------------------- disks */
@@ -219,7 +120,7 @@ static int disks_open(struct disks *d, const struct bench *b, struct model *m)
         for (int j = 0; j < d->paths.count; j++)
             d->sharers[i] += probe_one_drive(d->paths.path[j], d->paths.path[i]);
     }
-    if (sum(m, 1, &ranks)) /* all have looked before one writes */
+    if (model_sum(m, 1, &ranks)) /* all have looked before one writes */
         return 1;
     for (int i = 0; i < d->paths.count; i++) {
         if (b->params > USUAL && zero_rank(m->z) == 0)
@@ -258,12 +159,12 @@ static int disks_measure(struct disks *d, struct model *m, double *all)
     *all = 0;
     for (int i = 0; i < d->paths.count; i++) {
         struct io_file *file = &d->file[i];
-        if (sum(m, 1, &ranks))
+        if (model_sum(m, 1, &ranks))
             return 1;
         double start = clock_now();
         if (d->best[i]->pass(file, IO_MIXED, d->best[i]->block, d->best[i]->depth))
             return tool_fail("%s", file->error);
-        if (sum(m, (double)file->bytes, &bytes))
+        if (model_sum(m, (double)file->bytes, &bytes))
             return 1;
         *all += bytes / (clock_now() - start) / d->sharers[i];
     }
@@ -287,19 +188,19 @@ static int step_once(struct model *m, double *seconds, double *bytes)
 {
     struct zero_stats before, after;
     double start;
-    if (micro_step(m) || all_done(m))
+    if (model_micro_step(m) || model_done(m))
         return 1;
     if (zero_stats(m->z, &before))
-        return fail(m);
+        return model_fail(m);
     start = clock_now();
     if (zero_step(m->z, NULL))
-        return fail(m);
-    if (all_done(m))
+        return model_fail(m);
+    if (model_done(m))
         return 1;
     *seconds = clock_now() - start;
     if (zero_stats(m->z, &after))
-        return fail(m);
-    return sum(m, (double)(moved(&after) - moved(&before)), bytes);
+        return model_fail(m);
+    return model_sum(m, (double)(moved(&after) - moved(&before)), bytes);
 }
 
 /* other: the model beside the plain one, or NULL. */
@@ -429,14 +330,14 @@ static int measure(const struct bench *b, struct model *m, struct model *other, 
     int rounds = b->quick ? 1 : b->full ? 15 : 7;
     bool over = false, slow;
     if (disks_find(disks, b->quick ? 1 : 2) || round_run(m, other, disks, &s) ||
-        any(m, !b->full && clock_now() - b->started > WARM_SECONDS, &slow))
+        model_any(m, !b->full && clock_now() - b->started > WARM_SECONDS, &slow))
         return 1;
     if (slow)
         rounds = b->params > USUAL;
     if (rounds > 0) /* the first warmed up; of the usual model, where it took long, it counts */
         s = (struct series){0};
     for (int r = 0; r < rounds && !over; r++)
-        if (round_run(m, other, disks, &s) || any(m, bench_over(b), &over))
+        if (round_run(m, other, disks, &s) || model_any(m, bench_over(b), &over))
             return 1;
     if (zero_rank(m->z) == 0)
         print(b, m, other, disks, &s);
@@ -454,9 +355,9 @@ int bench_step(const struct bench *b)
         return status;
     model_describe(&m, b->params);
     model_describe(&other, b->params);
-    status = engine_create(&m, &first);
+    status = model_create(&m, &first);
     if (!status && has_other(b) && !b->alone)
-        status = engine_create(&other, &beside);
+        status = model_create(&other, &beside);
     if (!status)
         status = disks_open(&disks, b, &m);
     if (!status)

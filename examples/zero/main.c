@@ -18,7 +18,7 @@ static const struct {
 } commands[] = {
     {"info", info_command, "what this machine and this build offer"},
     {"plan", plan_command, "what a model needs at every stage and place, and whether it fits here"},
-    {"bench", bench_command, "adam, io, comm, step or fixed against what the machine can do"},
+    {"bench", bench_command, "adam, memory, io, comm, step, fixed against what the machine can do"},
     {"help", help_command, "a page on one topic; without a topic, the list of them"},
 };
 enum { COMMANDS = sizeof(commands) / sizeof(*commands) };

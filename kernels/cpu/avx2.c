@@ -13,8 +13,8 @@
 #define LANES         8
 #define VECTOR_PAIRS    /* packing works on two registers */
 #define LATER         1 /* sixteen registers keep no more */
-#define MOMENTS_AHEAD 256
-#define REST_AHEAD    256
+#define MOMENTS_AHEAD 384
+#define REST_AHEAD    384
 
 static inline VECTOR vector_load(const float *in)
 {

@@ -304,7 +304,7 @@ INLINE void adam_ahead(int64_t n, const struct adam *k, struct ahead ahead, stru
 INLINE void adam_each(int64_t n, const struct adam *k, struct grads grads, struct masters masters,
                       float *m, float *v)
 {
-    const struct ahead far = {256, 256}, own = {MOMENTS_AHEAD, REST_AHEAD};
+    const struct ahead far = {384, 384}, own = {MOMENTS_AHEAD, REST_AHEAD};
     if (own.rest == far.rest || cpu_features() & CPU_INTEL)
         adam_ahead(n, k, far, grads, masters, m, v);
     else

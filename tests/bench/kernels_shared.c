@@ -6,7 +6,7 @@
 #include "examples/common/workers.h"
 #include "kernels/kernels.h"
 
-#define TASK   ((int64_t)1 << 15) /* elements, as in the engine */
+#define TASK   ((int64_t)1 << 17) /* elements, as in the engine */
 #define EXPORT __attribute__((visibility("default")))
 
 struct job {
