@@ -195,7 +195,8 @@ def check(path, peers):
 
 
 def seconds(call):
-    time.sleep(0.01)  # threads of the other library stop spinning
+    time.sleep(0.05)  # threads of the other library stop spinning, which takes some 10 ms
+    call()  # wakes this one's, which would have slept through a small one
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
