@@ -11,7 +11,8 @@
 static const struct files {
     const char *limit, *usage;
     const char *high;     /* beyond it whoever takes memory is made to wait, as good as for ever */
-    const char *cache[2]; /* keys of memory.stat: file pages, which can be dropped */
+    const char *cache[2]; /* keys of memory.stat: file pages, which can be dropped, */
+    const char *slab;     /* and the kernel's own caches, half of which the kernel counts on */
 } files[] = {
     [1] = {.limit = "memory.limit_in_bytes",
            .usage = "memory.usage_in_bytes",
@@ -19,7 +20,8 @@ static const struct files {
     [2] = {.limit = "memory.max",
            .usage = "memory.current",
            .high = "memory.high",
-           .cache = {"inactive_file", "active_file"}},
+           .cache = {"inactive_file", "active_file"},
+           .slab = "slab_reclaimable"},
 };
 
 struct bounds {
@@ -62,11 +64,12 @@ static void group_bound(void *arg, const char *folder, int version)
         limit = high;
     if (limit == INT64_MAX || !groups_number(folder, f->usage, NULL, &usage))
         return;
-    for (int i = 0; i < 2; i++) {
-        int64_t cache;
+    int64_t cache;
+    for (int i = 0; i < 2; i++)
         if (groups_number(folder, "memory.stat", f->cache[i], &cache))
             usage -= cache < usage ? cache : usage;
-    }
+    if (f->slab != NULL && groups_number(folder, "memory.stat", f->slab, &cache))
+        usage -= cache / 2 < usage ? cache / 2 : usage;
     bound_add(arg, groups_id(folder), limit, limit > usage ? limit - usage : 0, folder);
 }
 

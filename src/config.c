@@ -112,7 +112,7 @@ static int take_formats(struct settings *s, const struct zero_config *c, struct 
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".accumulate_in is ZERO_LOCAL, which keeps whole gradients on the device, "
                          "and .offload_grad is ZERO_HOST. Leave one of them out.");
-    if (c->loss_scale != 0 && !(c->loss_scale >= SCALER_LEAST && c->loss_scale <= SCALER_MOST))
+    if (c->loss_scale != 0 && !scaler_holds(c->loss_scale))
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".loss_scale is %g. Use 2^-64 to 2^64, or 0 for the default.",
                          c->loss_scale);

@@ -606,6 +606,29 @@ static int no_engine(const struct zero_config *config)
     return ZERO_ERR_MEMORY;
 }
 
+#define FILL_CHUNKS   2048               /* between two meetings of the ranks, at most, */
+#define FILL_ELEMENTS ((int64_t)1 << 28) /* and so many elements or one chunk */
+
+/* Initial values. Ranks meet on the way, so that no rank waits for longer than another one's disk
+ * is slower in one part, and all hear soon of a fill that has failed. */
+static int fill_all(struct zero *z)
+{
+    const struct plan *p = &z->plan;
+    int64_t some = FILL_ELEMENTS / p->chunk, first = 0;
+    some = some < 1 ? 1 : some < FILL_CHUNKS ? some : FILL_CHUNKS;
+    do {
+        int64_t end = first + some < p->chunks ? first + some : p->chunks;
+        schedule_walk(&z->schedule, WALK_FILL, first, end);
+        bool failed = engine_wait_all(z) != ZERO_OK;
+        if (z->update.error.status && (!failed || z->update.refused)) /* of a fill: it came first */
+            z->error = z->update.error; /* the ranks tell each other, within the deadline */
+        if (failed)                     /* the queues, whose abort has told the others */
+            return z->error.status;
+        first = end;
+    } while (!agree(z, "initial values") && first < p->chunks);
+    return z->error.status;
+}
+
 int engine_create(struct zero **out, const struct zero_param *params, int count,
                   const struct zero_config *config, const struct engine_seams *seams)
 {
@@ -634,14 +657,8 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         return z->error.status;
     if (seams && seams->observe)
         queues_observe(z->queues, seams->observe, seams->observe_arg);
-    schedule_walk(&z->schedule, WALK_FILL, 0, z->plan.chunks);
-    bool failed = engine_wait_all(z) != ZERO_OK;
-    if (z->update.error.status && (!failed || z->update.refused)) /* of a fill, which came first */
-        z->error = z->update.error; /* the ranks tell each other, within the deadline */
-    if (failed)                     /* the queues, whose abort has told the others */
-        return z->error.status;
+    z->created = !fill_all(z);
     z->step_io[0] = (struct zero_io){0}; /* the first step did not ask for them */
-    z->created = !agree(z, "initial values");
     if (z->created)
         engine_tell_order(z);
     return z->error.status;

@@ -166,12 +166,14 @@ static int check_values(struct zero *z, const struct tensor *t, enum zero_what w
                         int64_t count, const float *in, uint64_t *mix)
 {
     float limit = what == ZERO_MASTER ? dtype_limit(z->plan.set.dtype) : FLT_MAX;
+    uint32_t most; /* in bits: comparing what is no number may be a trap */
+    memcpy(&most, &limit, 4);
     *mix = 0;
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, &in[i], 4);
         *mix = (*mix ^ bits) * 0x9E3779B97F4A7C15u;
-        if (!(fabsf(in[i]) <= limit))
+        if ((bits & 0x7FFFFFFFu) > most)
             return error_set(&z->error, ZERO_ERR_ARGUMENT,
                              "zero_write of %.9g to element %lld of tensor %s. Write values that "
                              "are finite, masters also when rounded to parameters: at most %.9g.",

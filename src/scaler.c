@@ -2,6 +2,19 @@
 /* Loss scaling: arithmetic on powers of two, which is exact. */
 #include "src/scaler.h"
 
+#include <string.h>
+
+/* Numbers above 0 are in the order of their bits, and all else is beyond. */
+bool scaler_holds(double scale)
+{
+    const double edge[] = {SCALER_LEAST, SCALER_MOST};
+    uint64_t bits, from, to;
+    memcpy(&bits, &scale, sizeof(bits));
+    memcpy(&from, &edge[0], sizeof(from));
+    memcpy(&to, &edge[1], sizeof(to));
+    return from <= bits && bits <= to;
+}
+
 struct scaler scaler_make(double fixed)
 {
     bool dynamic = fixed == 0;

@@ -23,6 +23,9 @@ struct scaler {
     int64_t good;   /* steps since the last overflow */
 };
 
+/* Whether it lies between SCALER_LEAST and SCALER_MOST. Raises no trap where it is no number. */
+bool scaler_holds(double scale);
+
 /* fixed 0: dynamic. */
 struct scaler scaler_make(double fixed);
 

@@ -384,8 +384,8 @@ int zero_set_accumulate(struct zero *z, int micro_steps)
 
 static bool scale_valid(const struct zero_progress *p)
 {
-    return p->loss_scale >= SCALER_LEAST && p->loss_scale <= SCALER_MOST && p->since_skip >= 0 &&
-           p->since_skip <= PROGRESS_MOST && p->forgiven >= 0 && p->forgiven < SCALER_HYSTERESIS;
+    return scaler_holds(p->loss_scale) && p->since_skip >= 0 && p->since_skip <= PROGRESS_MOST &&
+           p->forgiven >= 0 && p->forgiven < SCALER_HYSTERESIS;
 }
 
 int zero_set_progress(struct zero *z, const struct zero_progress *p)

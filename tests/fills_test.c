@@ -196,6 +196,54 @@ START_TEST(each_rank_its_own)
 }
 END_TEST
 
+/* One rank's fill fails at once, the other's counts. */
+struct uneven {
+    int64_t filled[2];
+    int status[2];
+    bool told[2];
+};
+
+struct uneven_fill {
+    struct uneven *all;
+    int rank;
+};
+
+static int fill_uneven(void *arg, int64_t first, int64_t count, float *out)
+{
+    struct uneven_fill *fill = arg;
+    (void)first, (void)out;
+    fill->all->filled[fill->rank] += count;
+    return fill->rank == 0;
+}
+
+enum { UNEVEN_CHUNKS = 3 * 2048, UNEVEN_CHUNK = 64 };
+
+static void create_uneven(int rank, struct zero_comm *comm, void *arg)
+{
+    struct uneven *all = arg;
+    struct uneven_fill fill = {all, rank};
+    const struct zero_param p = {.name = "a",
+                                 .ndim = 1,
+                                 .shape = {2 * UNEVEN_CHUNKS * UNEVEN_CHUNK},
+                                 .fill = fill_uneven,
+                                 .fill_arg = &fill};
+    struct zero *z;
+    all->status[rank] = zero_init(&z, &p, 1, .stage = 3, .chunk = UNEVEN_CHUNK, .comm = comm);
+    all->told[rank] = strstr(zero_last_error(z), "The fill of tensor a returned 1") != NULL;
+    zero_destroy(z);
+}
+
+/* All ranks hear of a fill that has failed before a model that is large is filled. */
+START_TEST(ranks_meet_while_they_fill)
+{
+    struct uneven all = {0};
+    ranks_run(2, create_uneven, &all);
+    for (int r = 0; r < 2; r++)
+        ck_assert(all.status[r] == ZERO_ERR_ARGUMENT && all.told[r]);
+    ck_assert_int_eq(all.filled[1], UNEVEN_CHUNKS * UNEVEN_CHUNK / 3);
+}
+END_TEST
+
 /* The first element of a tensor that a dtype cannot hold. */
 static int64_t first_wrong(struct model *m, int tensor, float limit)
 {
@@ -284,6 +332,7 @@ int main(void)
     tcase_add_loop_test(c, same_values, 0, 9);
     tcase_add_loop_test(c, own_functions_in_order, 0, 6);
     tcase_add_loop_test(c, each_rank_its_own, 0, 3);
+    tcase_add_test(c, ranks_meet_while_they_fill);
     tcase_add_loop_test(c, first_error, 0, 6);
     tcase_add_loop_test(c, without_argument, 0, 3);
     tcase_add_loop_test(c, nothing_is_written_behind_an_error, 0, 2);

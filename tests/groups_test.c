@@ -28,6 +28,9 @@ START_TEST(memory_groups)
     tree_put(root, "/sys/fs/cgroup/job/memory.current", "300000\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 400000);
     tree_put(root, "/sys/fs/cgroup/job/memory.stat",
+             "anon 9\nactive_file 50000\ninactive_file 40000\nslab_reclaimable 7001\n");
+    ck_assert_int_eq(memory_available(root, source, sizeof(source)), 493500);
+    tree_put(root, "/sys/fs/cgroup/job/memory.stat",
              "anon 9\nactive_file 50000\ninactive_file 40000\n");
     ck_assert_int_eq(memory_available(root, source, sizeof(source)), 490000);
     ck_assert_ptr_nonnull(strstr(source, "/sys/fs/cgroup/job"));

@@ -112,6 +112,23 @@ static uint32_t tiny_gradient(void)
 
 #define TRAPS (FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW)
 
+/* What is no number is refused; comparing it would raise a trap. */
+static void refuse_nan(void)
+{
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {64}};
+    struct zero_progress progress;
+    struct zero *z;
+    const float nan = NAN;
+    ck_assert_int_eq(zero_init(&z, &param, 1, .loss_scale = NAN), ZERO_ERR_ARGUMENT);
+    zero_destroy(z);
+    ck_assert_int_eq(zero_init(&z, &param, 1, .threads = 1, .dtype = ZERO_FP16), 0);
+    ck_assert_int_eq(zero_write(z, 0, ZERO_MASTER, 3, 1, &nan), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(zero_progress(z, &progress), 0);
+    progress.loss_scale = NAN;
+    ck_assert_int_eq(zero_set_progress(z, &progress), ZERO_ERR_ARGUMENT);
+    zero_destroy(z);
+}
+
 /* What functions of the program leave behind in the engine's threads changes no bit, and traps
  * that it has set for its own threads do not end it in ours. */
 START_TEST(modes_of_the_program)
@@ -129,6 +146,7 @@ START_TEST(modes_of_the_program)
 #ifdef __GLIBC__
         feenableexcept(TRAPS);
         struct zero_digest trapped = tiny_steps(zero_fill_normal, NULL, in, NULL);
+        refuse_nan();
         ck_assert_int_eq(fegetexcept(), TRAPS);
         fedisableexcept(FE_ALL_EXCEPT);
         ck_assert_mem_eq(&trapped, &plain, sizeof(plain));

@@ -39,7 +39,25 @@ run_case() { # ranks, steps, options
     if command -v python3 >/dev/null; then
         python3 -m json.tool "$scratch/trace.json" >/dev/null 2>"$scratch/err"
         verdict $? "$name: not JSON: $(cat "$scratch/err")"
+        [[ "$2 $3" != 4*nvme* ]] || pictured "$name"
     fi
+}
+
+# The picture of steps 2 and 3 has a row for each lane that moved something, and spans in it.
+pictured() { # name
+    local lane
+    python3 tests/bench/picture.py "$scratch/trace.json" "$scratch/trace.svg" 2>"$scratch/err"
+    verdict $? "$1: no picture: $(cat "$scratch/err")"
+    for lane in step pass compute update state-disk param-disk; do
+        grep -q ">$lane</text>" "$scratch/trace.svg"
+        verdict $? "$1: the picture has no row $lane"
+    done
+    for lane in forward state-read state-write; do
+        grep -q "$lane" "$scratch/trace.svg"
+        verdict $? "$1: the picture has no $lane"
+    done
+    tail -n 1 "$scratch/trace.svg" | grep -q '</svg>'
+    verdict $? "$1: the picture does not end"
 }
 
 # A pipe's reader gets what all ranks have written, more than a pipe holds, in its own time.

@@ -66,10 +66,11 @@ same_digests "$scratch/digests"
 
 # The part of the state that lies in slots.
 part=$("${launcher[@]}" -n 2 "$build/gpt2" "${options[@]}" --offload nvme --plan |
-    awk -v slots="$slots" '/chunks of state/ {
-        for (i = 2; i <= NF; i++) if ($i == "chunks") chunks = $(i - 1)
+    awk -v slots="$slots" '/chunks? of state/ {
+        for (i = 2; i <= NF; i++) if ($i ~ /^chunks?$/) chunks = $(i - 1)
         print (slots < chunks ? slots / chunks : 1)
     }')
+[ -n "$part" ] || exit 1
 read -r limit read_alone < <(awk -v forward="$(value memory forward_ms)" \
     -v backward="$(value memory backward_ms)" \
     -v rate="$rate" -v bytes="$(value files read_bytes)" -v written="$(value files written_bytes)" \

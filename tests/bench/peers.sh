@@ -5,7 +5,7 @@
 # Run by make bench-peers and by nothing else. What is missing is installed: Python
 # packages in $PEERS (build-peers), fio and libaio-dev by apt-get as root. What is
 # measured and what came out: tests/bench/README.md.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:?the build folder}
 shift
@@ -61,8 +61,8 @@ products() {
     "$python" tests/bench/products.py "$peers/products.so"
 }
 
-for what in "$@"; do
-    case $what in
+compare() { # what
+    case $1 in
     # Each on its own: within a list joined by && a step that fails would not end an installation.
     adam)
         install_python
@@ -89,8 +89,12 @@ for what in "$@"; do
         MODES="zero3update zero3updatepipe" tests/bench/train.sh "$build" "$python" 12x768 20x2048
         ;;
     *)
-        echo "There is no comparison '$what'. Give adam, io, products, train or update." >&2
+        echo "There is no comparison '$1'. Give adam, io, products, train or update." >&2
         exit 2
         ;;
     esac
-done
+}
+
+for what in "$@"; do
+    compare "$what"
+done | awk -f tests/bench/aims.awk

@@ -4,7 +4,7 @@
 # [update|overlap|stages|link|paths]... Run by make bench-full. Each line is said before it
 # is run; what this machine cannot do is left out, with the reason. Where PARAMS (512M 2048M)
 # do not fit, the tool says so, and the others go on.
-set -u
+set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:?the build folder}
 shift
@@ -33,8 +33,8 @@ run() { # "what it needs", a command
 }
 
 read -ra sizes <<<"${PARAMS:-512M 2048M}"
-for what in "$@"; do
-    case $what in
+measure() { # what
+    case $1 in
     update)
         for size in "${sizes[@]}"; do
             run "" "$build/zero" bench step --params "$size"
@@ -50,7 +50,13 @@ for what in "$@"; do
     stages) run ranks tests/bench/stages.sh "$build" ;;
     link) run "ranks root link" tests/bench/link.sh "$build" ;;
     paths) run "ranks root throttle" tests/bench/paths.sh "$build" ;;
-    *) echo "There is no run '$what'. Give update, overlap, stages, link or paths." >&2 && exit 2 ;;
+    *) echo "There is no run '$1'. Give update, overlap, stages, link or paths." >&2 && exit 2 ;;
     esac
-done
-exit $status
+}
+
+{
+    for what in "$@"; do
+        measure "$what"
+    done
+    exit $status
+} | awk -f tests/bench/aims.awk

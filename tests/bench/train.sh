@@ -83,8 +83,13 @@ compare() { # mode, model
         split(peer, p); split(ours, o)
         printf "%s_peer %.4g s (%.3g-%.3g), %d MiB\n", name, p[1], p[2], p[3], p[4]
         printf "%s_ours %.4g s (%.3g-%.3g), %d MiB, %s\n", name, o[1], o[2], o[3], o[4],
-            stage == "files" ? stage : "stage " stage
-        printf "%s_ratio %.3f\n", name, p[1] / o[1] }'
+            stage == "files" ? stage : "stage " stage }'
+    ratio "$name" "${peer%% *}" "${ours%% *}" "$(aim_of "$@")"
+}
+
+aim_of() { # mode, model
+    [ "$2 $DTYPE" = "d12 bf16" ] && [[ $1 != zero3[np]* ]] && echo 1.15 && return
+    echo 1.3
 }
 
 has_update() { [[ $1 == zero3[a-z]* ]]; } # mode: in files at least what an update changes
@@ -92,6 +97,9 @@ has_update() { [[ $1 == zero3[a-z]* ]]; } # mode: in files at least what an upda
 # Our update of as many parameters as the peer's, two ranks: with fp32 masters, with split ones,
 # and with 30 % of those in memory. Appends seconds to a file each.
 updates=("" "--alone --state split" "--alone --state split --host-share 30")
+update_aims() { # parameters: of these
+    [ "$1" -ge 1000000000 ] && echo 1.6 1.9 2.7 || echo 1.8 2.2 3
+}
 run_updates() { # mode, model
     local count i
     [ -s "$scratch/$2.$1" ] || return
@@ -108,15 +116,15 @@ run_updates() { # mode, model
 
 # DeepSpeed's update alone beside ours, which were measured in turn.
 compare_update() { # mode, model
-    local i peer names=("" _split _split_host30)
+    local i peer ours aims name names=("" _split _split_host30)
     [ -s "$scratch/$2.$1" ] || return
     peer=$(awk '{ print $4 }' "$scratch/$2.$1" | median)
+    read -ra aims <<<"$(update_aims "$(awk 'END { print $3 }' "$scratch/$2.$1")")"
     for i in "${!updates[@]}"; do
         [ -s "$scratch/$2.$1.$i" ] || return
-        awk -v name="update_$2_$1${names[i]}" -v peer="$peer" \
-            -v ours="$(median <"$scratch/$2.$1.$i")" 'BEGIN {
-            printf "%s_peer %s s\n%s_ours %s s\n%s_ratio %.3f\n", name, peer, name, ours,
-                name, peer / ours }'
+        name=update_$2_$1${names[i]} ours=$(median <"$scratch/$2.$1.$i")
+        printf '%s_peer %s s\n%s_ours %s s\n' "$name" "$peer" "$name" "$ours"
+        ratio "$name" "$peer" "$ours" "${aims[i]}"
     done
 }
 

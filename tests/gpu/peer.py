@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 SHAPES = {"gpt2": (12, 768, 12), "gpt2-xl": (48, 1600, 25), "tiny": (2, 64, 1)}
 ADAM = {"lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "fused": True}
-VOCABULARY = 50257
+VOCABULARY, ROWS = 50257, 50304  # tokens; rows of the head, as many as examples/gpt2 multiplies
 
 
 class Block(nn.Module):
@@ -56,7 +56,7 @@ class Head(nn.Module):
 class Gpt(nn.Module):
     def __init__(self, layers, channels, heads, seq):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(VOCABULARY, channels), nn.Embedding(seq, channels)
+        self.wte, self.wpe = nn.Embedding(ROWS, channels), nn.Embedding(seq, channels)
         self.blocks = nn.ModuleList(Block(channels, heads) for _ in range(layers))
         self.head = Head(channels)
         for p in self.parameters():
