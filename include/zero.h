@@ -186,7 +186,7 @@ enum zero_lane {
 };
 
 /* One piece of work that is done. Spans of a lane may overlap: several can be
- * under way. */
+ * under way. An update's, of a chunk, begins before a thread is free for it. */
 struct zero_span {
     enum zero_lane lane;
     const char *name;  /* "gather", "state-read", ...: constant strings */

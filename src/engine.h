@@ -56,7 +56,6 @@ struct chunk_job {
     bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
     enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
     int64_t task;            /* elements of one */
-    bool whole;              /* one has all */
     bool failed;             /* a fill, in one task of several: atomic */
     int64_t number;          /* the pool's */
     struct device_copy mark; /* behind a step of the device's own */

@@ -29,7 +29,7 @@ static void account_io(struct zero *z, const struct command *c, int64_t bytes)
     }
 }
 
-/* Nothing is written of a model whose fills have failed: it is refused when all have ended. */
+/* Nothing more is written of a model whose fills have failed: it is refused soon. */
 static int start_transfer(struct zero *z, struct transfer *t, const struct ring_request *request,
                           struct error *error)
 {
@@ -290,7 +290,7 @@ static void failed(void *arg)
 {
     struct zero *z = arg;
     z->comm->ops->abort(z->comm, z->comm->sequence + 1);
-    pool_destroy(z->pool); /* behind the job under way; there will be no other */
+    pool_destroy(z->pool); /* behind the jobs under way; there will be no other */
     z->pool = NULL;
 }
 

@@ -161,6 +161,20 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
     return ZERO_OK;
 }
 
+static int refuse_value(struct zero *z, const struct tensor *t, int64_t element, float x,
+                        float limit)
+{
+    fenv_t program; /* whose modes may trap what is no number */
+    fegetenv(&program);
+    kernels_thread_init();
+    error_set(&z->error, ZERO_ERR_ARGUMENT,
+              "zero_write of %.9g to element %lld of tensor %s. Write values that are finite, "
+              "masters also when rounded to parameters: at most %.9g.",
+              (double)x, (long long)element, t->name, (double)limit);
+    fesetenv(&program);
+    return z->error.status;
+}
+
 /* Values that can be kept, and a mix of them that the ranks compare. */
 static int check_values(struct zero *z, const struct tensor *t, enum zero_what what, int64_t first,
                         int64_t count, const float *in, uint64_t *mix)
@@ -174,10 +188,7 @@ static int check_values(struct zero *z, const struct tensor *t, enum zero_what w
         memcpy(&bits, &in[i], 4);
         *mix = (*mix ^ bits) * 0x9E3779B97F4A7C15u;
         if ((bits & 0x7FFFFFFFu) > most)
-            return error_set(&z->error, ZERO_ERR_ARGUMENT,
-                             "zero_write of %.9g to element %lld of tensor %s. Write values that "
-                             "are finite, masters also when rounded to parameters: at most %.9g.",
-                             (double)in[i], (long long)(first + i), t->name, (double)limit);
+            return refuse_value(z, t, first + i, in[i], limit);
         if (what == ZERO_MOMENT2 && bits > 0x80000000u) /* negative: it may be a denormal one */
             return error_set(&z->error, ZERO_ERR_ARGUMENT,
                              "zero_write of %g to element %lld of the second moment of tensor %s, "

@@ -26,8 +26,8 @@ int pool_create(struct pool **pool, int threads, int event_fd, struct error *err
 void pool_destroy(struct pool *pool); /* ends after the jobs under way; NULL is fine */
 
 /* Starts a job; returns its number at once. The one POOL_JOBS before has ended (asserted). The end
- * of a quiet one may be told later, with that of one of the POOL_QUIET - 1 that follow it, where
- * nobody waits for it alone: who is woken takes a CPU from the pool's threads. */
+ * of a quiet one may be told later, with that of one of the POOL_QUIET - 1 that follow it: who is
+ * woken takes a CPU from the pool's threads. */
 int64_t pool_start(struct pool *pool, pool_task_fn *task, void *arg, int64_t tasks, bool quiet);
 
 /* Whether that job has ended: what its tasks wrote is visible to the caller then. */

@@ -142,7 +142,7 @@ struct ref schedule_broadcast(struct schedule *s, int root, void *data, int64_t 
 
 /* In walk.c: reads the first records of the next ADAM walk while backward still runs. */
 void schedule_read_early(struct schedule *s);
-/* Passes chunks [first, last) through the update; returns the last update. ADAM
+/* Passes chunks [first, last) through the update; returns all updates up to the last. ADAM
  * takes all trainable chunks, FILL all; both make every copy of what they change
  * stale. */
 struct ref schedule_walk(struct schedule *s, enum walk_kind kind, int64_t first, int64_t last);

@@ -14,7 +14,7 @@
 
 /* Elements of a task. Two threads that go through memory side by side read ahead into what the
  * other one writes, so there tasks are long; where a file waits for a chunk, or all other chunks
- * do, they are short. */
+ * do, or there would be too few for all threads, they are short. */
 #define TASK_LONG  ((int64_t)1 << 17)
 #define TASK_SHORT ((int64_t)1 << 15)
 
@@ -34,7 +34,7 @@ static bool on_device(const struct zero *z, enum walk_kind kind)
     return kind == WALK_ADAM && z->plan.device_apart && z->plan.compute == ZERO_DEVICE;
 }
 
-/* Elements of one tensor in the chunk under way, wherever they are. */
+/* Elements of one tensor in a chunk under way, wherever they are. */
 struct piece {
     int64_t count;
     const struct tensor *tensor;
@@ -209,6 +209,11 @@ static void fill_piece(const struct zero *z, const struct piece *piece, struct e
     }
 }
 
+static bool one_task(const struct chunk_job *j)
+{
+    return j->task >= plan_chunk_count(&j->engine->plan, j->chunk);
+}
+
 /* A single task keeps its error for zero_create, and no fill is called any more. Of several each
  * only says that it failed, and update_test then fills the chunk once more by a single one. */
 static void fill(struct chunk_job *j, const struct piece *piece)
@@ -216,7 +221,7 @@ static void fill(struct chunk_job *j, const struct piece *piece)
     struct error *first = &j->engine->update.error, error = {0};
     if (first->status)
         return;
-    if (j->whole) {
+    if (one_task(j)) {
         fill_piece(j->engine, piece, first);
     } else if (!__atomic_load_n(&j->failed, __ATOMIC_RELAXED)) {
         fill_piece(j->engine, piece, &error);
@@ -393,18 +398,37 @@ bool update_ready(const struct zero *z, const struct command *c)
     return on_device(z, kind) || u->jobs < z->threads + 2 * POOL_QUIET;
 }
 
+/* Elements of a task, where one task has not all of the chunk. */
+static int64_t task_size(const struct zero *z, const struct chunk_job *j, int64_t count)
+{
+    int64_t chunks = j->slot < 0 ? z->plan.chunks : z->plan.chunk_slots; /* that may be at once */
+    bool few = chunks * ((count + TASK_LONG - 1) / TASK_LONG) < z->threads;
+    bool awaited = alone(z, j->kind) || plan_chunk_in_file(&z->plan, j->chunk);
+    return few || awaited ? TASK_SHORT : TASK_LONG;
+}
+
+/* Whether the engine need not hear at once that the chunk is done: nothing waits for its slot, and
+ * no unit ends in it, which the program may wait for. */
+static bool quiet(const struct zero *z, const struct chunk_job *j)
+{
+    int64_t begin = j->chunk * z->plan.chunk, end = begin + plan_chunk_count(&z->plan, j->chunk);
+    int from = plan_run_at(z->runs, z->run_count, begin);
+    int to = plan_run_at(z->runs, z->run_count, end);
+    return j->slot < 0 && !j->bounced && to < z->run_count &&
+           z->layout.tensors[z->runs[from].tensor].unit ==
+               z->layout.tensors[z->runs[to].tensor].unit;
+}
+
 /* The program's own fills are called by one thread at a time, in order. */
 static void pool_walk(struct chunk_job *j, bool whole)
 {
-    const struct plan *p = &j->engine->plan;
-    int64_t count = plan_chunk_count(p, j->chunk);
-    bool short_ones = alone(j->engine, j->kind) || plan_chunk_in_file(p, j->chunk);
+    const struct zero *z = j->engine;
+    int64_t count = plan_chunk_count(&z->plan, j->chunk);
+    whole |= j->kind == WALK_FILL && !ready_made(z, j->chunk);
     j->state = UPDATE_RUNS;
-    j->whole = whole || (j->kind == WALK_FILL && !ready_made(j->engine, j->chunk));
-    j->task = j->whole ? count : short_ones ? TASK_SHORT : TASK_LONG;
+    j->task = whole ? count : task_size(z, j, count);
     j->failed = false;
-    int64_t tasks = (count + j->task - 1) / j->task;
-    j->number = pool_start(j->engine->pool, task, j, tasks, j->slot < 0 && !j->bounced);
+    j->number = pool_start(z->pool, task, j, (count + j->task - 1) / j->task, quiet(z, j));
 }
 
 static void device_step(struct chunk_job *j)

@@ -118,11 +118,14 @@ static void refuse_nan(void)
     struct zero_param param = {.name = "w", .ndim = 1, .shape = {64}};
     struct zero_progress progress;
     struct zero *z;
-    const float nan = NAN;
+    const uint32_t signals = 0x7FA00000;
+    float nan[2] = {NAN};
+    memcpy(&nan[1], &signals, sizeof(signals));
     ck_assert_int_eq(zero_init(&z, &param, 1, .loss_scale = NAN), ZERO_ERR_ARGUMENT);
     zero_destroy(z);
     ck_assert_int_eq(zero_init(&z, &param, 1, .threads = 1, .dtype = ZERO_FP16), 0);
-    ck_assert_int_eq(zero_write(z, 0, ZERO_MASTER, 3, 1, &nan), ZERO_ERR_ARGUMENT);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(zero_write(z, 0, ZERO_MASTER, 3, 1, nan + i), ZERO_ERR_ARGUMENT);
     ck_assert_int_eq(zero_progress(z, &progress), 0);
     progress.loss_scale = NAN;
     ck_assert_int_eq(zero_set_progress(z, &progress), ZERO_ERR_ARGUMENT);

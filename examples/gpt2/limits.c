@@ -217,7 +217,7 @@ static void limits_set(struct roofline *f, const double *sum, double ranks)
         limit(&f->row[ROOFLINE_NETWORK], 0, "not known between nodes");
     else
         limit(&f->row[ROOFLINE_NETWORK], room ? sum[COPY_RATE] : 0,
-              room ? "copies in memory" : none);
+              room ? "copies in memory (the time: also waiting for ranks)" : none);
     double read = sum[READ_BYTES], written = sum[WRITTEN_BYTES];
     const struct zero_probe probe = {
         .read = sum[PROBE_READ], .write = sum[PROBE_WRITE], .both = sum[PROBE_BOTH]};

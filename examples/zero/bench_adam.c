@@ -18,7 +18,7 @@
 #include "offload/arena.h"
 #include "offload/memory.h"
 
-#define TASK     ((int64_t)1 << 17)  /* elements, as in the engine */
+#define TASK     ((int64_t)1 << 17)  /* elements, as in the engine, or to each thread its part */
 #define IN_CACHE ((int64_t)1 << 20)  /* elements up to which caches hold all */
 #define COMPARED ((int64_t)16 << 20) /* that AVX2 is compared at */
 #define PASSES   3                   /* measured in turn: two limits, ours */
@@ -57,7 +57,7 @@ static const struct {
 struct job {
     struct stream_arrays arrays;
     enum stream_form form;
-    int64_t elements;
+    int64_t elements, task;
     const struct kernels *kernels;
 };
 
@@ -78,15 +78,15 @@ static void kernel_run(const struct job *j, int64_t first, int64_t count)
 static void task_run(void *arg, int64_t index, void *scratch)
 {
     const struct job *j = arg;
-    int64_t first = index * TASK, left = j->elements - first;
-    int64_t count = left < TASK ? left : TASK;
+    int64_t first = index * j->task, left = j->elements - first;
+    int64_t count = left < j->task ? left : j->task;
     (void)scratch;
     kernel_run(j, first, count);
 }
 
-static int64_t tasks_of(int64_t elements)
+static int64_t tasks_of(const struct job *j)
 {
-    return (elements + TASK - 1) / TASK;
+    return (j->elements + j->task - 1) / j->task;
 }
 
 /* A pass that writes first values: small numbers, second moments above 0. */
@@ -118,7 +118,7 @@ static bool form_equal(struct job *job, struct stream_arrays other, const struct
     int64_t n = job->elements;
     fill(a, 0, n);
     fill(b, 0, n);
-    for (int64_t i = 0; i < tasks_of(n); i++)
+    for (int64_t i = 0; i < tasks_of(job); i++)
         task_run(job, i, NULL);
     struct job whole = {.arrays = other, .form = job->form, .elements = n, .kernels = scalar};
     kernel_run(&whole, 0, n);
@@ -136,8 +136,10 @@ static int check(const struct kernels *kernels)
     const struct kernels *scalar = kernels_select("scalar", &error);
     if (!scalar || arena_create(&arena, 2 * bytes, 1, &error))
         return tool_fail("%s", error.text);
-    struct job job = {
-        .arrays = stream_carve(arena.base, CHECKED), .elements = CHECKED, .kernels = kernels};
+    struct job job = {.arrays = stream_carve(arena.base, CHECKED),
+                      .elements = CHECKED,
+                      .task = TASK,
+                      .kernels = kernels};
     for (int form = 0; form < FORMS; form++) {
         job.form = (enum stream_form)form;
         equal = equal && form_equal(&job, stream_carve(arena.base + bytes, CHECKED), scalar);
@@ -160,7 +162,7 @@ static double rate(struct workers *w, struct job *job, stream_fn *pass, int repe
         if (pass)
             stream_run(w, &job->arrays, pass, job->elements);
         else
-            workers_run(w, task_run, job, tasks_of(job->elements));
+            workers_run(w, task_run, job, tasks_of(job));
     return 1e-9 * (double)job->elements * repeats / (clock_now() - start);
 }
 
@@ -243,8 +245,11 @@ static int size_run(const struct bench *b, const struct kernels *kernels, const 
     struct workers *w = workers_create(threads, 0, kernels_thread_init, error, sizeof(error));
     if (!w)
         return tool_fail("%s", error);
-    struct job job = {
-        .arrays = stream_carve(arena->base, elements), .elements = elements, .kernels = kernels};
+    int64_t part = (elements + threads - 1) / threads;
+    struct job job = {.arrays = stream_carve(arena->base, elements),
+                      .elements = elements,
+                      .task = part < TASK ? (part + 63) / 64 * 64 : TASK,
+                      .kernels = kernels};
     stream_run(w, &job.arrays, fill, elements);
     const struct kernels *avx2 = elements == COMPARED ? narrower(kernels) : NULL;
     for (int i = 0; i < FORMS * (avx2 ? 2 : 1); i++) {

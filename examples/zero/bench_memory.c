@@ -29,7 +29,7 @@ static struct zero_config config_of(int stage, int64_t chunk)
         .size = sizeof(struct zero_config), .stage = stage, .dtype = ZERO_BF16, .chunk = chunk};
 }
 
-/* The same bits at stage 0 and 1, and of chunks of which one or all are a task. */
+/* The same bits at stage 0 and 1, and in chunks that are one task each. */
 static int check(void)
 {
     struct zero_digest first, other;

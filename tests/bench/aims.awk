@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Passes through what benches print, and says again at the end which ratios and shares,
-# "NAME value (aim LEAST)" or "(aim LEAST to MOST)", miss their aims. `zero bench` says so of its
-# own itself, in lines that begin with #.
-{
-    print
-    fflush()
-}
-
-/^[a-z].* \(aim [0-9.]+( to [0-9.]+)?\)$/ {
+# Of what benches have printed: which ratios and shares, "NAME value (aim LEAST)", "(aim LEAST to
+# MOST)" or "(aim MOST at most)", miss their aims.
+/^[a-z].* \(aim [0-9.e+-]+( to [0-9.e+-]+| at most)?\)$/ {
     held++
-    split(substr($0, index($0, "(aim ") + 5), bound, / to |\)/)
-    if ($2 < bound[1] + 0 || (bound[2] != "" && $2 > bound[2] + 0))
+    split(substr($0, index($0, "(aim ") + 5), bound, / to | at most|\)/)
+    least = / at most\)$/ ? "" : bound[1]
+    most = / at most\)$/ ? bound[1] : bound[2]
+    if ((least != "" && $2 < least + 0) || (most != "" && $2 > most + 0))
         missed[++count] = $0
 }
 

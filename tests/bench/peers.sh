@@ -5,7 +5,7 @@
 # Run by make bench-peers and by nothing else. What is missing is installed: Python
 # packages in $PEERS (build-peers), fio and libaio-dev by apt-get as root. What is
 # measured and what came out: tests/bench/README.md.
-set -euo pipefail
+set -eu
 cd "$(dirname "$0")/../.."
 build=${1:?the build folder}
 shift
@@ -95,6 +95,15 @@ compare() { # what
     esac
 }
 
-for what in "$@"; do
-    compare "$what"
-done | awk -f tests/bench/aims.awk
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+set +e # of the loop, whose first failure ends it, awk tells what it came to
+(
+    set -e
+    for what in "$@"; do
+        compare "$what"
+    done
+) | tee "$said"
+status=${PIPESTATUS[0]}
+awk -f tests/bench/aims.awk "$said"
+exit "$status"

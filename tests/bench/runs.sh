@@ -4,7 +4,7 @@
 # [update|overlap|stages|link|paths]... Run by make bench-full. Each line is said before it
 # is run; what this machine cannot do is left out, with the reason. Where PARAMS (512M 2048M)
 # do not fit, the tool says so, and the others go on.
-set -uo pipefail
+set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:?the build folder}
 shift
@@ -59,4 +59,7 @@ measure() { # what
         measure "$what"
     done
     exit $status
-} | awk -f tests/bench/aims.awk
+} | tee "$scratch/said"
+status=${PIPESTATUS[0]}
+awk -f tests/bench/aims.awk "$scratch/said"
+exit "$status"

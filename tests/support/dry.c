@@ -140,8 +140,37 @@ static void begin(struct dry *d, struct dry_task *t)
     clash_with_caller(d, t);
 }
 
-/* An update that the queue lets start waits for the one before: the engine has
- * one set of threads for them. */
+/* The device makes the step by itself, in order. */
+static bool on_device(const struct dry *d, const struct command *c)
+{
+    return c->kind == COMMAND_UPDATE && c->part == WALK_ADAM && d->plan.device_apart &&
+           d->plan.compute == ZERO_DEVICE;
+}
+
+/* An update that the queue lets start may be under way with others of its walk alone, a fill and
+ * what passes between host and device with none. */
+static bool must_wait(const struct dry *d, const struct command *c)
+{
+    bool bounced = d->plan.device_apart && d->plan.compute == ZERO_DEVICE && c->part != WALK_ADAM;
+    return d->updating > 0 && (c->part != d->walking || c->part == WALK_FILL || bounced);
+}
+
+static bool any_parked(const struct dry *d)
+{
+    for (int i = 0; i < d->under_way; i++)
+        if (d->tasks[i].parked)
+            return true;
+    return false;
+}
+
+static void begin_update(struct dry *d, struct dry_task *t)
+{
+    t->parked = false;
+    d->updating++;
+    d->walking = t->command->part;
+    begin(d, t);
+}
+
 static bool start_one(struct dry *d)
 {
     if (d->under_way == d->limit)
@@ -149,39 +178,42 @@ static bool start_one(struct dry *d)
     struct command *c = queues_dry_next(d->queues, (enum queue_id)dry_random(d, QUEUES));
     if (!c)
         return false;
+    bool parks = c->kind == COMMAND_UPDATE && (any_parked(d) || must_wait(d, c));
     struct dry_task *t = &d->tasks[d->under_way++];
     int now = ++d->now[c->kind];
     d->most[c->kind] = now > d->most[c->kind] ? now : d->most[c->kind];
     t->command = c;
     t->count = 0;
-    t->parked = c->kind == COMMAND_UPDATE && d->updating;
-    d->updating |= c->kind == COMMAND_UPDATE;
-    if (!t->parked)
+    t->parked = parks;
+    if (c->kind != COMMAND_UPDATE)
         begin(d, t);
+    else if (!parks)
+        begin_update(d, t);
     return true;
 }
 
-/* The update that was started first, of those that wait for the one before. */
+/* Updates begin in the order in which the queue started them. */
 static void begin_parked(struct dry *d)
 {
-    struct dry_task *first = NULL;
-    for (int i = 0; i < d->under_way; i++) {
-        struct dry_task *t = &d->tasks[i];
-        if (t->parked && (!first || t->command->sequence < first->command->sequence))
-            first = t;
+    for (;;) {
+        struct dry_task *first = NULL;
+        for (int i = 0; i < d->under_way; i++) {
+            struct dry_task *t = &d->tasks[i];
+            if (t->parked && (!first || t->command->sequence < first->command->sequence))
+                first = t;
+        }
+        if (!first || must_wait(d, first->command))
+            return;
+        begin_update(d, first);
     }
-    d->updating = first != NULL;
-    if (!first)
-        return;
-    first->parked = false;
-    begin(d, first);
 }
 
 /* A stream does what it was given in order. */
 static bool may_complete(const struct dry *d, const struct dry_task *t)
 {
     const struct command *c = t->command;
-    return !t->parked && (c->kind != COMMAND_MARK || c->sequence == d->head[QUEUE_MARK] + 1);
+    bool ordered = c->kind == COMMAND_MARK || on_device(d, c);
+    return !t->parked && (!ordered || c->sequence == d->head[c->queue] + 1);
 }
 
 static void end_uses(struct dry *d, const struct command *mark)
@@ -217,6 +249,7 @@ static bool complete_one(struct dry *d, bool slow_too)
         d->head[q]++;
     d->tasks[d->under_way] = *t; /* its room is used again */
     d->tasks[chosen] = last;
+    d->updating -= update;
     if (update)
         begin_parked(d);
     return true;
@@ -398,13 +431,10 @@ void dry_phase(struct dry *d, enum zero_phase phase)
     schedule_phase(&d->schedule, phase);
 }
 
-/* Waits as the engine does, whose updates are done in order. */
 static void walk_some(struct dry *d, enum walk_kind kind, int64_t begin, int64_t end)
 {
-    struct ref last =
-        schedule_walk(&d->schedule, kind, begin / d->plan.chunk, (end - 1) / d->plan.chunk + 1);
-    last.all = true;
-    wait_for(d, last);
+    wait_for(
+        d, schedule_walk(&d->schedule, kind, begin / d->plan.chunk, (end - 1) / d->plan.chunk + 1));
 }
 
 /* The range of a part that rank r holds, in its state order; false: nothing. */

@@ -36,7 +36,7 @@ struct dry_access {
 /* A command under way, or what the caller uses between two of its calls. */
 struct dry_task {
     struct command *command; /* NULL: the caller */
-    bool parked;             /* an update behind another */
+    bool parked;             /* an update that others must be done before */
     struct dry_access *access;
     int count, room;
 };
@@ -73,7 +73,8 @@ struct dry {
     int drift;     /* at most so many starts and completions behind each call */
     struct dry_task *tasks;
     int under_way;
-    bool updating;
+    int updating; /* updates under way and not parked, */
+    int walking;  /* of this kind of walk */
     struct dry_note *notes[QUEUES];
     uint64_t head[QUEUES], tail[QUEUES]; /* all done up to here; appended */
 
