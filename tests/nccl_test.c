@@ -582,6 +582,31 @@ START_TEST(may_not_block)
 }
 END_TEST
 
+/* Another node than that of the id may have the file. */
+START_TEST(may_not_block_elsewhere)
+{
+    const struct fake_cuda_options options = {.gpus = 1};
+    const struct fake_nccl_options nccl = {.settings = true};
+    struct comm_threads *control = comm_threads_create(1);
+    struct zero_comm *comm;
+    struct error error = {0};
+    char id[COMM_NCCL_ID];
+    fake_cuda_start(&options);
+    fake_nccl_start(&nccl);
+    must(cudaSetDevice(0));
+    ck_assert_int_eq(comm_nccl_id(id, &error), ZERO_OK);
+    ck_assert_int_eq(comm_nccl_create(&comm, comm_threads_rank(control, 0), id, &error),
+                     ZERO_ERR_ARGUMENT);
+    unsetenv("NCCL_COMM_BLOCKING");
+    ck_assert_ptr_null(comm);
+    ck_assert_ptr_nonnull(strstr(error.text, "NCCL_COMM_BLOCKING is '1'"));
+    fake_cuda_stop();
+    fake_nccl_stop();
+    comm_threads_destroy(control);
+    ck_assert_int_eq(fake_nccl_reported(FAKE_NCCL_REPORTS), 0);
+}
+END_TEST
+
 /* What NCCL itself passes over. */
 static const char *const does_not[] = {"0", "", "2", "-1", "0x10", "yes"};
 START_TEST(does_not_block)
@@ -636,6 +661,7 @@ int main(void)
     tcase_add_test(tests, a_gpu_fails);
     tcase_add_test(tests, no_memory);
     tcase_add_loop_test(tests, may_not_block, 0, 4);
+    tcase_add_test(tests, may_not_block_elsewhere);
     tcase_add_loop_test(tests, does_not_block, 0, 6);
     tcase_add_test(tests, an_id_fails);
     suite_add_tcase(suite, tests);

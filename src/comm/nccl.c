@@ -678,7 +678,8 @@ static int must_not_block(struct error *error)
                      blocking);
 }
 
-/* NCCL puts what is in its file into the environment here, where no rank waits for it yet. */
+/* NCCL puts what is in this node's file into the environment here, where no rank waits for it yet;
+ * on the other nodes when a communicator begins, so that is looked for again then. */
 int comm_nccl_id(char id[COMM_NCCL_ID], struct error *error)
 {
     ncclUniqueId made;
@@ -711,10 +712,10 @@ int comm_nccl_create(struct zero_comm **comm, struct zero_comm *control,
     if (!n || !nccl_alloc(n)) {
         error_set(error, ZERO_ERR_MEMORY,
                   "No memory for a communicator of %d ranks." ERROR_FREE_MEMORY, control->size);
-    } else if (make_stream(n) && make_nccl(n, id)) {
+    } else if (make_stream(n) && make_nccl(n, id) && !must_not_block(error)) {
         *comm = &n->comm;
         return ZERO_OK;
-    } else {
+    } else if (!error->status) {
         error_set(error, n->status, "%s", n->comm.error);
     }
     if (n) {

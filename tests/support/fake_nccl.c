@@ -396,6 +396,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     *out = NULL;
     if (strikes(FAULT_NCCL_CALL))
         return ncclSystemError;
+    if (options.settings)
+        setenv("NCCL_COMM_BLOCKING", "1", 0);
     if (config->blocking != 0 || ranks < 1 || ranks > RANKS_MAX || rank < 0 || rank >= ranks)
         return report(FAKE_NCCL_WRONG, "rank %d of %d that blocks: %d", rank, ranks,
                       config->blocking);

@@ -23,6 +23,7 @@ struct fake_nccl_options {
     uint64_t seed; /* of how many looks find a communicator in progress; 0: one */
     int64_t bytes; /* of its GPU's memory that a communicator takes; -1: of the host's, in vain */
     int seconds;   /* that an operation waits for others until it is stuck; 0: 60 */
+    bool settings; /* beginning a communicator finds a file that makes it block */
     bool together; /* ncclCommAbort returns when all ranks have called it or are gone */
     struct fault *fault; /* FAULT_NCCL_*; NULL: none */
 };
