@@ -10,18 +10,21 @@
 /* The files of a control group: names differ between the versions. */
 static const struct files {
     const char *limit, *usage;
-    const char *high;     /* beyond it whoever takes memory is made to wait, as good as for ever */
-    const char *cache[2]; /* keys of memory.stat: file pages, which can be dropped, */
-    const char *slab;     /* and the kernel's own caches, half of which the kernel counts on */
+    const char *high; /* beyond it whoever takes memory is made to wait, as good as for ever */
+    /* What can be dropped: keys of memory.stat, and by what they are divided. Of its own caches
+     * the kernel counts on half. */
+    struct {
+        const char *key;
+        int64_t by;
+    } cache[3];
 } files[] = {
     [1] = {.limit = "memory.limit_in_bytes",
            .usage = "memory.usage_in_bytes",
-           .cache = {"total_inactive_file", "total_active_file"}},
+           .cache = {{"total_inactive_file", 1}, {"total_active_file", 1}}},
     [2] = {.limit = "memory.max",
            .usage = "memory.current",
            .high = "memory.high",
-           .cache = {"inactive_file", "active_file"},
-           .slab = "slab_reclaimable"},
+           .cache = {{"inactive_file", 1}, {"active_file", 1}, {"slab_reclaimable", 2}}},
 };
 
 struct bounds {
@@ -64,12 +67,13 @@ static void group_bound(void *arg, const char *folder, int version)
         limit = high;
     if (limit == INT64_MAX || !groups_number(folder, f->usage, NULL, &usage))
         return;
-    int64_t cache;
-    for (int i = 0; i < 2; i++)
-        if (groups_number(folder, "memory.stat", f->cache[i], &cache))
-            usage -= cache < usage ? cache : usage;
-    if (f->slab != NULL && groups_number(folder, "memory.stat", f->slab, &cache))
-        usage -= cache / 2 < usage ? cache / 2 : usage;
+    for (int i = 0; i < 3 && f->cache[i].key != NULL; i++) {
+        int64_t cache;
+        if (!groups_number(folder, "memory.stat", f->cache[i].key, &cache))
+            continue;
+        cache /= f->cache[i].by;
+        usage -= cache < usage ? cache : usage;
+    }
     bound_add(arg, groups_id(folder), limit, limit > usage ? limit - usage : 0, folder);
 }
 

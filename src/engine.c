@@ -3,7 +3,7 @@
  * Creation and end of an engine. Creation goes through three doors, and at
  * each the ranks exchange how they fare, so that all learn of the first
  * failure: the model and configuration are the same everywhere; everything is
- * allocated; the initial values are in place, or as many chunks of them.
+ * allocated; the initial values are in place, of a large model part by part.
  */
 #include "src/engine.h"
 

@@ -53,7 +53,6 @@ struct chunk_job {
     enum walk_kind kind;
     int64_t chunk;
     int slot;
-    bool bounced; /* in host memory, although it rests on a device: src/bounce.c */
     enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
     int64_t task;            /* elements of one */
     bool failed;             /* a fill, in one task of several: atomic */

@@ -30,7 +30,8 @@ void pool_destroy(struct pool *pool); /* ends after the jobs under way; NULL is 
  * woken takes a CPU from the pool's threads. */
 int64_t pool_start(struct pool *pool, pool_task_fn *task, void *arg, int64_t tasks, bool quiet);
 
-/* Whether that job has ended: what its tasks wrote is visible to the caller then. */
+/* Whether that job has ended, as 0 has, which is none's: what its tasks wrote is visible to the
+ * caller then. */
 bool pool_done(struct pool *pool, int64_t number);
 
 #endif

@@ -26,6 +26,25 @@ enum walk_kind {
     WALK_DIGEST,
 };
 
+/* Whether the device makes a walk's steps by itself, in order, behind the host's back. */
+static inline bool walk_on_device(const struct plan *p, enum walk_kind kind)
+{
+    return p->device_apart && p->compute == ZERO_DEVICE && kind == WALK_ADAM;
+}
+
+/* Whether chunks come to the host and go back, as it cannot read them where they rest. */
+static inline bool walk_bounces(const struct plan *p, enum walk_kind kind)
+{
+    return p->device_apart && p->compute == ZERO_DEVICE && kind != WALK_ADAM;
+}
+
+/* Whether chunks are under way one at a time: fills keep an order, and there is one pair of
+ * buffers between host and device. */
+static inline bool walk_alone(const struct plan *p, enum walk_kind kind)
+{
+    return kind == WALK_FILL || walk_bounces(p, kind);
+}
+
 static inline bool walk_writes(enum walk_kind kind)
 {
     return kind == WALK_ADAM || kind == WALK_FILL || kind == WALK_ASSIGN;

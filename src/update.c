@@ -28,10 +28,15 @@ char *update_record(const struct zero *z, int64_t chunk, int slot)
     return base + plan_record_offset(p, chunk);
 }
 
-/* Whether the device makes the step by itself, behind the host's back. */
-static bool on_device(const struct zero *z, enum walk_kind kind)
+static bool on_device(const struct chunk_job *j)
 {
-    return kind == WALK_ADAM && z->plan.device_apart && z->plan.compute == ZERO_DEVICE;
+    return walk_on_device(&j->engine->plan, j->kind);
+}
+
+/* In host memory, although it rests on a device: src/bounce.c. */
+static bool bounced(const struct chunk_job *j)
+{
+    return walk_bounces(&j->engine->plan, j->kind);
 }
 
 /* Elements of one tensor in a chunk under way, wherever they are. */
@@ -51,7 +56,7 @@ struct piece {
 static char *chunk_params(const struct chunk_job *j)
 {
     const struct zero *z = j->engine;
-    if (j->bounced)
+    if (bounced(j))
         return bounce_params(z);
     bool slotted = z->plan.slot_param && plan_chunk_apart(&z->plan, j->chunk);
     return slotted ? slot_params(z, j->slot) : NULL;
@@ -82,7 +87,7 @@ static struct piece make_piece(const struct chunk_job *j, const struct run *run,
     piece.param = piece_params(j, piece.tensor, from);
     if (plan_chunk_frozen(p, j->chunk))
         return piece;
-    char *record = j->bounced ? bounce_record(z) : update_record(z, j->chunk, j->slot);
+    char *record = bounced(j) ? bounce_record(z) : update_record(z, j->chunk, j->slot);
     struct record r = plan_record(p, j->chunk);
     piece.m = (float *)(void *)(record + r.m + inside * 4);
     piece.v = (float *)(void *)(record + r.v + inside * 4);
@@ -247,12 +252,13 @@ static bool ready_made(const struct zero *z, int64_t chunk)
 
 /* Elements [at, at + n) of a piece that zero_read or zero_write moves, between
  * it and the caller. */
-static void exchange_block(const struct zero *z, enum walk_kind kind, const struct piece *piece,
-                           int64_t at, int64_t n)
+static void exchange_block(const struct chunk_job *j, const struct piece *piece, int64_t at,
+                           int64_t n)
 {
+    const struct zero *z = j->engine;
     const struct update *u = &z->update;
     const struct run *range = &u->range;
-    bool in = kind == WALK_ASSIGN;
+    bool in = j->kind == WALK_ASSIGN;
     float buffer[BLOCK];
     float *array = u->what == ZERO_MASTER    ? masters(z, piece, at, n, buffer)
                    : u->what == ZERO_MOMENT1 ? piece->m + at
@@ -277,8 +283,7 @@ static void exchange_block(const struct zero *z, enum walk_kind kind, const stru
 static void exchange_piece(const struct chunk_job *j, const struct piece *piece)
 {
     for (int64_t at = 0; at < piece->count; at += BLOCK)
-        exchange_block(j->engine, j->kind, piece, at,
-                       piece->count - at < BLOCK ? piece->count - at : BLOCK);
+        exchange_block(j, piece, at, piece->count - at < BLOCK ? piece->count - at : BLOCK);
 }
 
 static void digest_piece(struct zero *z, const struct piece *piece)
@@ -319,7 +324,7 @@ static void clear_gap(const struct chunk_job *j, int64_t from, int64_t to)
     const struct zero *z = j->engine;
     const struct plan *p = &z->plan;
     int64_t inside = from - j->chunk * p->chunk, n = to - from;
-    if (n <= 0 || (j->slot < 0 && !j->bounced))
+    if (n <= 0 || (j->slot < 0 && !bounced(j)))
         return;
     if (j->kind == WALK_FILL && plan_chunk_in_file(p, j->chunk)) {
         struct record r = plan_record(p, j->chunk);
@@ -331,7 +336,7 @@ static void clear_gap(const struct chunk_job *j, int64_t from, int64_t to)
     char *params = chunk_params(j);
     if (!params || j->kind == WALK_LOAD || j->kind == WALK_DIGEST)
         return;
-    if (on_device(z, j->kind))
+    if (on_device(j))
         z->device->ops->clear(z->device, DEVICE_UPDATE, params + inside * p->element,
                               n * p->element);
     else
@@ -369,18 +374,7 @@ static void task(void *arg, int64_t index)
 /* ------------------------------------------------------- chunks under way
  *
  * As many as there is room for, of one walk: the pool's threads go from one to the next, and a
- * device is asked for its own steps ahead. Fills come one at a time, and so does what passes
- * through the only buffers between host and device. */
-
-static bool bounces(const struct zero *z, enum walk_kind kind)
-{
-    return z->plan.device_apart && z->plan.compute == ZERO_DEVICE && kind != WALK_ADAM;
-}
-
-static bool alone(const struct zero *z, enum walk_kind kind)
-{
-    return kind == WALK_FILL || bounces(z, kind);
-}
+ * device is asked for its own steps ahead. */
 
 static struct chunk_job *job_of(struct zero *z, const struct command *c)
 {
@@ -393,9 +387,9 @@ bool update_ready(const struct zero *z, const struct command *c)
     enum walk_kind kind = (enum walk_kind)c->part;
     if (u->jobs == 0)
         return true;
-    if (kind != u->kind || alone(z, kind) || u->job[c->sequence % POOL_JOBS].busy)
+    if (kind != u->kind || walk_alone(&z->plan, kind) || u->job[c->sequence % POOL_JOBS].busy)
         return false;
-    return on_device(z, kind) || u->jobs < z->threads + 2 * POOL_QUIET;
+    return walk_on_device(&z->plan, kind) || u->jobs < z->threads + 2 * POOL_QUIET;
 }
 
 /* Elements of a task, where one task has not all of the chunk. */
@@ -403,7 +397,7 @@ static int64_t task_size(const struct zero *z, const struct chunk_job *j, int64_
 {
     int64_t chunks = j->slot < 0 ? z->plan.chunks : z->plan.chunk_slots; /* that may be at once */
     bool few = chunks * ((count + TASK_LONG - 1) / TASK_LONG) < z->threads;
-    bool awaited = alone(z, j->kind) || plan_chunk_in_file(&z->plan, j->chunk);
+    bool awaited = walk_alone(&z->plan, j->kind) || plan_chunk_in_file(&z->plan, j->chunk);
     return few || awaited ? TASK_SHORT : TASK_LONG;
 }
 
@@ -414,7 +408,7 @@ static bool quiet(const struct zero *z, const struct chunk_job *j)
     int64_t begin = j->chunk * z->plan.chunk, end = begin + plan_chunk_count(&z->plan, j->chunk);
     int from = plan_run_at(z->runs, z->run_count, begin);
     int to = plan_run_at(z->runs, z->run_count, end);
-    return j->slot < 0 && !j->bounced && to < z->run_count &&
+    return j->slot < 0 && !bounced(j) && to < z->run_count &&
            z->layout.tensors[z->runs[from].tensor].unit ==
                z->layout.tensors[z->runs[to].tensor].unit;
 }
@@ -447,17 +441,16 @@ void update_start(struct zero *z, const struct command *c)
                             .busy = true,
                             .kind = (enum walk_kind)c->part,
                             .chunk = c->chunk,
-                            .slot = c->slot,
-                            .bounced = bounces(z, (enum walk_kind)c->part)};
+                            .slot = c->slot};
     z->update.kind = j->kind;
     z->update.jobs++;
-    if (on_device(z, j->kind)) {
+    if (on_device(j)) {
         device_step(j);
         return;
     }
     if (plan_chunk_in_file(&z->plan, c->chunk))
         pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_STEPPING, c->chunk);
-    if (!j->bounced) {
+    if (!bounced(j)) {
         pool_walk(j, false);
         return;
     }
@@ -471,7 +464,7 @@ static void finish(struct chunk_job *j)
     struct update *u = &z->update;
     j->busy = false;
     u->jobs--;
-    if (on_device(z, j->kind))
+    if (on_device(j))
         return;
     u->refused = u->error.status != ZERO_OK;
     if (plan_chunk_in_file(&z->plan, j->chunk)) {
@@ -495,7 +488,7 @@ static bool advance(struct chunk_job *j, const struct command *c)
             pool_walk(j, true);
             return false;
         }
-        if (!j->bounced || !walk_writes(j->kind) || z->update.error.status)
+        if (!bounced(j) || !walk_writes(j->kind) || z->update.error.status)
             return true;
         j->state = UPDATE_OUT;
         bounce_start(z, c, true);
@@ -508,10 +501,10 @@ static bool advance(struct chunk_job *j, const struct command *c)
 int update_test(struct zero *z, const struct command *c, bool *done, struct error *error)
 {
     struct chunk_job *j = job_of(z, c);
-    *done = on_device(z, j->kind) ? z->device->ops->copied(z->device, &j->mark) : advance(j, c);
+    *done = on_device(j) ? z->device->ops->copied(z->device, &j->mark) : advance(j, c);
     if (*done)
         finish(j);
-    else if (j->bounced || on_device(z, j->kind))
+    else if (bounced(j) || on_device(j))
         return z->device->ops->status(z->device, error);
     return ZERO_OK;
 }

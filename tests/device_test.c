@@ -60,6 +60,7 @@ START_TEST(pool_each_task_once)
     struct error error = {0};
     struct pool *pool;
     must(pool_create(&pool, threads, event_fd, &error), &error);
+    ck_assert(pool_done(pool, 0));
     static int counts[TASKS_MAX];
     static const int64_t sizes[] = {0, 1, 2, 7, 64, TASKS_MAX};
     int expected[TASKS_MAX] = {0};

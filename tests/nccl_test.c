@@ -516,12 +516,12 @@ START_TEST(its_buffers_do_not_fit)
 }
 END_TEST
 
-/* The making of one communicator alone, where its n-th call of a kind is refused. */
-static void expect_refused(enum fault_kind kind, int64_t n, int status, const char *says)
+/* The making of one communicator alone, where its n-th call of a kind is refused; 0: none. */
+static void expect_refused(struct fake_nccl_options nccl, enum fault_kind kind, int64_t n,
+                           int status, const char *says)
 {
     struct fault fault = {.kind = kind};
     const struct fake_cuda_options options = {.gpus = 1, .fault = &fault};
-    const struct fake_nccl_options nccl = {0};
     struct comm_threads *control = comm_threads_create(1);
     struct zero_comm *comm;
     struct error error = {0};
@@ -530,7 +530,7 @@ static void expect_refused(enum fault_kind kind, int64_t n, int status, const ch
     fake_nccl_start(&nccl);
     must(cudaSetDevice(0));
     ck_assert_int_eq(comm_nccl_id(id, &error), ZERO_OK);
-    fault.nth = atomic_load(&fault.seen) + n;
+    fault.nth = n ? atomic_load(&fault.seen) + n : 0;
     fault_calls(&fault);
     int rc = comm_nccl_create(&comm, comm_threads_rank(control, 0), id, &error);
     fault_calls(NULL);
@@ -546,9 +546,10 @@ static void expect_refused(enum fault_kind kind, int64_t n, int status, const ch
 START_TEST(a_gpu_fails)
 {
     for (int64_t n = 1; n <= 13; n++)
-        expect_refused(FAULT_CUDA_CALL, n, ZERO_ERR_DEVICE, " for messages between ranks: ");
+        expect_refused((struct fake_nccl_options){0}, FAULT_CUDA_CALL, n, ZERO_ERR_DEVICE,
+                       " for messages between ranks: ");
     for (int64_t n = 1; n <= 10; n++)
-        expect_refused(FAULT_CUDA_MAKE, n, ZERO_ERR_MEMORY,
+        expect_refused((struct fake_nccl_options){0}, FAULT_CUDA_MAKE, n, ZERO_ERR_MEMORY,
                        " for messages between ranks (cudaErrorMemoryAllocation, 2). Use a higher ");
 }
 END_TEST
@@ -556,7 +557,7 @@ END_TEST
 START_TEST(no_memory)
 {
     for (int64_t n = 1; n <= 2 + ZERO_COLLECTIVES; n++)
-        expect_refused(FAULT_MEMORY, n, ZERO_ERR_MEMORY,
+        expect_refused((struct fake_nccl_options){0}, FAULT_MEMORY, n, ZERO_ERR_MEMORY,
                        "No memory for a communicator of 1 ranks.");
 }
 END_TEST
@@ -585,25 +586,9 @@ END_TEST
 /* Another node than that of the id may have the file. */
 START_TEST(may_not_block_elsewhere)
 {
-    const struct fake_cuda_options options = {.gpus = 1};
-    const struct fake_nccl_options nccl = {.settings = true};
-    struct comm_threads *control = comm_threads_create(1);
-    struct zero_comm *comm;
-    struct error error = {0};
-    char id[COMM_NCCL_ID];
-    fake_cuda_start(&options);
-    fake_nccl_start(&nccl);
-    must(cudaSetDevice(0));
-    ck_assert_int_eq(comm_nccl_id(id, &error), ZERO_OK);
-    ck_assert_int_eq(comm_nccl_create(&comm, comm_threads_rank(control, 0), id, &error),
-                     ZERO_ERR_ARGUMENT);
+    expect_refused((struct fake_nccl_options){.settings = true}, FAULT_NCCL_CALL, 0,
+                   ZERO_ERR_ARGUMENT, "NCCL_COMM_BLOCKING is '1'");
     unsetenv("NCCL_COMM_BLOCKING");
-    ck_assert_ptr_null(comm);
-    ck_assert_ptr_nonnull(strstr(error.text, "NCCL_COMM_BLOCKING is '1'"));
-    fake_cuda_stop();
-    fake_nccl_stop();
-    comm_threads_destroy(control);
-    ck_assert_int_eq(fake_nccl_reported(FAKE_NCCL_REPORTS), 0);
 }
 END_TEST
 

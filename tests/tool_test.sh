@@ -659,11 +659,13 @@ bench() {
     done
     ulimit -S -f "$largest"
     have_two_ranks "bench comm" || return
+    local bench
+    local -A said=([comm]="2 ranks" [memory]="2 ranks, . threads? each" [fixed]="stage 3, 2 ranks")
     for bench in comm memory fixed; do
         timeout -k 5 "$limit" "${launcher[@]}" -n 2 "$zero" bench "$bench" --quick \
             >"$scratch/out" 2>"$scratch/err" </dev/null
         verdict $? "bench $bench on two ranks failed: $(cat "$scratch/err")"
-        has '^# (stage 3, )?2 ranks' "bench $bench on two ranks"
+        has "^# ${said[$bench]}" "bench $bench on two ranks"
         case $bench in
         comm) three_lines ours/limit comm_gather_1M comm_reduce_1M ;;
         memory) three_lines limit/ours memory_1M ;;

@@ -17,7 +17,6 @@
 #include "examples/common/huge.h"
 #include "offload/memory.h"
 
-#define ROUND        ((int64_t)1 << 15) /* elements are a multiple of it */
 #define PAGE         ((int64_t)HUGE_PAGE)
 #define BYTES        22                  /* of memory per element */
 #define LEAST        ((int64_t)48 << 20) /* of memory that is not all in a cache, */
@@ -229,10 +228,15 @@ static void part_run(void *arg, int64_t index, void *scratch)
         j->pass(j->arrays, first, left < j->part ? left : j->part);
 }
 
+int64_t stream_part(int64_t elements, int threads)
+{
+    return (elements / 64 + threads - 1) / threads * 64;
+}
+
 void stream_run(struct workers *w, const struct stream_arrays *a, stream_fn *pass, int64_t elements)
 {
-    int64_t threads = workers_threads(w), part = (elements / 64 + threads - 1) / threads * 64;
-    struct job job = {a, pass, elements, part};
+    int threads = workers_threads(w);
+    struct job job = {a, pass, elements, stream_part(elements, threads)};
     workers_run(w, part_run, &job, threads);
 }
 
@@ -264,7 +268,7 @@ double stream_rate(struct workers *w, void *memory, int64_t bytes, double second
     if (room < LEAST)
         return 0;
     const struct streams *streams = streams_select();
-    int64_t elements = room / BYTES / ROUND * ROUND;
+    int64_t elements = room / BYTES / 64 * 64;
     struct stream_arrays arrays = stream_carve(memory, elements);
     double best = 1e9, start = clock_now();
     stream_run(w, &arrays, clear, elements);

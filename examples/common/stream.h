@@ -46,8 +46,11 @@ struct streams {
 
 const struct streams *streams_select(void);
 
-/* A pass over elements, a multiple of 64, by all threads: each has one part, as threads side by
- * side would read ahead into what the other one writes. */
+/* A thread's part of elements, a multiple of 64: one each, as threads side by side would read
+ * ahead into what the other one writes. */
+int64_t stream_part(int64_t elements, int threads);
+
+/* A pass over elements, a multiple of 64, by all threads, each its part. */
 void stream_run(struct workers *w, const struct stream_arrays *a, stream_fn *pass,
                 int64_t elements);
 

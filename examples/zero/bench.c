@@ -68,6 +68,15 @@ void bench_value(const char *name, const struct samples *s, const char *unit)
     fflush(stdout);
 }
 
+struct bench_size bench_size(int64_t elements)
+{
+    struct bench_size size;
+    bool millions = elements >= 1 << 20;
+    snprintf(size.text, sizeof(size.text), "%lld%c", (long long)(elements >> (millions ? 20 : 10)),
+             millions ? 'M' : 'K');
+    return size;
+}
+
 void bench_ratio(const char *name, double value, struct aim aim)
 {
     char number[32], text[48] = "", line[sizeof(aims.line[0])];

@@ -37,6 +37,11 @@ bool bench_over(const struct bench *b);
 /* "NAME median unit (least-most, n rounds)". */
 void bench_value(const char *name, const struct samples *s, const char *unit);
 
+/* Elements, as names of results have them: "24M" or "64K". */
+struct bench_size {
+    char text[24];
+} bench_size(int64_t elements);
+
 /* What a ratio should be; 0: none. */
 struct aim {
     double least, most;

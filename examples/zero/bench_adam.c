@@ -241,22 +241,20 @@ static int size_run(const struct bench *b, const struct kernels *kernels, const 
                     int threads, int64_t elements)
 {
     char name[64], error[256];
-    bool millions = elements >= 1 << 20;
     struct workers *w = workers_create(threads, 0, kernels_thread_init, error, sizeof(error));
     if (!w)
         return tool_fail("%s", error);
-    int64_t part = (elements + threads - 1) / threads;
+    int64_t part = stream_part(elements, threads);
     struct job job = {.arrays = stream_carve(arena->base, elements),
                       .elements = elements,
-                      .task = part < TASK ? (part + 63) / 64 * 64 : TASK,
+                      .task = part < TASK ? part : TASK,
                       .kernels = kernels};
     stream_run(w, &job.arrays, fill, elements);
     const struct kernels *avx2 = elements == COMPARED ? narrower(kernels) : NULL;
     for (int i = 0; i < FORMS * (avx2 ? 2 : 1); i++) {
         job.form = (enum stream_form)(i % FORMS);
-        snprintf(name, sizeof(name), millions ? "%s%s_%lldM_%dt" : "%s%s_%lldK_%dt",
-                 forms[job.form].name, i < FORMS ? "" : "_avx2",
-                 (long long)(millions ? elements >> 20 : elements >> 10), threads);
+        snprintf(name, sizeof(name), "%s%s_%s_%dt", forms[job.form].name, i < FORMS ? "" : "_avx2",
+                 bench_size(elements).text, threads);
         if (bench_over(b))
             bench_note("%s is left out, as time is up; --full measures it", name);
         else if (i < FORMS)

@@ -58,7 +58,6 @@ static int limit_open(struct limit *l, const struct bench *b, struct model *m)
     if (arena_create(&l->arena, stream_bytes(l->elements), 1, &error))
         return tool_fail("%s", error.text);
     l->arrays = stream_carve(l->arena.base, l->elements);
-    memset(l->arena.base, 0, (size_t)l->arena.bytes);
     return 0;
 }
 
@@ -126,7 +125,6 @@ int bench_memory(const struct bench *b)
     struct zero_stats stats;
     struct zero_config config = config_of(1, 0);
     char name[64];
-    bool millions = b->params >= 1 << 20;
     int status = check();
     if (status)
         return status;
@@ -140,8 +138,7 @@ int bench_memory(const struct bench *b)
         bench_note("%s, %s each, a bf16 model with its state in memory: %d bytes pass a parameter",
                    counted(zero_size(m.z), "rank").text, counted(stats.threads, "thread").text,
                    STREAM_MOVED);
-        snprintf(name, sizeof(name), "memory_%lld%c",
-                 (long long)(b->params >> (millions ? 20 : 10)), millions ? 'M' : 'K');
+        snprintf(name, sizeof(name), "memory_%s", bench_size(b->params).text);
         bench_seconds(name, &s[0], &s[1], AIM);
     }
     zero_destroy(m.z);

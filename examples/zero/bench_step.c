@@ -56,12 +56,10 @@ static struct zero_config config_of(const struct bench *b, bool other, int64_t e
 static void name_of(const struct bench *b, bool other, char *name, size_t size)
 {
     char host[16] = "";
-    bool millions = b->params >= 1 << 20;
     if (other && b->host_share)
         snprintf(host, sizeof(host), "host%d_", b->host_share);
-    snprintf(name, size, "step_%s%s%s%lld%c", other && b->verify_spill ? "checked_" : "",
-             other && b->state ? "split_" : "", host,
-             (long long)(b->params >> (millions ? 20 : 10)), millions ? 'M' : 'K');
+    snprintf(name, size, "step_%s%s%s%s", other && b->verify_spill ? "checked_" : "",
+             other && b->state ? "split_" : "", host, bench_size(b->params).text);
 }
 
 /* A small model gives the same bits in files, in either way, and in memory. */

@@ -10,6 +10,7 @@ cd "$(dirname "$0")/../.."
 build=${1:?the build folder}
 shift
 [ $# -gt 0 ] || set -- adam io products train update
+. tests/bench/aims.sh
 peers=${PEERS:-$PWD/build-peers}
 python=$peers/bin/python
 
@@ -61,7 +62,14 @@ products() {
     "$python" tests/bench/products.py "$peers/products.so"
 }
 
-compare() { # what
+compare() { # what...
+    local what
+    for what in "$@"; do
+        compare_one "$what"
+    done
+}
+
+compare_one() { # what
     case $1 in
     # Each on its own: within a list joined by && a step that fails would not end an installation.
     adam)
@@ -95,15 +103,4 @@ compare() { # what
     esac
 }
 
-said=$(mktemp)
-trap 'rm -f "$said"' EXIT
-set +e # of the loop, whose first failure ends it, awk tells what it came to
-(
-    set -e
-    for what in "$@"; do
-        compare "$what"
-    done
-) | tee "$said"
-status=${PIPESTATUS[0]}
-awk -f tests/bench/aims.awk "$said"
-exit "$status"
+with_aims compare "$@"

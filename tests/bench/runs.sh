@@ -10,6 +10,7 @@ build=${1:?the build folder}
 shift
 [ $# -gt 0 ] || set -- update overlap stages link paths
 . tests/support/verdicts.sh
+. tests/bench/aims.sh
 status=0
 
 lacking() { # ranks, root, link or throttle: the reason why it is not there, or nothing
@@ -33,7 +34,15 @@ run() { # "what it needs", a command
 }
 
 read -ra sizes <<<"${PARAMS:-512M 2048M}"
-measure() { # what
+measure() { # what...
+    local what
+    for what in "$@"; do
+        measure_one "$what"
+    done
+    return $status
+}
+
+measure_one() { # what
     case $1 in
     update)
         for size in "${sizes[@]}"; do
@@ -54,12 +63,4 @@ measure() { # what
     esac
 }
 
-{
-    for what in "$@"; do
-        measure "$what"
-    done
-    exit $status
-} | tee "$scratch/said"
-status=${PIPESTATUS[0]}
-awk -f tests/bench/aims.awk "$scratch/said"
-exit "$status"
+with_aims measure "$@"

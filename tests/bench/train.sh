@@ -97,7 +97,7 @@ has_update() { [[ $1 == zero3[a-z]* ]]; } # mode: in files at least what an upda
 # Our update of as many parameters as the peer's, two ranks: with fp32 masters, with split ones,
 # and with 30 % of those in memory. Appends seconds to a file each.
 updates=("" "--alone --state split" "--alone --state split --host-share 30")
-update_aims() { # parameters: of these
+update_aims() { # parameters: the aims of these three
     [ "$1" -ge 1000000000 ] && echo 1.6 1.9 2.7 || echo 1.8 2.2 3
 }
 run_updates() { # mode, model

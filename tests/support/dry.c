@@ -140,56 +140,10 @@ static void begin(struct dry *d, struct dry_task *t)
     clash_with_caller(d, t);
 }
 
-/* The device makes the step by itself, in order. */
-static bool on_device(const struct dry *d, const struct command *c)
-{
-    return c->kind == COMMAND_UPDATE && c->part == WALK_ADAM && d->plan.device_apart &&
-           d->plan.compute == ZERO_DEVICE;
-}
-
-/* An update that the queue lets start may be under way with others of its walk alone, a fill and
- * what passes between host and device with none. */
+/* An update that the queue lets start may be under way with others of its walk, or with none. */
 static bool must_wait(const struct dry *d, const struct command *c)
 {
-    bool bounced = d->plan.device_apart && d->plan.compute == ZERO_DEVICE && c->part != WALK_ADAM;
-    return d->updating > 0 && (c->part != d->walking || c->part == WALK_FILL || bounced);
-}
-
-static bool any_parked(const struct dry *d)
-{
-    for (int i = 0; i < d->under_way; i++)
-        if (d->tasks[i].parked)
-            return true;
-    return false;
-}
-
-static void begin_update(struct dry *d, struct dry_task *t)
-{
-    t->parked = false;
-    d->updating++;
-    d->walking = t->command->part;
-    begin(d, t);
-}
-
-static bool start_one(struct dry *d)
-{
-    if (d->under_way == d->limit)
-        return false;
-    struct command *c = queues_dry_next(d->queues, (enum queue_id)dry_random(d, QUEUES));
-    if (!c)
-        return false;
-    bool parks = c->kind == COMMAND_UPDATE && (any_parked(d) || must_wait(d, c));
-    struct dry_task *t = &d->tasks[d->under_way++];
-    int now = ++d->now[c->kind];
-    d->most[c->kind] = now > d->most[c->kind] ? now : d->most[c->kind];
-    t->command = c;
-    t->count = 0;
-    t->parked = parks;
-    if (c->kind != COMMAND_UPDATE)
-        begin(d, t);
-    else if (!parks)
-        begin_update(d, t);
-    return true;
+    return d->updating > 0 && (c->part != d->walking || walk_alone(&d->plan, d->walking));
 }
 
 /* Updates begin in the order in which the queue started them. */
@@ -204,15 +158,39 @@ static void begin_parked(struct dry *d)
         }
         if (!first || must_wait(d, first->command))
             return;
-        begin_update(d, first);
+        first->parked = false;
+        d->updating++;
+        d->walking = (enum walk_kind)first->command->part;
+        begin(d, first);
     }
+}
+
+static bool start_one(struct dry *d)
+{
+    if (d->under_way == d->limit)
+        return false;
+    struct command *c = queues_dry_next(d->queues, (enum queue_id)dry_random(d, QUEUES));
+    if (!c)
+        return false;
+    struct dry_task *t = &d->tasks[d->under_way++];
+    int now = ++d->now[c->kind];
+    d->most[c->kind] = now > d->most[c->kind] ? now : d->most[c->kind];
+    t->command = c;
+    t->count = 0;
+    t->parked = c->kind == COMMAND_UPDATE;
+    if (t->parked)
+        begin_parked(d);
+    else
+        begin(d, t);
+    return true;
 }
 
 /* A stream does what it was given in order. */
 static bool may_complete(const struct dry *d, const struct dry_task *t)
 {
     const struct command *c = t->command;
-    bool ordered = c->kind == COMMAND_MARK || on_device(d, c);
+    bool ordered = c->kind == COMMAND_MARK ||
+                   (c->kind == COMMAND_UPDATE && walk_on_device(&d->plan, (enum walk_kind)c->part));
     return !t->parked && (!ordered || c->sequence == d->head[c->queue] + 1);
 }
 
@@ -433,8 +411,8 @@ void dry_phase(struct dry *d, enum zero_phase phase)
 
 static void walk_some(struct dry *d, enum walk_kind kind, int64_t begin, int64_t end)
 {
-    wait_for(
-        d, schedule_walk(&d->schedule, kind, begin / d->plan.chunk, (end - 1) / d->plan.chunk + 1));
+    int64_t first = begin / d->plan.chunk, last = (end - 1) / d->plan.chunk;
+    wait_for(d, schedule_walk(&d->schedule, kind, first, last + 1));
 }
 
 /* The range of a part that rank r holds, in its state order; false: nothing. */

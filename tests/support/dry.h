@@ -73,8 +73,8 @@ struct dry {
     int drift;     /* at most so many starts and completions behind each call */
     struct dry_task *tasks;
     int under_way;
-    int updating; /* updates under way and not parked, */
-    int walking;  /* of this kind of walk */
+    int updating;           /* updates under way and not parked, */
+    enum walk_kind walking; /* of this kind of walk */
     struct dry_note *notes[QUEUES];
     uint64_t head[QUEUES], tail[QUEUES]; /* all done up to here; appended */
 
