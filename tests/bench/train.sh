@@ -9,8 +9,8 @@
 # zero3update and zero3updatepipe (pipelined), whose parameters are in memory, it is all that is
 # compared: also of models that are named LAYERSxCHANNELS. PyTorch runs as written, not compiled,
 # with its memory in huge pages. Prints
-# NAME_peer, NAME_ours (medians of the rounds' medians, seconds, with the range),
-# NAME_ratio = peer / ours, and the most memory of a rank.
+# NAME_peer, NAME_ours (medians of the rounds' medians, seconds, with the range, and the most
+# memory of a rank), NAME_ratio = peer / ours, and NAME_memory = ours / peer of that memory.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:?the build folder} python=${2:?a Python with torch and deepspeed}
@@ -23,10 +23,12 @@ export OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 MASTER_ADDR=127
 export GLOO_SOCKET_IFNAME=lo PATH=${python%/*}:$PATH
 export THP_MEM_ALLOC_ENABLE=1 # as ours has
 
-# Which of ours stands beside a peer: what is sharded is the same.
+# Which of ours stands beside a peer: what is sharded is the same. DDP's gradients are bf16 where
+# its parameters are, and it has no fp32 masters; so ours are bf16, and masters split, there.
 ours_of() {
     case $1 in
-    ddp | zero0) echo 0 ;;
+    ddp) [ "$DTYPE" = bf16 ] && echo narrow || echo 0 ;;
+    zero0) echo 0 ;;
     zero1) echo 1 ;;
     zero2) echo 2 ;;
     zero3nvme | zero3pipe) echo files ;;
@@ -52,8 +54,9 @@ run_peer() { # mode, layers, channels, file
     awk '{ print $2, $5, $8, $9 }' <<<"$line" >>"$4"
 }
 
-run_ours() { # stage or files, model, file
+run_ours() { # stage, narrow or files, model, file
     local memory way=(--stage "$1")
+    [ "$1" != narrow ] || way=(--stage 0 --state split --grad-dtype bf16)
     [ "$1" != files ] || way=(--stage 3 --offload nvme --nvme-path "$TMPDIR")
     # shellcheck disable=SC2206 # words
     way+=(${OURS-})
@@ -83,8 +86,10 @@ compare() { # mode, model
         split(peer, p); split(ours, o)
         printf "%s_peer %.4g s (%.3g-%.3g), %d MiB\n", name, p[1], p[2], p[3], p[4]
         printf "%s_ours %.4g s (%.3g-%.3g), %d MiB, %s\n", name, o[1], o[2], o[3], o[4],
-            stage == "files" ? stage : "stage " stage }'
+            stage ~ /^[0-9]/ ? "stage " stage : stage }'
     ratio "$name" "${peer%% *}" "${ours%% *}" "$(aim_of "$@")"
+    awk -v name="$name" -v peer="${peer##* }" -v ours="${ours##* }" \
+        'BEGIN { printf "%s_memory %.3f (aim 1 at most)\n", name, ours / peer }'
 }
 
 aim_of() { # mode, model
@@ -129,10 +134,11 @@ compare_update() { # mode, model
 }
 
 read -ra modes <<<"${MODES:-ddp fsdp2 zero0 zero1 zero2 zero3 zero3nvme zero3pipe}"
-status=0 trains=0 # whether any is compared by more than its update
-for mode in "${modes[@]}"; do
-    [[ $mode == zero3update* ]] || trains=1
-done
+status=0
+# Ours that stand beside those that are compared by more than their update.
+mapfile -t stages < <(for mode in "${modes[@]}"; do
+    [[ $mode == zero3update* ]] || ours_of "$mode"
+done | sort -u)
 for model in "$@"; do
     case $model in
     d4) shape="4 256" ;;
@@ -147,8 +153,7 @@ for model in "$@"; do
     esac
     read -r layers channels <<<"$shape"
     for ((round = 0; round < rounds; round++)); do
-        for stage in 0 1 2 3 files; do
-            [ "$trains" = 1 ] || break
+        for stage in "${stages[@]}"; do
             run_ours "$stage" "$model" "$scratch/$model.stage$stage" || status=1
         done
         for mode in "${modes[@]}"; do
