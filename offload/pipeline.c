@@ -83,7 +83,6 @@ int pipeline_transfer(struct pipeline *p, struct transfer *t, const struct ring_
     assert(request->offset % SPILL_ALIGN == 0);
     assert(request->offset + request->bytes <= p->spill->bytes);
     *t = (struct transfer){.request = *request};
-    t->request.files = &p->spill->stripes;
     if (p->sums && request->write)
         take_sums(p, request);
     t->done = request->write && finds_cut(p, &t->request);

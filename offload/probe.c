@@ -71,8 +71,7 @@ static void request_queue(struct bench *b, struct ring_request *r, enum way way)
     if (b->next + bytes > b->spill.bytes)
         b->next = 0;
     bool odd = b->next / bytes % 2 != 0;
-    *r = (struct ring_request){.files = &b->spill.stripes,
-                               .write = way == WRITES || (way == BOTH && odd),
+    *r = (struct ring_request){.write = way == WRITES || (way == BOTH && odd),
                                .buffer = b->arena.base + b->next % MEMORY, /* shared: no matter */
                                .bytes = bytes,
                                .offset = b->next};

@@ -20,8 +20,10 @@ void ring_core_init(struct ring_core *core, const struct ring_ops *ops,
 {
     memset(core, 0, sizeof(*core));
     core->ring.ops = ops;
+    core->ring.files = options->files;
     core->ring.block = options->block ? options->block : RING_BLOCK;
     core->ring.depth = options->depth ? options->depth : RING_DEPTH;
+    assert(options->files != NULL && options->files->files > 0);
     assert(core->ring.block > 0 && core->ring.block <= RING_BLOCK_MAX);
     assert(core->ring.block % SPILL_ALIGN == 0);
     assert(core->ring.depth > 0 && core->ring.depth <= RING_DEPTH_MAX);
@@ -67,7 +69,6 @@ void ring_core_queue(struct ring *ring, struct ring_request *request)
     assert(request->bytes > 0 && request->bytes % SPILL_ALIGN == 0);
     assert(request->offset >= 0 && request->offset % SPILL_ALIGN == 0);
     assert((uintptr_t)request->buffer % SPILL_ALIGN == 0);
-    assert(request->files != NULL);
     assert(core->requests < RING_REQUESTS_MAX);
     request->submitted = request->completed = 0;
     request->inflight = 0;
@@ -100,8 +101,9 @@ struct ring_block *ring_core_next(struct ring_core *core)
         return NULL;
     assert(request->error.status == ZERO_OK);
     core->free = block->next;
+    const struct stripes *files = core->ring.files;
     int64_t left = request->bytes - request->submitted;
-    struct stripes_place place = stripes_find(request->files, request->offset + request->submitted);
+    struct stripes_place place = stripes_find(files, request->offset + request->submitted);
     if (left > core->ring.block)
         left = core->ring.block;
     *block = (struct ring_block){
@@ -109,7 +111,7 @@ struct ring_block *ring_core_next(struct ring_core *core)
         .start = request->submitted,
         .bytes = left < place.bytes ? left : place.bytes,
         .file = place.file,
-        .fd = request->files->fd[place.file],
+        .fd = files->fd[place.file],
         .offset = place.offset,
     };
     request->submitted += block->bytes;
@@ -156,7 +158,7 @@ static void request_fail(struct ring_core *core, const struct ring_block *block,
         why = strerror((int)-result);
         advice = errno_advice((int)-result);
     }
-    if (request->files->files > 1)
+    if (core->ring.files->files > 1)
         snprintf(within, sizeof(within), " (%" PRId64 " of its file)", block->offset + extra);
     error_set(&request->error, ZERO_ERR_IO,
               "%s of %" PRId64 " bytes at offset %" PRId64 " stopped at offset %" PRId64

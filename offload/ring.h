@@ -30,14 +30,13 @@
 #define RING_REQUESTS_MAX 1024 /* requests queued or under way at once */
 
 struct ring_request {
-    const struct stripes *files;
     bool write;
     bool urgent;  /* goes before all that is not and has not begun: somebody waits for it */
     char *buffer; /* SPILL_ALIGN aligned, as are bytes and offset */
     int64_t bytes;
     int64_t offset;     /* in the linear space */
     struct error error; /* set by the ring: path-free sentence with offset, length, errno */
-    int error_file;     /* which of files it is about */
+    int error_file;     /* which of the ring's files it is about */
     bool error_end;     /* a read met that file's end */
     /* the ring's own */
     int64_t submitted;
@@ -65,6 +64,7 @@ struct ring_ops {
 /* Implementations embed this as their first member. */
 struct ring {
     const struct ring_ops *ops;
+    const struct stripes *files;
     bool registered; /* buffers are registered */
     int block;       /* bytes */
     int depth;
@@ -74,7 +74,7 @@ struct ring_options {
     int event_fd;  /* an eventfd written whenever something may be ready to reap */
     void *base;    /* the memory that buffers will lie in, registered when that works: */
     int64_t bytes; /* refused registration is not an error (ring->registered false) */
-    const struct stripes *files; /* that most requests move, registered likewise; or NULL */
+    const struct stripes *files; /* that requests move, registered likewise */
     int block, depth;            /* 0: the defaults */
 };
 

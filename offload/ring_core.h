@@ -21,7 +21,7 @@ struct ring_block {
     struct ring_request *request;
     int64_t start;           /* of what is left of the block, within the request */
     int64_t bytes;           /* left to move */
-    int file, fd;            /* where, of the request's files */
+    int file, fd;            /* where, of the ring's files */
     int64_t offset;          /* in that file */
     int tries;               /* attempts in a row that moved nothing */
     struct ring_block *next; /* the list it is in */
@@ -43,7 +43,7 @@ struct ring_core {
     struct ring_block *free;
 };
 
-/* Of options only block and depth are read. */
+/* Of options files, block and depth are read. */
 void ring_core_init(struct ring_core *core, const struct ring_ops *ops,
                     const struct ring_options *options);
 

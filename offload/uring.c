@@ -38,7 +38,7 @@ struct uring {
     struct ring_core core;
     struct io_uring io;
     int event_fd;
-    const struct stripes *files;                 /* registered by their numbers; NULL: none */
+    bool files;                                  /* are registered by their numbers */
     char *base;                                  /* registered memory */
     int64_t bytes;                               /* 0: none */
     struct ring_block *prepared[RING_DEPTH_MAX]; /* in order */
@@ -65,8 +65,7 @@ static void block_prepare(struct uring *uring, struct ring_block *block)
     char *buffer = request->buffer + block->start;
     unsigned bytes = (unsigned)block->bytes;
     uint64_t offset = (uint64_t)block->offset;
-    bool file = request->files == uring->files;
-    int fd = file ? block->file : block->fd;
+    int fd = uring->files ? block->file : block->fd;
     int piece = piece_find(uring, buffer, block->bytes);
 
     if (piece >= 0 && request->write)
@@ -77,7 +76,7 @@ static void block_prepare(struct uring *uring, struct ring_block *block)
         io_uring_prep_write(sqe, fd, buffer, bytes, offset);
     else
         io_uring_prep_read(sqe, fd, buffer, bytes, offset);
-    if (file)
+    if (uring->files)
         io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data(sqe, block);
     uring->prepared[uring->prepared_count++] = block;
@@ -201,7 +200,7 @@ static void uring_destroy(struct ring *ring)
     }
     /* The kernel takes a ring apart behind our back: until then it would hold the files' space
      * and the locked memory, which the next engine is told are not free. */
-    if (uring->files != NULL)
+    if (uring->files)
         io_uring_unregister_files(&uring->io);
     if (uring->bytes > 0)
         io_uring_unregister_buffers(&uring->io);
@@ -224,9 +223,7 @@ static void resources_register(struct uring *uring, const struct ring_options *o
     const struct stripes *files = options->files;
     char *base = options->base;
     int64_t bytes = options->bytes;
-    if (files != NULL &&
-        io_uring_register_files(&uring->io, files->fd, (unsigned)files->files) == 0)
-        uring->files = files;
+    uring->files = io_uring_register_files(&uring->io, files->fd, (unsigned)files->files) == 0;
     if (bytes <= 0)
         return;
     size_t count = (size_t)((bytes + PIECE - 1) / PIECE);
@@ -252,7 +249,7 @@ static void resources_register(struct uring *uring, const struct ring_options *o
 static bool on_fuse(const struct stripes *files)
 {
     char type[SPILL_TYPE] = "";
-    for (int i = 0; files != NULL && i < files->files && strcmp(type, "fuse") != 0; i++)
+    for (int i = 0; i < files->files && strcmp(type, "fuse") != 0; i++)
         spill_type_read(files->fd[i], type);
     return strcmp(type, "fuse") == 0;
 }

@@ -381,11 +381,13 @@ START_TEST(threads_refused)
     struct device *device = NULL;
     unsetenv("ZERO_DEVICE_MEMORY");
     struct ring *ring = NULL;
+    const struct stripes files = {.files = 1};
     if (_i == 0)
         ck_assert_int_eq(pool_create(&pool, 3, event_fd, &error), ZERO_ERR_MEMORY);
     else if (_i == 1)
         ck_assert_int_eq(
-            ring_posix_create(&ring, &(struct ring_options){.event_fd = event_fd}, &error),
+            ring_posix_create(&ring, &(struct ring_options){.event_fd = event_fd, .files = &files},
+                              &error),
             ZERO_ERR_MEMORY);
     else
         ck_assert_int_eq(

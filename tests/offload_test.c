@@ -356,11 +356,13 @@ START_TEST(ring_without_standard)
     struct error error = {0};
     struct ring *ring = NULL;
     int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const struct stripes files = {.files = 1, .fd = {event}};
+    const struct ring_options options = {.event_fd = event, .files = &files};
     int kept[3] = {dup(0), dup(1), dup(2)}, there[3];
     for (int i = 0; i < 3; i++)
         if (_i >> i & 1)
             close(i);
-    int status = ring_uring_create(&ring, &(struct ring_options){.event_fd = event}, &error);
+    int status = ring_uring_create(&ring, &options, &error);
     for (int i = 0; i < 3; i++) {
         there[i] = fcntl(i, F_GETFD);
         dup2(kept[i], i);

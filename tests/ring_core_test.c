@@ -120,13 +120,13 @@ END_TEST
 
 static char *const nowhere = (char *)(uintptr_t)SPILL_ALIGN; /* never touched */
 
-static const struct ring_options defaults; /* of which the core reads block and depth */
 static const struct stripes one = {.files = 1, .fd = {-1}};
+static const struct ring_options defaults = {.files = &one};
 
 static struct ring_request made_up(int64_t bytes, int64_t offset)
 {
     return (struct ring_request){
-        .files = &one, .write = true, .buffer = nowhere, .bytes = bytes, .offset = offset};
+        .write = true, .buffer = nowhere, .bytes = bytes, .offset = offset};
 }
 
 /* Blocks in queue order, RING_DEPTH at once, each byte once. */
@@ -371,9 +371,9 @@ START_TEST(core_cuts_at_stripes)
     two.fd[0] = 100;
     two.fd[1] = 200;
     struct ring_core core;
-    ring_core_init(&core, NULL, &(struct ring_options){.block = 64 << 10, .depth = 5});
+    ring_core_init(&core, NULL,
+                   &(struct ring_options){.files = &two, .block = 64 << 10, .depth = 5});
     struct ring_request r = made_up(10 * stripe, 40 << 10), *done;
-    r.files = &two;
     ring_core_queue(&core.ring, &r);
     int64_t at = 0;
     for (struct ring_block *block; (block = ring_core_next(&core)) != NULL;) {
@@ -403,7 +403,8 @@ START_TEST(core_keeps_depth)
     static const int depths[] = {1, 3, RING_DEPTH_MAX};
     for (int i = 0; i < 3; i++) {
         struct ring_core core;
-        ring_core_init(&core, NULL, &(struct ring_options){.block = 8192, .depth = depths[i]});
+        ring_core_init(&core, NULL,
+                       &(struct ring_options){.files = &one, .block = 8192, .depth = depths[i]});
         struct ring_request r = made_up(MIB, 0);
         ring_core_queue(&core.ring, &r);
         int out = 0;

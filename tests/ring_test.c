@@ -68,8 +68,22 @@ static int64_t pick(int64_t below)
     return (int64_t)(random_bits(7, 7, pick_state++) % (uint64_t)below);
 }
 
-/* registered_bytes: the first of the memory. False, with the reason printed,
- * where this machine has no such ring. */
+/* registered_bytes: the first of the memory. */
+static int ring_make(struct bench *bench, int variant, const struct stripes *files,
+                     int64_t registered_bytes, struct error *error)
+{
+    const struct variant *v = &variants[variant];
+    const struct ring_options options = {.event_fd = bench->event_fd,
+                                         .base = registered_bytes > 0 ? bench->arena.base : NULL,
+                                         .bytes = registered_bytes,
+                                         .files = files,
+                                         .block = v->block,
+                                         .depth = v->depth};
+    return (v->kind == URING ? ring_uring_create : ring_posix_create)(&bench->ring, &options,
+                                                                      error);
+}
+
+/* False, with the reason printed, where this machine has no such ring. */
 static bool bench_open(struct bench *bench, int variant, int64_t file_bytes, int64_t memory_bytes,
                        int64_t registered_bytes)
 {
@@ -84,14 +98,7 @@ static bool bench_open(struct bench *bench, int variant, int64_t file_bytes, int
     must(arena_create(&bench->arena, memory_bytes, 1, &error), &error);
     bench->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ck_assert_int_ge(bench->event_fd, 0);
-    const struct ring_options options = {.event_fd = bench->event_fd,
-                                         .base = registered_bytes > 0 ? bench->arena.base : NULL,
-                                         .bytes = registered_bytes,
-                                         .files = &bench->spill.stripes,
-                                         .block = v->block,
-                                         .depth = v->depth};
-    int status =
-        (v->kind == URING ? ring_uring_create : ring_posix_create)(&bench->ring, &options, &error);
+    int status = ring_make(bench, variant, &bench->spill.stripes, registered_bytes, &error);
     if (status == ZERO_ERR_UNSUPPORTED) {
         printf("skipped: %s\n", error.text);
         return false;
@@ -158,11 +165,8 @@ static void reap(struct bench *bench, int count)
 static struct ring_request request_of(const struct bench *bench, bool write, char *buffer,
                                       int64_t bytes, int64_t offset)
 {
-    return (struct ring_request){.files = &bench->spill.stripes,
-                                 .write = write,
-                                 .buffer = buffer,
-                                 .bytes = bytes,
-                                 .offset = offset};
+    return (struct ring_request){
+        .write = write, .buffer = buffer, .bytes = bytes, .offset = offset};
 }
 
 static void transfer(struct bench *bench, struct ring_request *request)
@@ -327,6 +331,7 @@ START_TEST(read_only_file)
     struct bench bench;
     if (!bench_open(&bench, _i, 16 * MIB, 16 * MIB, 16 * MIB))
         return;
+    struct error error = {0};
     struct stripes read_only = bench.spill.stripes;
     for (int i = 0; i < read_only.files; i++) {
         char path[64];
@@ -334,9 +339,10 @@ START_TEST(read_only_file)
         read_only.fd[i] = open(path, O_RDONLY | O_CLOEXEC);
         ck_assert_int_ge(read_only.fd[i], 0);
     }
+    bench.ring->ops->destroy(bench.ring);
+    must(ring_make(&bench, _i, &read_only, 16 * MIB, &error), &error);
     struct ring_request bad = request_of(&bench, true, bench.arena.base, 12 * MIB, 4 * MIB);
-    struct ring_request good = request_of(&bench, true, bench.arena.base, 2 * MIB, 0);
-    bad.files = &read_only;
+    struct ring_request good = request_of(&bench, false, bench.arena.base, 2 * MIB, 0);
     bench.ring->ops->queue(bench.ring, &bad);
     bench.ring->ops->queue(bench.ring, &good);
     submit(&bench);
@@ -348,9 +354,9 @@ START_TEST(read_only_file)
     ck_assert_msg(good.error.status == ZERO_OK, "%s", good.error.text);
     transfer(&bench, &good);
     ck_assert_int_eq(good.error.status, ZERO_OK);
+    bench_close(&bench);
     for (int i = 0; i < read_only.files; i++)
         close(read_only.fd[i]);
-    bench_close(&bench);
 }
 END_TEST
 
@@ -498,11 +504,12 @@ START_TEST(uring_refused)
     enum { EVENTFD = 4 }; /* IORING_REGISTER_EVENTFD */
     ck_assert(_i ? deny_call(SYS_io_uring_register, 1, ~0u, EVENTFD, EPERM)
                  : deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM));
+    const struct stripes files = {.files = 1, .fd = {1}};
+    const struct ring_options options = {.event_fd = 1, .files = &files};
     struct error error = {0};
     struct ring *ring;
     struct held before = held_now();
-    ck_assert_int_eq(ring_uring_create(&ring, &(struct ring_options){.event_fd = 1}, &error),
-                     ZERO_ERR_UNSUPPORTED);
+    ck_assert_int_eq(ring_uring_create(&ring, &options, &error), ZERO_ERR_UNSUPPORTED);
     ck_assert_ptr_null(ring);
     held_expect(&before, "a ring that was refused");
 #ifdef HAVE_URING
@@ -545,8 +552,9 @@ START_TEST(uring_registration_needed)
     struct arena arena;
     must(arena_create(&arena, 4 * MIB, 1, &error), &error);
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const struct stripes files = {.files = 1, .fd = {1}};
     const struct ring_options options = {
-        .event_fd = event_fd, .base = arena.base, .bytes = 4 * MIB};
+        .event_fd = event_fd, .base = arena.base, .bytes = 4 * MIB, .files = &files};
     ck_assert_int_eq(ring_uring_create(&ring, &options, &error), ZERO_ERR_UNSUPPORTED);
     ck_assert_ptr_null(ring);
     close(event_fd);
@@ -596,7 +604,9 @@ START_TEST(uring_pieces_need_reads_of_any_memory)
     struct arena arena;
     must(arena_create(&arena, bytes, 1, &error), &error);
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    const struct ring_options options = {.event_fd = event_fd, .base = arena.base, .bytes = bytes};
+    const struct stripes files = {.files = 1, .fd = {1}};
+    const struct ring_options options = {
+        .event_fd = event_fd, .base = arena.base, .bytes = bytes, .files = &files};
     ck_assert_int_eq(ring_uring_create(&ring, &options, &error), ZERO_ERR_UNSUPPORTED);
     close(event_fd);
     arena_destroy(&arena);

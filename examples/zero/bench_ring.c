@@ -17,7 +17,6 @@ enum { SLOTS_MAX = 64 };
 struct run {
     struct ring *ring;
     struct io_file *file;
-    const struct stripes *files;
     enum io_mode mode;
     int64_t block, next, done, count;
     struct ring_request requests[SLOTS_MAX];
@@ -27,8 +26,7 @@ struct run {
 static void slot_start(struct run *r, int slot)
 {
     struct io_operation o = io_operation(r->mode, r->file->bytes, r->block, r->next++);
-    r->requests[slot] = (struct ring_request){.files = r->files,
-                                              .write = o.write,
+    r->requests[slot] = (struct ring_request){.write = o.write,
                                               .buffer = r->file->memory + slot * r->block,
                                               .bytes = o.bytes,
                                               .offset = o.offset};
@@ -69,7 +67,7 @@ static int pass(struct io_file *file, enum io_mode mode, int64_t block, int dept
     struct stripes one = {0};
     stripes_deal(&one, 1, &(double){1}, block);
     one.fd[0] = file->fd;
-    struct run r = {.file = file, .files = &one, .mode = mode, .block = block, .count = count};
+    struct run r = {.file = file, .mode = mode, .block = block, .count = count};
     struct error error = {0};
     int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert(depth <= SLOTS_MAX && depth * block <= file->memory_bytes);
