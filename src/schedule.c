@@ -211,6 +211,11 @@ static struct ref published_in_memory(const struct schedule *s, int unit, enum p
     return ref_up_to(last);
 }
 
+static struct gathered *gathered_at(struct schedule *s, int unit, int slot)
+{
+    return slot < 0 ? &s->units[unit].gathered : &s->gather[slot].gathered;
+}
+
 /* Parameters in host memory or in the file: into the slot's own parts. */
 static struct ref fetch(struct schedule *s, int unit, int slot)
 {
@@ -218,8 +223,8 @@ static struct ref fetch(struct schedule *s, int unit, int slot)
     struct gather_slot *g = &s->gather[slot];
     int64_t shard = s->layout->unit[unit].elements / p->ranks;
     struct command copy = command_make(COMMAND_COPY_PARAM, unit, -1, slot, shard * p->element);
-    command_wait(&copy, g->gather);   /* the last gather into this slot has read its parts, */
-    command_wait(&copy, g->released); /* and the program what it brought */
+    command_wait(&copy, g->gathered.made); /* the last gather into this slot has read its parts, */
+    command_wait(&copy, g->gathered.read); /* and the program what it brought */
     if (p->set.param == ZERO_HOST) {
         command_wait(&copy, published_in_memory(s, unit, PART_LIVE));
         command_wait(&copy, published_in_memory(s, unit, PART_FROZEN));
@@ -260,7 +265,7 @@ static struct ref gather_parts(struct schedule *s, int unit, int slot, struct re
         c.name = "gather";
         c.part = (int)kind;
         command_wait(&c, here);
-        command_wait(&c, slot >= 0 ? s->gather[slot].released : s->units[unit].released);
+        command_wait(&c, gathered_at(s, unit, slot)->read);
         if (p->set.param == ZERO_DEVICE)
             command_wait(&c, published_in_memory(s, unit, kind));
         last = schedule_append(s, QUEUE_COMM, &c);
@@ -272,7 +277,7 @@ static struct ref gather_parts(struct schedule *s, int unit, int slot, struct re
 static void gather(struct schedule *s, int unit, int slot)
 {
     struct unit_state *u = &s->units[unit];
-    struct ref *made = slot < 0 ? &u->gather : &s->gather[slot].gather;
+    struct ref *made = &gathered_at(s, unit, slot)->made;
     struct ref here = *made; /* what it goes to is still being written */
     s->gathers++;
     u->used = false;
@@ -332,7 +337,7 @@ struct ref schedule_acquire(struct schedule *s, int unit)
         gather(s, unit, p->whole_params ? -1 : choose_slot(s, unit, -1));
     u->acquired++;
     u->used = true;
-    struct ref ref = p->whole_params ? u->gather : s->gather[u->slot].gather;
+    struct ref ref = gathered_at(s, unit, u->slot)->made;
     prefetch(s);
     return ref;
 }
@@ -344,11 +349,8 @@ void schedule_release(struct schedule *s, int unit)
     bool larger = u->slot >= 0 && s->plan->gather_elements[u->slot] > smallest_fit(s, unit);
     if (--u->acquired > 0)
         return;
-    struct ref read = schedule_mark(s); /* what the program's stream does with the parameters */
-    if (u->slot >= 0)
-        s->gather[u->slot].released = read;
-    else
-        u->released = read;
+    /* What the program's stream does with the parameters. */
+    gathered_at(s, unit, u->slot)->read = schedule_mark(s);
     if (larger)
         schedule_forget(s, unit, PART_LIVE);
 }

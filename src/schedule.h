@@ -50,11 +50,16 @@ static inline bool walk_writes(enum walk_kind kind)
     return kind == WALK_ADAM || kind == WALK_FILL || kind == WALK_ASSIGN;
 }
 
+/* Where a unit's whole parameters are made: a gather slot, or at stages 1 and 2 in place. */
+struct gathered {
+    struct ref made; /* the next gather into it waits for that */
+    struct ref read; /* by the program's stream */
+};
+
 struct gather_slot {
-    int unit;            /* -1: nothing usable */
-    struct ref gather;   /* what made the content; the next gather into the slot waits for it */
-    struct ref copy;     /* the last copy out of the slot's staging buffer */
-    struct ref released; /* what the program's stream read of it */
+    int unit; /* -1: nothing usable */
+    struct gathered gathered;
+    struct ref copy; /* the last copy out of the slot's staging buffer */
 };
 
 struct grad_slot {
@@ -69,15 +74,14 @@ struct chunk_slot {
 };
 
 struct unit_state {
-    int64_t acquired;    /* how often, now */
-    int slot;            /* gather slot that holds it, or -1 */
-    bool used;           /* acquired since it was gathered */
-    bool fresh[PARTS];   /* whole parameters (stages 0-2) are those after the last update */
-    struct ref gather;   /* stages 1-2: the last gather */
-    struct ref released; /* likewise: what the program's stream read of it */
-    bool reduced;        /* in this micro-step */
-    int grad;            /* gradient slot held, or -1 */
-    struct ref sums;     /* who used its gradient sums last: a reduction, or an update */
+    int64_t acquired;         /* how often, now */
+    int slot;                 /* gather slot that holds it, or -1 */
+    bool used;                /* acquired since it was gathered */
+    bool fresh[PARTS];        /* whole parameters (stages 0-2) are those after the last update */
+    struct gathered gathered; /* stages 1-2 */
+    bool reduced;             /* in this micro-step */
+    int grad;                 /* gradient slot held, or -1 */
+    struct ref sums;          /* who used its gradient sums last: a reduction, or an update */
 };
 
 struct schedule {
