@@ -215,11 +215,6 @@ static inline int64_t counted(const int64_t *counter)
 int engine_create(struct zero **z, const struct zero_param *params, int count,
                   const struct zero_config *config, const struct engine_seams *seams);
 
-/* At creation and end: COMMAND_EXCHANGE of bytes between all ranks, data has size parts of so
- * many, or COMMAND_BROADCAST of rank 0's. */
-int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
-                    int64_t bytes);
-
 /* What is where, by now. */
 int engine_plan(struct zero *z);
 
@@ -291,15 +286,42 @@ static inline int engine_status(const struct zero *z)
 int engine_wait(struct zero *z, struct ref ref);
 int engine_wait_all(struct zero *z); /* for all that was asked for */
 
-void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Says where sums are added in an order that the ranks' number changes. */
-void engine_tell_order(struct zero *z);
-
 /* What the caller asked of the device has failed: so does the engine, which tells the other
  * ranks. (A mark made after that is never done: the engine thread finds the error.) */
 int engine_device_failed(struct zero *z);
+
+/* Whether memory may still be moved from or to, by transfers that were given up. */
+static inline bool engine_is_held(const struct zero *z)
+{
+    return (z->comm && z->comm->holds) || (z->control && z->control->holds);
+}
+
+/* src/log.c: what the log hears. For all ranks: rank 0 says it. */
+void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A warning that is every rank's own affair. */
+void engine_warn(const struct zero *z, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A warning of this node or of a rank's folders: the first rank that has them says it. */
+void engine_warn_of_machine(const struct zero *z, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Where the program has no log of its own. */
+void engine_log_to_stderr(void *arg, enum zero_log_level level, const char *line);
+/* A transfer is tried again. The log is the caller's thread's, so this one leaves a note, or
+ * where the caller has not read those before, counts; then the caller tells the log. */
+void engine_note_retry(void *z, const char *sentence);
+void engine_tell_retries(struct zero *z);
+/* Says where sums are added in an order that the ranks' number changes. */
+void engine_tell_order(struct zero *z);
+
+/* src/meeting.c: at creation and end, COLLECTIVE. COMMAND_EXCHANGE of bytes between all ranks,
+ * data has size parts of so many, or COMMAND_BROADCAST of rank 0's. */
+int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
+                    int64_t bytes);
+/* The ranks tell each other what they are, and whether they have failed so far. */
+int engine_meet(struct zero *z);
+/* All ranks learn of the first that has failed. */
+int engine_agree(struct zero *z, const char *what);
 
 /* src/execute.c */
 extern const struct queue_ops engine_queue_ops;

@@ -100,16 +100,21 @@ START_TEST(self_keeps_the_contract)
 }
 END_TEST
 
-START_TEST(default_is_self_without_a_launcher)
+static void forget_launchers(void)
 {
     static const char *const marks[] = {
         "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "PMI_RANK", "MV2_COMM_WORLD_SIZE", "RANK",
         "SLURM_STEP_NUM_TASKS"};
-    struct zero_comm *comm;
-    struct error error = {0};
     for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
         unsetenv(marks[i]);
-    ck_assert_int_eq(comm_default_create(ZERO_CPU, &comm, &error), ZERO_OK);
+}
+
+START_TEST(default_is_self_without_a_launcher)
+{
+    struct zero_comm *comm;
+    struct error error = {0};
+    forget_launchers();
+    ck_assert_int_eq(comm_default_create(ZERO_CPU, 300, &comm, &error), ZERO_OK);
     ck_assert_int_eq(comm->rank, 0);
     ck_assert_int_eq(comm->size, 1);
     ck_assert_int_eq(comm->local_rank, 0);
@@ -125,34 +130,29 @@ START_TEST(default_needs_mpi_under_a_launcher)
     struct zero_comm *comm;
     struct error error = {0};
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-    ck_assert_int_eq(comm_default_create(ZERO_CPU, &comm, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_int_eq(comm_default_create(ZERO_CPU, 300, &comm, &error), ZERO_ERR_UNSUPPORTED);
     ck_assert_msg(strstr(error.text, "This job has 2 ranks"), "%s", error.text);
     unsetenv("OMPI_COMM_WORLD_SIZE");
     setenv("PMIX_RANK", "0", 1);
     unsetenv("SLURM_STEP_NUM_TASKS");
     memset(&error, 0, sizeof(error));
-    ck_assert_int_eq(comm_default_create(ZERO_CPU, &comm, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_int_eq(comm_default_create(ZERO_CPU, 300, &comm, &error), ZERO_ERR_UNSUPPORTED);
     ck_assert_msg(strstr(error.text, "This job has several ranks"), "%s", error.text);
 }
 END_TEST
 #endif
 
-static void *starts_with_another(void *arg)
-{
-    (void)arg;
-    comm_default_deadline(5);
-    return NULL;
-}
-
-/* Engines of two threads start with a deadline each; at exit the longest is waited for. */
+/* At exit what the last start had is waited for, or the longest of those that have ended. */
 START_TEST(deadlines)
 {
-    pthread_t thread;
-    comm_default_deadline(3600);
-    ck_assert_int_eq(pthread_create(&thread, NULL, starts_with_another, NULL), 0);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    ck_assert_int_eq(comm_deadline_seconds(), 3600);
-    ck_assert_int_eq(comm_exit_seconds(), 5);
+    struct zero_comm *comm;
+    struct error error = {0};
+    forget_launchers();
+    for (int seconds = 3600; seconds >= 5; seconds -= 3595) {
+        ck_assert_int_eq(comm_default_create(ZERO_CPU, seconds, &comm, &error), ZERO_OK);
+        comm->ops->destroy(comm);
+        ck_assert_int_eq(comm_exit_seconds(), seconds);
+    }
     comm_exit_deadline(40);
     ck_assert_int_eq(comm_exit_seconds(), 40);
     comm_exit_deadline(30);

@@ -93,7 +93,7 @@ START_TEST(alone_is_alone)
         ck_assert_msg(job_find(&job, &error) == ZERO_OK, "'%s': %s", words[i], error.text);
         ck_assert_msg(job.size == 1 && job.rank == 0 && job.launcher == JOB_ALONE, "'%s'",
                       words[i]);
-        ck_assert_int_eq(comm_default_create(ZERO_CUDA, &comm, &error), ZERO_OK);
+        ck_assert_int_eq(comm_default_create(ZERO_CUDA, 300, &comm, &error), ZERO_OK);
         ck_assert_int_eq(comm->size, 1);
         comm->ops->destroy(comm);
     }
@@ -234,7 +234,7 @@ static void expect_refused(const char *words, enum zero_device device, const cha
     struct zero_comm *comm;
     struct error error = {0};
     environment(words);
-    ck_assert_int_eq(comm_default_create(device, &comm, &error), ZERO_ERR_UNSUPPORTED);
+    ck_assert_int_eq(comm_default_create(device, 300, &comm, &error), ZERO_ERR_UNSUPPORTED);
     ck_assert_ptr_null(comm);
     ck_assert_msg(strstr(error.text, part), "%s", error.text);
 }
@@ -293,8 +293,7 @@ START_TEST(gpus_need_no_mpi)
                    "This job has 8 ranks (PMI_SIZE is set) and this build has no MPI.");
     snprintf(words, sizeof(words), SRUN "%sMASTER_ADDR=127.0.0.1 MASTER_PORT=1", spoken[_i]);
     environment(words);
-    comm_default_deadline(1);
-    ck_assert_int_eq(comm_default_create(ZERO_CUDA, &comm, &error), ZERO_ERR_DEADLINE);
+    ck_assert_int_eq(comm_default_create(ZERO_CUDA, 1, &comm, &error), ZERO_ERR_DEADLINE);
     ck_assert_msg(strstr(error.text, "Rank 0 did not answer rank 3 at 127.0.0.1"), "%s",
                   error.text);
 }
@@ -306,7 +305,7 @@ START_TEST(a_wrong_variable_is_no_lone_rank)
     struct zero_comm *comm;
     struct error error = {0};
     environment(SRUN "SLURM_STEP_NUM_TASKS=");
-    ck_assert_int_eq(comm_default_create(ZERO_CPU, &comm, &error), ZERO_ERR_ARGUMENT);
+    ck_assert_int_eq(comm_default_create(ZERO_CPU, 300, &comm, &error), ZERO_ERR_ARGUMENT);
     ck_assert_ptr_null(comm);
 }
 END_TEST

@@ -24,11 +24,10 @@ static char program[512];
 static int rank_main(void)
 {
     struct zero_comm *comm;
-    comm_default_deadline(1);
     bool told = true;
     for (int i = 0; i < 2; i++) { /* MPI dies of being started a second time */
         struct error error = {0};
-        int status = comm_default_create(ZERO_CPU, &comm, &error);
+        int status = comm_default_create(ZERO_CPU, 1, &comm, &error);
         puts(error.text);
         told &= status == ZERO_ERR_DEADLINE && !comm &&
                 !strncmp(error.text,
@@ -44,7 +43,7 @@ static int alone_main(void)
 {
     struct zero_comm *comm;
     struct error error = {0};
-    int status = comm_default_create(ZERO_CPU, &comm, &error);
+    int status = comm_default_create(ZERO_CPU, 1, &comm, &error);
     puts(error.text);
     bool told = status == ZERO_ERR_UNSUPPORTED && !comm &&
                 !strncmp(error.text, "This job has 3 ranks (PMI_SIZE is set)", 38);
@@ -170,7 +169,7 @@ START_TEST(a_thread_that_cannot_be_made_is_named)
         puts("skipped: threads that are refused: needs seccomp");
         return;
     }
-    ck_assert_int_eq(comm_mpi_default(&comm, &error), ZERO_ERR_MEMORY);
+    ck_assert_int_eq(comm_mpi_default(1, &comm, &error), ZERO_ERR_MEMORY);
     ck_assert_ptr_null(comm);
     ck_assert_msg(strstr(error.text, "thread that starts MPI cannot be created"), "%s", error.text);
 }

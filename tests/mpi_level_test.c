@@ -12,7 +12,8 @@ static void expect_sentence(int status, const char *text)
 {
     ck_assert_str_eq(zero_status_name(status), "ZERO_ERR_UNSUPPORTED");
     ck_assert_msg(strstr(text, "MPI was started with MPI_THREAD_SINGLE") &&
-                      strstr(text, "needs MPI_THREAD_MULTIPLE"), "%s", text);
+                      strstr(text, "needs MPI_THREAD_MULTIPLE"),
+                  "%s", text);
 }
 
 START_TEST(communicator_is_refused)
@@ -28,7 +29,7 @@ START_TEST(default_is_refused)
 {
     struct zero_comm *comm;
     struct error error = {0};
-    expect_sentence(comm_default_create(ZERO_CPU, &comm, &error), error.text);
+    expect_sentence(comm_default_create(ZERO_CPU, 300, &comm, &error), error.text);
     ck_assert_ptr_null(comm);
 }
 END_TEST

@@ -222,7 +222,7 @@ START_TEST(default_is_the_whole_job)
 {
     struct zero_comm *comm;
     struct error error = {0};
-    int status = comm_default_create(ZERO_CPU, &comm, &error);
+    int status = comm_default_create(ZERO_CPU, 300, &comm, &error);
     ck_assert(all_agree(status == ZERO_OK, error.text));
     ck_assert(all_agree(comm->rank == world_rank() && comm->size == world_size(),
                         "the default communicator has other ranks than the job"));
@@ -288,7 +288,7 @@ int main(void)
 {
     struct zero_comm *comm;
     struct error error = {0};
-    if (comm_mpi_default(&comm, &error)) {
+    if (comm_mpi_default(300, &comm, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }

@@ -74,8 +74,7 @@ static int meet(struct scale *s)
     const struct model least = {(struct zero_param *)(uintptr_t)&one, 1};
     struct error error = {0};
     if (on_gpu(s)) {
-        comm_default_deadline(s->a->deadline);
-        if (comm_default_create(ZERO_CUDA, &s->between, &error)) {
+        if (comm_default_create(ZERO_CUDA, s->a->deadline, &s->between, &error)) {
             snprintf(s->error, sizeof(s->error), "%s", error.text);
             return -1;
         }

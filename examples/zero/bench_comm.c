@@ -18,11 +18,12 @@
 #include "offload/arena.h"
 #include "src/comm/comm.h"
 
-#define PIECE       ((int64_t)256 << 10) /* of a reduction, as in the engine */
-#define BLOCK       ((int64_t)4096)      /* elements that a plain sum keeps in the cache */
-#define ENOUGH      ((int64_t)16 << 20)  /* bytes, for the clock: smaller ones are repeated */
-#define SECONDS_MAX 60                   /* that a collective may take */
-#define AIM         0.8                  /* of the limit, from ENOUGH on */
+#define PIECE         ((int64_t)256 << 10) /* of a reduction, as in the engine */
+#define BLOCK         ((int64_t)4096)      /* elements that a plain sum keeps in the cache */
+#define ENOUGH        ((int64_t)16 << 20)  /* bytes, for the clock: smaller ones are repeated */
+#define START_SECONDS 300                  /* that the other ranks may take to come */
+#define SECONDS_MAX   60                   /* that a collective may take */
+#define AIM           0.8                  /* of the limit, from ENOUGH on */
 
 struct state {
     struct zero_comm *comm;
@@ -256,7 +257,7 @@ int bench_comm(const struct bench *b)
 {
     struct state s = {0};
     s.kernels = kernels_select(NULL, &s.error);
-    if (!s.kernels || comm_default_create(ZERO_CPU, &s.comm, &s.error))
+    if (!s.kernels || comm_default_create(ZERO_CPU, START_SECONDS, &s.comm, &s.error))
         return tool_fail("%s", s.error.text);
     kernels_thread_init();
     int status = sizes_run(b, &s);

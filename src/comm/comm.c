@@ -33,19 +33,7 @@ static const struct launcher *launcher_find(void)
     return NULL;
 }
 
-static _Thread_local int start_seconds = 300;
-static atomic_int begun_seconds = 300, ended_seconds; /* ended: 0, as long as none has */
-
-void comm_default_deadline(int seconds)
-{
-    start_seconds = seconds;
-    atomic_store(&begun_seconds, seconds);
-}
-
-int comm_deadline_seconds(void)
-{
-    return start_seconds;
-}
+static atomic_int begun_seconds, ended_seconds; /* ended: 0, as long as none has */
 
 void comm_exit_deadline(int seconds)
 {
@@ -94,7 +82,8 @@ static int not_launched(const struct job *job, struct error *error)
 #endif
 
 /* Without MPI: GPUs need of it no more than a control channel beside NCCL. */
-static int create_without(enum zero_device device, struct zero_comm **comm, struct error *error)
+static int create_without(enum zero_device device, int seconds, struct zero_comm **comm,
+                          struct error *error)
 {
     struct job job;
     if (job_find(&job, error))
@@ -103,8 +92,7 @@ static int create_without(enum zero_device device, struct zero_comm **comm, stru
         return comm_self_create(comm, error);
     if (device != ZERO_CUDA)
         return not_launched(&job, error);
-    return job_locate(&job, error) ? error->status
-                                   : comm_tcp_create(&job, comm_deadline_seconds(), comm, error);
+    return job_locate(&job, error) ? error->status : comm_tcp_create(&job, seconds, comm, error);
 }
 
 #ifdef HAVE_MPI
@@ -125,13 +113,15 @@ static int check_size(struct zero_comm **comm, const struct launcher *launcher, 
         told, launcher->size, launcher->mark);
 }
 
-int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)
+int comm_default_create(enum zero_device device, int seconds, struct zero_comm **comm,
+                        struct error *error)
 {
     const struct launcher *launcher = launcher_find(); /* before MPI, which leaves marks too */
     *comm = NULL;
+    atomic_store(&begun_seconds, seconds);
     if (!launcher && !comm_mpi_started())
-        return create_without(device, comm, error);
-    if (comm_mpi_default(comm, error))
+        return create_without(device, seconds, comm, error);
+    if (comm_mpi_default(seconds, comm, error))
         return error->status;
     return launcher ? check_size(comm, launcher, error) : ZERO_OK;
 }
@@ -154,13 +144,15 @@ static bool started_by_srun(const struct launcher *launcher)
                 : !strcmp(launcher->size, "SLURM_STEP_NUM_TASKS"));
 }
 
-int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error)
+int comm_default_create(enum zero_device device, int seconds, struct zero_comm **comm,
+                        struct error *error)
 {
     const struct launcher *launcher = launcher_find();
     const char *size = launcher ? getenv(launcher->size) : NULL;
     *comm = NULL;
+    atomic_store(&begun_seconds, seconds);
     if (!launcher || (device == ZERO_CUDA && started_by_srun(launcher)))
-        return create_without(device, comm, error);
+        return create_without(device, seconds, comm, error);
     if (!size || atoi(size) != 1)
         return no_mpi(size, launcher->mark, error);
     return comm_self_create(comm, error);

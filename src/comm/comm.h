@@ -20,13 +20,11 @@ int comm_self_create(struct zero_comm **comm, struct error *error);
  * torchrun or srun without PMI and PMIx (this build without MPI: also with) has started several
  * ranks, TCP with ZERO_CUDA, over which units do not go (src/comm/tcp.h), else
  * ZERO_ERR_UNSUPPORTED, as when they need MPI and this build has none, or MPI runs with less
- * than MPI_THREAD_MULTIPLE. ZERO_ERR_DEADLINE when its start takes too long; with MPI from
- * then on. A library-started MPI is finalised at exit.
+ * than MPI_THREAD_MULTIPLE. ZERO_ERR_DEADLINE when the others do not come within seconds; with
+ * MPI from then on. A library-started MPI is finalised at exit.
  */
-int comm_default_create(enum zero_device device, struct zero_comm **comm, struct error *error);
-/* How long its start waits for the other ranks when this thread calls for it. */
-void comm_default_deadline(int seconds);
-int comm_deadline_seconds(void);
+int comm_default_create(enum zero_device device, int seconds, struct zero_comm **comm,
+                        struct error *error);
 /* How long its end at exit does: the most of what those say that were in use, or before any was
  * done with, what the last start did. */
 void comm_exit_deadline(int seconds);
@@ -51,7 +49,7 @@ void comm_given_up(struct zero_comm *comm, uint64_t sequence);
  * above which a transfer is cut in several (1 GiB), and nodes, by the lowest rank of each
  * rank's (size), between which also the smallest parts are passed on. */
 bool comm_mpi_started(void);
-int comm_mpi_default(struct zero_comm **comm, struct error *error);
+int comm_mpi_default(int seconds, struct zero_comm **comm, struct error *error);
 void comm_mpi_transfer_max(struct zero_comm *comm, int64_t bytes);
 void comm_mpi_nodes(struct zero_comm *comm, const int *first);
 

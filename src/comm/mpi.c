@@ -769,9 +769,8 @@ static int not_started(int seconds, struct error *error)
 
 /* MPI starts when all ranks have come, and has no deadline either. Where it takes
  * too long, its thread is left to itself, and MPI is not started again beside it. */
-int comm_mpi_default(struct zero_comm **comm, struct error *error)
+int comm_mpi_default(int seconds, struct zero_comm **comm, struct error *error)
 {
-    int seconds = comm_deadline_seconds();
     pthread_t thread;
     *comm = NULL;
     if (check_process(error))

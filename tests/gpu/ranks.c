@@ -68,7 +68,7 @@ int main(void)
     struct error error = {0};
     Suite *suite = suite_create("ranks on GPUs");
     TCase *tests = tcase_create("places");
-    if (comm_mpi_default(&comm, &error)) {
+    if (comm_mpi_default(300, &comm, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
