@@ -52,8 +52,8 @@ bool probe_one_drive(const char *folder, const char *other);
 bool probe_load(struct probe *probe, const char *key);
 bool probe_store(const struct probe *probe, const char *key);
 
-/* An open file to hold a lock on while a key's device is measured; -1: there is
- * no cache to put one in. */
+/* An open file to hold a lock on while this machine's device of a key is measured: nodes that
+ * share a home have drives of one key each. -1: there is no cache to put one in. */
 int probe_lock(const char *key);
 
 /* The index of the smallest point (block times depth) within 3 % of the best. */
@@ -72,7 +72,8 @@ int probe_asked(enum probe_when *when, struct error *error);
  * For a ring over all of paths, which hold bytes: sets their weights and what
  * the ring should use. What cannot be measured has the defaults, and then
  * shares are equal; why has the sentence. One rank of a machine measures, the others wait for it;
- * where nothing can be cached they measure a folder one after the other, for 30 s at most.
+ * where nothing can be cached they measure a folder one after the other. A rank that has waited
+ * for 30 s measures beside another, and what it finds is not cached.
  */
 void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
                  enum probe_when when, struct error *why);

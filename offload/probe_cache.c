@@ -179,11 +179,12 @@ bool probe_store(const struct probe *probe, const char *key)
 
 int probe_lock(const char *key)
 {
-    char path[PATH_MAX - 16], lock[PATH_MAX];
+    char path[PATH_MAX - 16], lock[PATH_MAX + HOST_NAME_MAX], host[HOST_NAME_MAX + 1] = "";
     if (!cache_path(path, sizeof(path), key))
         return -1;
     folders_make(path);
-    snprintf(lock, sizeof(lock), "%s.lock", path);
+    gethostname(host, sizeof(host) - 1);
+    snprintf(lock, sizeof(lock), "%s.%s.lock", path, host);
     /* Its name can be foreseen: a link that somebody put there is not followed. */
     return open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 }

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh
 limit=100
 users=(64741 64742) # nobody's
-folder=$scratch/files cache=$scratch/cache
+folder=$scratch/files cache=$scratch/cache node=$(uname -n)
 mkdir -m 1777 "$folder" "$cache" "$scratch/precious"
 mkdir "$scratch/jobs"
 chmod 711 "$scratch"
@@ -108,7 +108,7 @@ empty_cache() {
 # The names in the cache, without what stands for a drive.
 cached() {
     find "$cache" -mindepth 2 -printf '%f\n' 2>/dev/null |
-        sed -E 's/[0-9a-f]{16}/KEY/' | sort | xargs
+        sed -E "s/[0-9a-f]{16}/KEY/; s/[.]${node//./[.]}[.]lock$/.NODE.lock/" | sort | xargs
 }
 
 two_jobs() {
@@ -119,7 +119,7 @@ two_jobs() {
     job_start second 2 3
     wait "$first" "$job"
     wrong=$(faults first "$digest" && faults second "$digest")
-    [ "$(cached)" = "io-KEY io-KEY.lock" ] || wrong+="; the cache holds: $(cached)"
+    [ "$(cached)" = "io-KEY io-KEY.NODE.lock" ] || wrong+="; the cache holds: $(cached)"
     judge "two jobs of one user" "$wrong"
 }
 
@@ -136,7 +136,7 @@ two_users() { # mode of the cache's folder libzero; empty: the first user makes 
     front=()
     wait "$first" "$job"
     judge "$name" "$(faults first "$digest" && faults second "$digest")"
-    [ -z "$1" ] || judge "$name: what they left" "$(cached | sed '/^io-KEY io-KEY.lock$/d')"
+    [ -z "$1" ] || judge "$name: what they left" "$(cached | sed '/^io-KEY io-KEY.NODE.lock$/d')"
 }
 
 # Killed are the ranks and their mpirun, as a batch system does when a job's time is over.
@@ -179,7 +179,7 @@ odd_caches() {
     rm "$cache" && mkdir -p "$cache/libzero/io-$key"
     odd_cache "a folder where a result would be"
     empty_cache
-    mkdir "$cache/libzero" && mkfifo "$cache/libzero/io-$key" "$cache/libzero/io-$key.lock"
+    mkdir "$cache/libzero" && mkfifo "$cache/libzero/io-$key" "$cache/libzero/io-$key.$node.lock"
     odd_cache "pipes where result and lock would be"
 }
 
@@ -202,7 +202,7 @@ held_lock() {
     local holder begun=$SECONDS name="a lock that is never had"
     empty_cache
     mkdir "$cache/libzero"
-    flock --no-fork -x "$cache/libzero/io-$key.lock" sleep 300 &
+    flock --no-fork -x "$cache/libzero/io-$key.$node.lock" sleep 300 &
     holder=$!
     odd_cache "$name"
     [ $((SECONDS - begun)) -ge 29 ]
@@ -229,10 +229,11 @@ plant() {
         echo "$i" >"$precious/$i"
         ln -s "$precious/$i" "$folder/$i.link"
     done
-    for i in "io-$key.XXXXXX" "io-$key.a1b2c3" io-0123456789abcdef io-0123456789abcdef.lock; do
+    for i in "io-$key.XXXXXX" "io-$key.a1b2c3" io-0123456789abcdef \
+        "io-0123456789abcdef.$node.lock"; do
         echo "$i" >"$lib/$i"
     done
-    ln -s "$precious/nothing" "$lib/io-$key.lock"
+    ln -s "$precious/nothing" "$lib/io-$key.$node.lock"
     ln -s "$precious/data" "$lib/io-$key.temporary"
     ln -s "$precious/data" "$lib/io-$key"
     touch -d 2001-01-01 "$folder"/* "$precious"/* "$lib"/* -h
@@ -267,7 +268,7 @@ calls+=,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,utimensat,setxattr
 
 # The calls of strace's output that touch what they may not, in its words.
 strangers() { # where its lines are: folder of the job; reads them
-    awk -v at="$1" -v folder="$folder" -v cache="$cache" '
+    awk -v at="$1" -v folder="$folder" -v cache="$cache" -v node="${node//./[.]}" '
         BEGIN { # without {16}, which not every awk knows
             trace = at "/logs/run.json"
             ours = "^" cache "/libzero/io-"
@@ -293,7 +294,7 @@ strangers() { # where its lines are: folder of the job; reads them
                 return 1
             if (path == folder)
                 return /O_TMPFILE/
-            if (path ~ (ours "[.]lock$"))
+            if (path ~ (ours "[.]" node "[.]lock$"))
                 return /O_NOFOLLOW/
             return temporary(path) && /O_CREAT\|O_EXCL/
         }
@@ -401,7 +402,7 @@ self_test() {
 0|openat(AT_FDCWD, "$folder", O_RDWR|O_CLOEXEC|O_TMPFILE, 0600) = 18
 0|openat(AT_FDCWD, "$at/logs/run.csv", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 20
 0|openat(AT_FDCWD, "$at/shared/vader_segment.vm.0.1", O_RDWR|O_CREAT, 0600) = 17
-0|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.lock", O_RDWR|O_CREAT|O_NOFOLLOW) = 1
+0|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.$node.lock", O_RDWR|O_CREAT|O_NOFOLLOW) = 1
 0|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.jfUqqW", O_RDWR|O_CREAT|O_EXCL) = 18
 0|openat(AT_FDCWD, "$at/logs/run.json.part", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 20
 0|rename("$at/logs/run.json.part", "$at/logs/run.json") = 0
@@ -417,7 +418,7 @@ self_test() {
 1|openat(AT_FDCWD, "$folder/zero-spill-a1b2c3", O_RDWR|O_CREAT) = 18
 1|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef", O_WRONLY|O_CREAT|O_TRUNC) = 18
 1|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.jfUqqW", O_RDWR|O_CREAT) = 18
-1|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.lock", O_RDWR|O_CREAT) = 18
+1|openat(AT_FDCWD, "$cache/libzero/io-0123456789abcdef.$node.lock", O_RDWR|O_CREAT) = 18
 1|rename("$cache/libzero/io-0123456789abcdef.jfUqqW", "/etc/passwd") = 0
 1|rename("$at/tmp/ompi.vm", "/etc/passwd") = 0
 1|openat(AT_FDCWD, "$at/logs/run.json", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 20

@@ -35,6 +35,13 @@
 #define KEY "device nvme0n1 size 12 model X type ext4"
 
 static char home[TREE_ROOT];
+static const char *host = "node";
+
+int gethostname(char *name, size_t size)
+{
+    snprintf(name, size, "%s", host);
+    return 0;
+}
 static struct error why; /* nothing could be measured */
 
 static void home_make(void)
@@ -194,13 +201,13 @@ END_TEST
 START_TEST(cache_is_made_of_files)
 {
     struct probe p = sound;
-    char path[512], lock[520], other[512];
+    char path[512], lock[600], other[512];
     p.read = 0; /* nor is nonsense kept */
     ck_assert(!probe_store(&p, KEY) && probe_store(&sound, KEY));
     cache_file(path, sizeof(path), "");
     ck_assert(unlink(path) == 0 && mkfifo(path, 0600) == 0);
     ck_assert(!probe_load(&p, KEY));
-    snprintf(lock, sizeof(lock), "%s.lock", path);
+    snprintf(lock, sizeof(lock), "%s.%s.lock", path, host);
     snprintf(other, sizeof(other), "%s/other", home);
     ck_assert(symlink(other, lock) == 0);
     ck_assert_int_lt(probe_lock(KEY), 0);
@@ -539,6 +546,15 @@ END_TEST
 
 static int refused = -1;   /* where locks that are not had are told of, one byte each */
 static bool folders_alone; /* as where the cache is on Lustre without locks, say */
+static bool late;          /* half a minute passes when a lock is not had */
+static int seconds_ahead;
+
+int clock_gettime(clockid_t id, struct timespec *now)
+{
+    int status = (int)syscall(SYS_clock_gettime, id, now);
+    now->tv_sec += seconds_ahead;
+    return status;
+}
 
 /* The C library's, and the library's here. */
 int flock(int fd, int operation)
@@ -549,10 +565,24 @@ int flock(int fd, int operation)
         return -1;
     }
     int status = (int)syscall(SYS_flock, fd, operation);
+    seconds_ahead += status != 0 && late ? 31 : 0;
     if (status != 0 && refused >= 0)
         ck_assert_int_eq(write(refused, "", 1), 1);
     return status;
 }
+
+/* Nodes that share a home measure a drive each. */
+START_TEST(nodes_do_not_wait)
+{
+    int here = probe_lock(KEY);
+    ck_assert(here >= 0 && flock(here, LOCK_EX) == 0);
+    host = "another";
+    int there = probe_lock(KEY);
+    ck_assert(there >= 0 && flock(there, LOCK_EX | LOCK_NB) == 0);
+    close(there);
+    close(here);
+}
+END_TEST
 
 /* A rank that finds another measuring waits and takes its result. */
 START_TEST(ranks_measure_once)
@@ -582,6 +612,27 @@ START_TEST(ranks_measure_once)
     int status;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+/* After half a minute it measures too: a part of what the drive can do, which nobody else is to
+ * take for all of it. */
+START_TEST(what_is_measured_beside_another_is_not_kept)
+{
+    if (!drive_under(home))
+        return;
+    struct spill_paths paths = paths_of(home, home);
+    struct probe p, kept;
+    char key[PROBE_KEY];
+    ck_assert(probe_key(key, "", home));
+    int lock = probe_lock(key);
+    ck_assert(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    late = true;
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_NOW, &why);
+    ck_assert(p.read > 0 && !probe_load(&kept, key));
+    close(lock);
+    probe_paths(&p, &paths, PROBE_FILE, PROBE_NOW, &why);
+    ck_assert(p.read > 0 && probe_load(&kept, key));
 }
 END_TEST
 
@@ -633,7 +684,9 @@ int main(void)
     tcase_add_test(c, one_folder);
     tcase_add_test(c, several_folders);
     tcase_add_test(c, programs_are_told);
+    tcase_add_test(c, nodes_do_not_wait);
     tcase_add_loop_test(c, ranks_measure_once, 0, 2);
+    tcase_add_test(c, what_is_measured_beside_another_is_not_kept);
     tcase_add_loop_test(c, ranks_measure_in_turn, 0, 2);
     suite_add_tcase(suite, c);
     return suite_run_all(suite);
