@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* ----------------------------------------------------------------- the facts */
@@ -60,8 +61,12 @@ static void path_collect(struct preflight_facts *facts, const char *path, int64_
     if (fd < 0)
         return;
     if (fstat(fd, &st) == 0) {
+        struct statvfs fs;
+        uint64_t id = st.st_dev;
         spill_type_read(fd, type);
-        struct preflight_limit *limit = limit_of(facts, (uint64_t)st.st_dev, type, path);
+        if (spill_type_is_network(type) && fstatvfs(fd, &fs) == 0)
+            id = (uint64_t)fs.f_blocks * fs.f_frsize; /* what it is to all nodes */
+        struct preflight_limit *limit = limit_of(facts, id, type, path);
         limit->need += bytes;
         limit->available = spill_space(fd);
         if (spill_type_is_memory(type))
@@ -149,7 +154,8 @@ static const struct preflight_facts *facts_of(const struct preflight_ranks *rank
 static const struct preflight_limit *shared(const struct preflight_facts *facts, uint64_t node,
                                             const struct preflight_limit *limit)
 {
-    for (int i = 0; facts->node == node && i < facts->limits; i++)
+    bool all = spill_type_is_network(limit->type); /* nodes */
+    for (int i = 0; (all || facts->node == node) && i < facts->limits; i++)
         if (facts->limit[i].id == limit->id && strcmp(facts->limit[i].type, limit->type) == 0)
             return &facts->limit[i];
     return NULL;
@@ -187,6 +193,13 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
     else
         snprintf(who, sizeof(who), "The %d ranks", sum->ranks);
     const char *verb = sum->ranks == 1 ? "needs" : "need";
+    if (spill_type_is_network(limit->type))
+        return error_set(error, ZERO_ERR_IO,
+                         "%s %s %s in %s (%s), which is the same for all nodes, but only %s are "
+                         "free. Free some, or name a folder on a disk of each node (--nvme-path, "
+                         ".nvme_path).",
+                         who, verb, amount(sum->need).text, limit->name, limit->type,
+                         amount(sum->available).text);
     if (limit->type[0] != '\0')
         return error_set(error, ZERO_ERR_IO,
                          "%s on node %s %s %s in %s (%s), but only %s are free. Free some, name "
@@ -235,11 +248,15 @@ bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_
 {
     for (int i = 0; i < facts->limits; i++) {
         const struct preflight_limit *limit = &facts->limit[i];
-        if (!spill_type_is_memory(limit->type) || limit->need == 0)
+        bool memory = spill_type_is_memory(limit->type);
+        if (limit->need == 0 || !(memory || spill_type_is_network(limit->type)))
             continue;
         snprintf(text, PREFLIGHT_TEXT,
-                 "%s is memory (%s), not a disk: %s of files take as much host memory. Name a "
-                 "folder on a disk (--nvme-path, .nvme_path).",
+                 memory ? "%s is memory (%s), not a disk: %s of files take as much host memory. "
+                          "Name a folder on a disk (--nvme-path, .nvme_path)."
+                        : "%s is on a server (%s), not a disk of this node: all nodes read and "
+                          "write there, each rank %s in every step. Name a folder on a disk of the "
+                          "node (--nvme-path, .nvme_path).",
                  limit->name, limit->type, amount(limit->need).text);
         return true;
     }

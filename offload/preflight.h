@@ -19,7 +19,7 @@
 
 /* Something of which the ranks that share it must not need more than there is. */
 struct preflight_limit {
-    uint64_t id; /* equal for ranks of one node that share it */
+    uint64_t id; /* equal for ranks that share it: of one node, of a network's folder of all */
     int64_t available;
     int64_t need;              /* this rank's */
     char name[PREFLIGHT_NAME]; /* of what: a cgroup, a folder; its end when it is long */
@@ -70,7 +70,8 @@ bool preflight_same_node(const struct preflight_facts *a, const struct preflight
 /* Whether the files of two ranks of a node are on the same file systems. */
 bool preflight_same_folders(const struct preflight_facts *a, const struct preflight_facts *b);
 
-/* What is worth a warning although it fits: files in memory. False: nothing. */
+/* What is worth a warning although it fits: files in memory, or on a network's server. False:
+ * nothing. */
 bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_TEXT]);
 
 #endif

@@ -58,6 +58,15 @@ bool spill_type_is_memory(const char *type)
     return strcmp(type, "tmpfs") == 0 || strcmp(type, "ramfs") == 0;
 }
 
+bool spill_type_is_network(const char *type)
+{
+    static const char *const network[] = {"nfs", "lustre", "gpfs", "ceph", "beegfs", "cifs", "smb"};
+    for (size_t i = 0; i < sizeof(network) / sizeof(*network); i++)
+        if (strcmp(type, network[i]) == 0)
+            return true;
+    return false;
+}
+
 /* Every failure of a file: the folder, what was done, errno's text. */
 static int file_refused(const struct spill_file *file, const char *what, int errnum,
                         struct error *error)

@@ -65,6 +65,7 @@ bool spill_direct(int fd);
 void spill_type_read(int fd, char type[SPILL_TYPE]);
 
 bool spill_type_is_memory(const char *type);
+bool spill_type_is_network(const char *type); /* NFS and the like: one for all nodes */
 
 /* Bytes that a file of this process may have (ulimit -f). */
 uint64_t spill_size_limit(void);

@@ -14,7 +14,9 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "offload/preflight.h"
@@ -150,6 +152,33 @@ START_TEST(judge_space)
     ck_assert_int_eq(judge(RANKS, &error), ZERO_OK);
     ranks[0].facts.limit[1].available--;
     ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_IO);
+}
+END_TEST
+
+/* A network's folder is one for all nodes, and slow for all of them. */
+START_TEST(judge_space_of_a_network)
+{
+    struct error error;
+    char text[PREFLIGHT_TEXT];
+    static const char *const networks[] = {"nfs",    "lustre", "gpfs", "ceph",
+                                           "beegfs", "cifs",   "smb"};
+    for (int i = 0; i < 7; i++) {
+        ranks_make();
+        for (int r = 0; r < RANKS; r++)
+            limit_add(r, 7, networks[i], 300 * GB, 1200 * GB);
+        ck_assert_int_eq(judge(RANKS, &error), ZERO_OK);
+        ranks[3].facts.limit[1].available--;
+        ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_IO);
+        has(error.text, "The 4 ranks need 1200.000 GB in name7 (");
+        has(error.text, "), which is the same for all nodes, but only 1200.000 GB are free. Free");
+        has(error.text, networks[i]);
+        ck_assert(preflight_warning(&ranks[2].facts, text));
+        has(text, "name7 is on a server (");
+        has(text, "each rank 300.000 GB in every step");
+        ranks[2].facts.limit[1].need = 0;
+        ck_assert(!preflight_warning(&ranks[2].facts, text));
+    }
+    ck_assert(!spill_type_is_network("ext4"));
 }
 END_TEST
 
@@ -337,6 +366,31 @@ START_TEST(collects_files_in_memory)
     preflight_collect(&f, root, &little, &paths, MIB);
     ck_assert_int_eq(f.memory_files, 0);
     ck_assert(!preflight_warning(&f, text));
+}
+END_TEST
+
+static bool server; /* folders are on NFS, it seems */
+
+int fstatfs(int fd, struct statfs *fs)
+{
+    int rc = (int)syscall(SYS_fstatfs, fd, fs);
+    fs->f_type = server ? 0x6969 : fs->f_type;
+    return rc;
+}
+
+/* A mount has another number on each node, and what is mounted one size. */
+START_TEST(collects_folders_of_a_network)
+{
+    char disk[TREE_ROOT + 16];
+    struct preflight_facts f;
+    struct statvfs fs;
+    snprintf(disk, sizeof(disk), "%s/disk", root);
+    struct spill_paths paths = paths_of(disk, NULL);
+    server = true;
+    preflight_collect(&f, root, &(struct preflight_need){.files = MIB}, &paths, MIB);
+    ck_assert(statvfs(disk, &fs) == 0);
+    ck_assert_str_eq(limit_named(&f, "/disk")->type, "nfs");
+    ck_assert_uint_eq(limit_named(&f, "/disk")->id, (uint64_t)fs.f_blocks * fs.f_frsize);
 }
 END_TEST
 
@@ -595,6 +649,7 @@ int main(void)
     tcase_add_test(judgment, judge_sums_over_a_node);
     tcase_add_test(judgment, judge_nested_groups);
     tcase_add_test(judgment, judge_space);
+    tcase_add_test(judgment, judge_space_of_a_network);
     tcase_add_test(judgment, judge_files_in_memory);
     tcase_add_test(judgment, judge_without_facts);
     tcase_add_test(judgment, a_boot_is_a_node);
@@ -606,6 +661,7 @@ int main(void)
     tcase_add_test(facts, collects_memory);
     tcase_add_test(facts, collects_space);
     tcase_add_test(facts, collects_files_in_memory);
+    tcase_add_test(facts, collects_folders_of_a_network);
     tcase_add_test(facts, collects_long_names);
     suite_add_tcase(suite, facts);
 
