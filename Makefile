@@ -336,6 +336,7 @@ $(patsubst %,$(BUILD)/tests/%_test,model gpu_model gpu_matmul matmul numeric opt
 	stop text tokens trace usage): \
 	$(call obj,$(filter-out examples/gpt2/main.c,$(GPT2)) $(COMMON))
 $(BUILD)/tests/job_test: $(call obj,examples/common/launch.c)
+$(BUILD)/tests/sums_test: $(call obj,examples/common/ranks.c)
 # These have what the plugin has in them.
 $(patsubst %,$(BUILD)/tests/%_test,cuda cuda_fault nccl mpi_cuda): $(call obj,$(OVER_FAKES))
 # These the layers on GPUs, over a cuBLASLt and kernels of tests/support.

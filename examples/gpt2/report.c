@@ -181,30 +181,38 @@ static void print_row(const char *name, int64_t planned, int64_t measured)
     printf("  %-34s %12s %12s\n", name, in_bytes(planned).text, in_bytes(measured).text);
 }
 
+static int report_range(struct run *r, const char *name, const int64_t value[2])
+{
+    int64_t most[2], below[2]; /* the least is so much below the most */
+    char label[64];
+    for (int k = 0; k < 2; k++)
+        if (run_most(r, value[k], &most[k]) || run_most(r, most[k] - value[k], &below[k]))
+            return -1;
+    if (zero_rank(r->z) != 0)
+        return 0;
+    snprintf(label, sizeof(label), "least of %d ranks, %s", zero_size(r->z), name);
+    print_row(label, most[0] - below[0], most[1] - below[1]);
+    snprintf(label, sizeof(label), "most of %d ranks, %s", zero_size(r->z), name);
+    print_row(label, most[0], most[1]);
+    return 0;
+}
+
 /* One quantity of every rank; of many ranks the least and the most. */
 static int report_ranks(struct run *r, const char *name, int64_t planned, int64_t measured)
 {
     int ranks = zero_size(r->z), rank = zero_rank(r->z);
-    int64_t least[2] = {INT64_MAX, INT64_MAX}, most[2] = {0, 0};
+    const int64_t value[2] = {planned, measured};
     char label[64];
+    if (ranks > RANKS_SHOWN)
+        return report_range(r, name, value);
     for (int i = 0; i < ranks; i++) {
-        int64_t value[2];
-        if (run_sum(r, i == rank ? planned : 0, &value[0]) ||
-            run_sum(r, i == rank ? measured : 0, &value[1]))
-            return -1;
-        for (int k = 0; k < 2; k++) {
-            least[k] = value[k] < least[k] ? value[k] : least[k];
-            most[k] = value[k] > most[k] ? value[k] : most[k];
-        }
+        int64_t of_rank[2];
+        for (int k = 0; k < 2; k++)
+            if (run_sum(r, i == rank ? value[k] : 0, &of_rank[k]))
+                return -1;
         snprintf(label, sizeof(label), "rank %d, %s", i, name);
-        if (rank == 0 && ranks <= RANKS_SHOWN)
-            print_row(label, value[0], value[1]);
-    }
-    if (rank == 0 && ranks > RANKS_SHOWN) {
-        snprintf(label, sizeof(label), "least of %d ranks, %s", ranks, name);
-        print_row(label, least[0], least[1]);
-        snprintf(label, sizeof(label), "most of %d ranks, %s", ranks, name);
-        print_row(label, most[0], most[1]);
+        if (rank == 0)
+            print_row(label, of_rank[0], of_rank[1]);
     }
     return 0;
 }

@@ -242,13 +242,10 @@ static bool write_part(struct run *r, double zero)
 /* The longest time, over the ranks, from a rank's first span to the barrier. */
 static int lead_agree(struct run *r, double *lead)
 {
-    int64_t longest = 0, value;
+    int64_t longest;
     double mine = r->trace_zero - trace_first(r->trace, r->trace_zero);
-    for (int i = 0; i < zero_size(r->z); i++) {
-        if (run_sum(r, i == zero_rank(r->z) ? llround(1e6 * mine) : 0, &value))
-            return -1;
-        longest = value > longest ? value : longest;
-    }
+    if (run_most(r, llround(1e6 * mine), &longest))
+        return -1;
     *lead = 1e-6 * (double)(longest + 1);
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "examples/common/figure.h"
 #include "examples/common/file.h"
 #include "examples/common/launch.h"
+#include "examples/common/ranks.h"
 #include "examples/common/refuse.h"
 #include "examples/common/stop.h"
 #include "examples/gpt2/device.h"
@@ -47,10 +48,15 @@ int run_check(struct run *r, int status)
 
 int run_sum(struct run *r, int64_t value, int64_t *sum)
 {
-    double mean = 0, mine = (double)value;
-    int status = zero_mean(r->z, &mine, 1, &mean);
-    *sum = llround(mean * zero_size(r->z));
+    double all = 0;
+    int status = ranks_sum(r->z, (double)value, &all);
+    *sum = llround(all);
     return run_check(r, status);
+}
+
+int run_most(struct run *r, int64_t value, int64_t *most)
+{
+    return run_check(r, ranks_most(r->z, value, most));
 }
 
 int run_agree(struct run *r, bool well)
@@ -63,17 +69,11 @@ int run_agree(struct run *r, bool well)
 
 /* ------------------------------------------------------------------- create */
 
-/* Whether a hash is the same on all ranks: none then differs from their mean. 32 bits
- * are enough, and leave room for the ranks' sum: only so is the mean exact. < 0: failed. */
+/* < 0: failed. */
 static int is_alike(struct run *r, uint64_t hash)
 {
-    double mine = (double)(hash >> 32), mean, deviation;
-    if (run_check(r, zero_mean(r->z, &mine, 1, &mean)))
-        return -1;
-    mine = fabs(mine - mean);
-    if (run_check(r, zero_mean(r->z, &mine, 1, &deviation)))
-        return -1;
-    return deviation == 0;
+    bool alike = false;
+    return run_check(r, ranks_alike(r->z, hash, &alike)) ? -1 : alike;
 }
 
 /* Ranks with other options or files would train another model without a word. All are

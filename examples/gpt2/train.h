@@ -90,6 +90,9 @@ int run_agree(struct run *r, bool well);
 /* COLLECTIVE: the sum of every rank's value. */
 int run_sum(struct run *r, int64_t value, int64_t *sum);
 
+/* COLLECTIVE: the most that a rank has, of values of 0 or more. */
+int run_most(struct run *r, int64_t value, int64_t *most);
+
 /* Takes the engine's sentence when status is not ZERO_OK. 0 or -1. */
 int run_check(struct run *r, int status);
 

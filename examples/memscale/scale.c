@@ -13,6 +13,7 @@
 #include "examples/common/counter.h"
 #include "examples/common/figure.h"
 #include "examples/common/launch.h"
+#include "examples/common/ranks.h"
 #include "examples/common/usage.h"
 #include "src/comm/comm.h"
 
@@ -113,23 +114,13 @@ static int step(struct scale *s, const struct model *m, const void **device)
 
 static int sum(struct scale *s, double mine, double *of_all)
 {
-    double mean = 0;
-    int status = zero_mean(s->z, &mine, 1, &mean);
-    *of_all = mean * s->ranks;
-    return check(s, status);
+    return check(s, ranks_sum(s->z, mine, of_all));
 }
 
 /* The most that a rank has. */
 static int most(struct scale *s, int64_t *value)
 {
-    double of_rank, largest = 0;
-    for (int r = 0; r < s->ranks; r++) {
-        if (sum(s, r == s->rank ? (double)*value : 0, &of_rank))
-            return -1;
-        largest = of_rank > largest ? of_rank : largest;
-    }
-    *value = llround(largest);
-    return 0;
+    return check(s, ranks_most(s->z, *value, value));
 }
 
 /* Ranks with other options would wait for each other. */
@@ -146,15 +137,15 @@ static int check_alike(struct scale *s, int argc, char **argv)
             snprintf(given + at, sizeof(given) - at, "%s%s%s", at ? " " : "",
                      i < argc ? "" : CAP_VARIABLE "=", word);
     }
-    double mine = (double)(hash >> 32), all, differ;
-    if (sum(s, mine, &all) || sum(s, fabs(mine - all / s->ranks), &differ))
+    bool alike = false;
+    if (check(s, ranks_alike(s->z, hash, &alike)))
         return -1;
-    if (differ > 0)
+    if (!alike)
         snprintf(s->error, sizeof(s->error),
                  "The ranks were not given the same options or " CAP_VARIABLE
                  "; this one has '%s'. Start every rank with the same.",
                  given);
-    return differ > 0 ? -1 : 0;
+    return alike ? 0 : -1;
 }
 
 /* ---------------------------------------------------------------------- GPUs */

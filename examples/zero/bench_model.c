@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "examples/common/ranks.h"
 #include "examples/zero/tool.h"
 
 int model_fail(struct model *m)
@@ -69,10 +70,7 @@ int model_digest(const struct zero_config *config, struct zero_digest *digest)
 
 int model_sum(struct model *m, double mine, double *all)
 {
-    if (zero_mean(m->z, &mine, 1, all))
-        return model_fail(m);
-    *all *= zero_size(m->z);
-    return 0;
+    return ranks_sum(m->z, mine, all) ? model_fail(m) : 0;
 }
 
 int model_any(struct model *m, bool mine, bool *one)
