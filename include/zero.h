@@ -503,7 +503,7 @@ ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *ad
 /* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are multiplied by max_norm /
  * (norm + 1e-6); 0: no clipping (the default). Without it an element beyond 1e19 may make its
  * second moment infinite: the parameter then only decays (with .l2: stays; with .beta2 of 0: is NaN
- * a step later). */
+ * a step later). A norm 2^126 times max_norm or more makes gradients 0. */
 ZERO_API int zero_set_clip(struct zero *z, double max_norm);
 
 /* COLLECTIVE, likewise. Micro-steps per step, >= 1.
@@ -606,11 +606,11 @@ struct zero_plan {
 };
 
 /* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks ranks,
- * local_ranks of them on this node, but for tables: about 1 MiB, 2 KiB a chunk of up to 80000, and
- * as much again for the largest unit's chunks in files. It counts the host memory that units of
- * GPUs pass through without NCCL (.comm), of which it does not know; with it up to 128 MiB more of
- * each GPU are taken, and what NCCL takes itself. error (may be NULL): the sentence, if not
- * ZERO_OK. */
+ * local_ranks of them on this node, but for tables: 1 MiB, 2 KiB a chunk of up to 80000, 96 bytes a
+ * unit and chunk slot, 648 a gather slot and chunk of the largest unit in files. It counts the host
+ * memory that units of GPUs pass through without NCCL (.comm), of which it does not know; with it
+ * up to 128 MiB more of each GPU are taken, and what NCCL takes itself. error (may be NULL): the
+ * sentence, if not ZERO_OK. */
 ZERO_API int zero_plan_make(const struct zero_param *params, int count,
                             const struct zero_config *config, int ranks, int local_ranks,
                             struct zero_plan *plan, char *error, size_t error_size);
@@ -743,8 +743,8 @@ struct zero_collective {
     int root; /* BROADCAST */
     void *data;
     const void *own; /* GATHER: this rank's part, or NULL when it is in data already */
-    /* REDUCE: pieces of at most piece_bytes (a multiple of 256), offered once each, in
-     * order; parts[r] is rank r's piece and stays valid during the callback. scratch has
+    /* REDUCE: pieces of at most piece_bytes, each but the last a multiple of 256, offered once,
+     * in order; parts[r] is rank r's piece and stays valid during the callback. scratch has
      * room for 2 * (size - 1) pieces. REDUCEs are summed one after the other, in the order of
      * their starts, so they may share it. */
     void (*sum)(void *arg, int64_t offset, int64_t bytes, const void *const *parts);

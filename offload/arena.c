@@ -33,9 +33,9 @@
 static int arena_refused(int64_t bytes, const char *what, int errnum, struct error *error)
 {
     return error_set(error, ZERO_ERR_MEMORY,
-                     "%" PRId64 " bytes of host memory were refused (%s: %s). Keep less in host "
-                     "memory, use more ranks, or raise the limit (ulimit -v, ulimit -d, "
-                     "vm.overcommit_memory).",
+                     "%" PRId64 " bytes of host memory were refused (%s: %s). Shard more (--stage, "
+                     ".stage), offload to files (--offload nvme, .offload), use more ranks, or "
+                     "raise the limit (ulimit -v, ulimit -d, vm.overcommit_memory).",
                      bytes, what, strerror(errnum));
 }
 
@@ -106,8 +106,8 @@ int arena_create(struct arena *arena, int64_t bytes, int threads, struct error *
     if (bytes > available || bytes > INT64_MAX / 2)
         return error_set(error, ZERO_ERR_MEMORY,
                          "%" PRId64 " bytes of host memory are needed, %" PRId64
-                         " are available (%s). Keep less in host memory, use more ranks, or ask "
-                         "for more memory.",
+                         " are available (%s). Shard more (--stage, .stage), offload to files "
+                         "(--offload nvme, .offload), use more ranks, or ask for more memory.",
                          bytes, available, source);
 
     int64_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;

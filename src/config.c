@@ -126,10 +126,16 @@ static int take_formats(struct settings *s, const struct zero_config *c, struct 
 static int take_path(struct settings *s, const char *path, struct error *error)
 {
     const char *const variables[] = {"SLURM_TMPDIR", "TMPDIR"}, *name = ".nvme_path";
+    bool files = s->state == ZERO_NVME || s->param == ZERO_NVME;
     for (int i = 0; i < 2 && !(path && *path); i++)
         path = getenv(name = variables[i]);
     if (!(path && *path))
         path = "/var/tmp";
+    if (files && name[0] != '.' && strchr(path, ':'))
+        return error_set(error, ZERO_ERR_ARGUMENT,
+                         "%s is '%.200s', of which the ':' would make two folders. Name a folder "
+                         "without one (--nvme-path, .nvme_path).",
+                         name, path);
     if ((size_t)snprintf(s->nvme_path, sizeof(s->nvme_path), "%s", path) >= sizeof(s->nvme_path))
         return error_set(error, ZERO_ERR_ARGUMENT,
                          "%s is longer than %zu bytes. Use a shorter one.", name,
@@ -196,7 +202,9 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
                          "config.size is %zu where this library has %zu. Set it to sizeof(struct "
                          "zero_config) and compile with the header of this library.",
                          c->size, sizeof(*c));
-    if (check_enum(c->stage, 3, ".stage", "0, 1, 2 or 3", error) ||
+    if (take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, DEADLINE_SECONDS_MAX,
+                 ".deadline_seconds", &s->deadline_seconds, error) || /* also if others fail */
+        check_enum(c->stage, 3, ".stage", "0, 1, 2 or 3", error) ||
         check_enum((int)c->dtype, ZERO_FP16, ".dtype", "ZERO_FP32, ZERO_BF16 or ZERO_FP16",
                    error) ||
         check_enum((int)c->ring, ZERO_RING_POSIX, ".ring",
@@ -213,8 +221,6 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
         take_int(c->gather_slots, 3, 1, 64, ".gather_slots", &s->gather_slots, error) ||
         take_int(c->grad_slots, 3, 1, 64, ".grad_slots", &s->grad_slots, error) ||
         take_int(c->threads, 0, 1, 1024, ".threads", &s->threads, error) ||
-        take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, DEADLINE_SECONDS_MAX,
-                 ".deadline_seconds", &s->deadline_seconds, error) ||
         (s->verify && verify_supported(error)))
         return error->status;
     return ZERO_OK;

@@ -514,6 +514,10 @@ START_TEST(environment_refused)
         {"SLURM_TMPDIR", "/nowhere", "Cannot create a file in /nowhere", ZERO_ERR_IO},
         {"SLURM_TMPDIR", long_path, "SLURM_TMPDIR is longer than", ZERO_ERR_ARGUMENT},
         {"TMPDIR", "/dev/null", "Cannot create a file in /dev/null", ZERO_ERR_IO},
+        {"SLURM_TMPDIR", "/run:7",
+         "SLURM_TMPDIR is '/run:7', of which the ':' would make two "
+         "folders.",
+         ZERO_ERR_ARGUMENT},
     };
     char text[512];
     memset(long_path, 'p', sizeof(long_path) - 1);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/clock.h"
 #include "src/engine.h"
 #include "tests/support/differ.h"
 #include "tests/support/ranks.h"
@@ -264,6 +265,28 @@ START_TEST(communicators_differ)
 }
 END_TEST
 
+/* One that another rank does not hear of is told when the deadline that came with it is over. */
+static void come_alone(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct zero_param p = {.name = "x", .ndim = 1, .shape = {1000}};
+    double *seconds = arg, begun = seconds_now();
+    struct zero *z;
+    if (rank != 0)
+        return;
+    ck_assert_int_ne(zero_init(&z, &p, 1, .comm = comm, .stage = 7, .deadline_seconds = 1),
+                     ZERO_OK);
+    zero_destroy(z);
+    *seconds = seconds_now() - begun;
+}
+
+START_TEST(refused_with_its_deadline)
+{
+    double seconds = 0;
+    ranks_run(2, come_alone, &seconds);
+    ck_assert_msg(seconds >= 1 && seconds < 30, "%.1f s", seconds);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("wrong ranks");
@@ -274,6 +297,7 @@ int main(void)
     tcase_add_test(tests, choices_are_free);
     tcase_add_loop_test(tests, replicas_differ, 0, 5);
     tcase_add_loop_test(tests, communicators_differ, 0, 2);
+    tcase_add_test(tests, refused_with_its_deadline);
     suite_add_tcase(suite, tests);
     return suite_run_all(suite);
 }
