@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -224,6 +225,18 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
                      limit->name, advice);
 }
 
+/* Whether a rank before this one has the same limit: near by where ranks of a node follow each
+ * other, so that not all ranks are looked at for each rank. */
+static bool is_judged(const struct preflight_ranks *ranks, int rank,
+                      const struct preflight_limit *limit)
+{
+    uint64_t node = facts_of(ranks, rank)->node;
+    while (rank-- > 0)
+        if (shared(facts_of(ranks, rank), node, limit) != NULL)
+            return true;
+    return false;
+}
+
 int preflight_judge(const struct preflight_ranks *ranks, struct error *error)
 {
     const struct preflight_facts *worst = NULL;
@@ -233,6 +246,8 @@ int preflight_judge(const struct preflight_ranks *ranks, struct error *error)
         const struct preflight_facts *facts = facts_of(ranks, r);
         for (int i = 0; i < facts->limits; i++) {
             const struct preflight_limit *limit = &facts->limit[i];
+            if (is_judged(ranks, r, limit))
+                continue;
             struct sum sum = sum_of(ranks, facts->node, limit);
             if (sum.need - sum.available > worst_sum.need - worst_sum.available) {
                 worst = facts;
@@ -242,6 +257,31 @@ int preflight_judge(const struct preflight_ranks *ranks, struct error *error)
         }
     }
     return worst != NULL ? refuse(worst, worst_limit, &worst_sum, error) : ZERO_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+void preflight_crowds(const struct preflight_ranks *ranks, int *least, int *most)
+{
+    uint64_t *node = malloc((size_t)ranks->count * sizeof(*node));
+    *least = *most = 0;
+    if (node == NULL)
+        return;
+    for (int r = 0; r < ranks->count; r++)
+        node[r] = facts_of(ranks, r)->node;
+    qsort(node, (size_t)ranks->count, sizeof(*node), ascending);
+    for (int r = 0, first = 0; r < ranks->count; r++)
+        if (r + 1 == ranks->count || node[r + 1] != node[r]) {
+            int here = r + 1 - first;
+            *least = first == 0 || here < *least ? here : *least;
+            *most = here > *most ? here : *most;
+            first = r + 1;
+        }
+    free(node);
 }
 
 bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_TEXT])

@@ -65,6 +65,9 @@ struct preflight_ranks {
  * limit that most is lacking of. Facts of zeros need nothing. */
 int preflight_judge(const struct preflight_ranks *ranks, struct error *error);
 
+/* How many ranks the nodes have: the least and the most. 0: no memory to count in. */
+void preflight_crowds(const struct preflight_ranks *ranks, int *least, int *most);
+
 bool preflight_same_node(const struct preflight_facts *a, const struct preflight_facts *b);
 
 /* Whether the files of two ranks of a node are on the same file systems. */

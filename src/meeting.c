@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "offload/groups.h"
+#include "src/comm/comm.h"
 #include "src/engine.h"
 
 /* A rank that has failed tells of that alone. */
@@ -122,6 +123,19 @@ static void nodes_keep(struct zero *z, const struct introduction *all)
         memcpy(z->node[r], all[r].facts.name, sizeof(*z->node));
 }
 
+/* MPI passes what a node has received on to its other ranks where all nodes are alike. */
+static void judge_crowds(const struct zero *z, const struct preflight_ranks *ranks)
+{
+    int least, most;
+    preflight_crowds(ranks, &least, &most);
+    if (least < most && z->plan.set.stage > 0 && z->owns_comm && !z->linked &&
+        !comm_tcp_is(z->comm))
+        engine_log(z, ZERO_LOG_WARNING,
+                   "Nodes have %d to %d ranks, so parameters go to each rank of another node and "
+                   "not to each node once. Start as many ranks on every node.",
+                   least, most);
+}
+
 /* Of ranks none of which has failed. */
 static void judge(struct zero *z, struct introduction *all)
 {
@@ -141,6 +155,8 @@ static void judge(struct zero *z, struct introduction *all)
     nodes_keep(z, all);
     if (!z->error.status)
         preflight_judge(&ranks, &z->error);
+    if (!z->error.status)
+        judge_crowds(z, &ranks);
     if (!z->error.status && preflight_warning(&me->facts, warning))
         engine_warn_of_machine(z, "%s", warning);
     if (z->unprobed.status)

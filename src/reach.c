@@ -44,7 +44,7 @@ static bool share_gpu(const struct introduction *a, const struct introduction *b
 static bool find_two(const struct zero *z, const struct introduction *all, bool gpus, int two[2])
 {
     for (int i = 0; i < z->size; i++)
-        for (int j = 0; j < i; j++)
+        for (int j = 0; j < (gpus ? i : 1); j++)
             if (gpus ? share_gpu(&all[i], &all[j]) : all[i].reach.version != all[j].reach.version) {
                 two[0] = j, two[1] = i;
                 return true;

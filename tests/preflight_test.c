@@ -207,6 +207,25 @@ START_TEST(a_boot_is_a_node)
 }
 END_TEST
 
+/* Whichever ranks are on a node. */
+START_TEST(crowds_are_counted)
+{
+    static const uint64_t nodes[][RANKS] = {{1, 1, 2, 2}, {1, 2, 1, 2}, {9, 9, 9, 1}, {1, 2, 3, 4},
+                                            {5, 7, 7, 7}, {3, 3, 3, 3}, {2, 1, 2, 3}};
+    static const int expected[][2] = {{2, 2}, {2, 2}, {1, 3}, {1, 1}, {1, 3}, {4, 4}, {1, 2}};
+    for (int i = 0; i < 7; i++) {
+        int least = -1, most = -1;
+        ranks_make();
+        for (int r = 0; r < RANKS; r++)
+            ranks[r].facts.node = nodes[i][r];
+        preflight_crowds(&(struct preflight_ranks){&ranks[0].facts, sizeof(ranks[0]), RANKS},
+                         &least, &most);
+        ck_assert_msg(least == expected[i][0] && most == expected[i][1], "%d: %d %d", i, least,
+                      most);
+    }
+}
+END_TEST
+
 /* Limits of memory, which have no type, do not count. */
 START_TEST(folders_are_the_same)
 {
@@ -653,6 +672,7 @@ int main(void)
     tcase_add_test(judgment, judge_files_in_memory);
     tcase_add_test(judgment, judge_without_facts);
     tcase_add_test(judgment, a_boot_is_a_node);
+    tcase_add_test(judgment, crowds_are_counted);
     tcase_add_test(judgment, folders_are_the_same);
     suite_add_tcase(suite, judgment);
 
