@@ -191,7 +191,7 @@ static int make_ring(struct zero *z)
     struct ring **ring = &z->pipeline.ring;
     struct error refused = {0};
     if (z->seams && z->seams->ring)
-        return z->seams->ring(ring, &options, &z->error);
+        return z->seams->ring(z->seams->ring_arg, ring, &options, &z->error);
     if (z->plan.set.ring == ZERO_RING_POSIX)
         return ring_posix_create(ring, &options, &z->error);
     if (!ring_uring_create(ring, &options, &refused)) {

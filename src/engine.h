@@ -40,7 +40,9 @@ struct engine_seams {
     int (*device)(struct device **device, const struct device_options *options,
                   struct error *error);
     int (*link)(struct device_link *link, struct error *error);
-    int (*ring)(struct ring **ring, const struct ring_options *options, struct error *error);
+    int (*ring)(void *arg, struct ring **ring, const struct ring_options *options,
+                struct error *error);
+    void *ring_arg;
     void (*observe)(void *arg, const struct command *c); /* every command appended */
     void *observe_arg;
     double (*seconds)(void); /* the clock of deadlines between ranks */

@@ -118,9 +118,9 @@ struct fault_ring {
     } requests[RING_REQUESTS_MAX];
 };
 
-/* For struct engine_seams, whose ring is made next in this thread: around what r says. */
-int (*fault_ring(struct fault_ring *r))(struct ring **, const struct ring_options *,
-                                        struct error *);
+/* For struct engine_seams, with r, a struct fault_ring, as its argument: around what r says. */
+int fault_ring(void *r, struct ring **ring, const struct ring_options *options,
+               struct error *error);
 
 /* ------------------------------------------------------------ communicator */
 

@@ -98,13 +98,10 @@ static const struct ring_ops fault_ring_ops = {
     .destroy = fault_ring_destroy,
 };
 
-/* The seam's function has no argument of its own, and is called by the thread
- * that creates the engine. */
-static _Thread_local struct fault_ring *creating;
-
-static int create(struct ring **ring, const struct ring_options *options, struct error *error)
+int fault_ring(void *arg, struct ring **ring, const struct ring_options *options,
+               struct error *error)
 {
-    struct fault_ring *r = creating;
+    struct fault_ring *r = arg;
     struct error refused = {0};
     *ring = NULL;
     r->event = options->event_fd;
@@ -116,10 +113,4 @@ static int create(struct ring **ring, const struct ring_options *options, struct
     r->ring.depth = r->inner->depth;
     *ring = &r->ring;
     return ZERO_OK;
-}
-
-int (*fault_ring(struct fault_ring *r))(struct ring **, const struct ring_options *, struct error *)
-{
-    creating = r;
-    return create;
 }

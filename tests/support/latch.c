@@ -317,8 +317,8 @@ static const struct zero_comm_ops comm_ops = {
 
 /* ---------------------------------------------------------------- the seams */
 
-/* The seams' functions have no argument of their own, and are called by the
- * thread that creates the engine. */
+/* The device's seam has no argument of its own, and is called by the thread that creates the
+ * engine. */
 static _Thread_local struct latch *creating;
 
 static int make_device(struct device **device, const struct device_options *options,
@@ -335,9 +335,10 @@ static int make_device(struct device **device, const struct device_options *opti
     return error->status;
 }
 
-static int make_ring(struct ring **ring, const struct ring_options *options, struct error *error)
+static int make_ring(void *arg, struct ring **ring, const struct ring_options *options,
+                     struct error *error)
 {
-    struct latch *l = creating;
+    struct latch *l = arg;
     l->base = options->base;
     l->ring.ring.ops = &ring_ops;
     l->ring.latch = l;
@@ -352,6 +353,7 @@ const struct engine_seams *latch_seams(struct latch *l)
     creating = l;
     l->seams.device = make_device;
     l->seams.ring = make_ring;
+    l->seams.ring_arg = l;
     return &l->seams;
 }
 

@@ -172,7 +172,8 @@ static void rank_main(int rank, struct zero_comm *inner, void *arg)
     config.comm = fault_comm(&r->comm, inner, &r->fault, &run->ranks);
     r->seams.seconds = fault_seconds;
     if (run->fault.kind >= FAULT_REQUEST_LATE && run->fault.kind <= FAULT_REQUEST_EIO)
-        r->seams.ring = fault_ring(&r->ring);
+        r->seams.ring = fault_ring;
+    r->seams.ring_arg = &r->ring;
     fault_calls(&r->fault);
     if (config.device != ZERO_CPU) {
         r->seams.device = toy_apart->device;

@@ -138,12 +138,10 @@ static void destroy(struct ring *ring)
 static const struct ring_ops ops = {
     .name = "spoil", .queue = queue, .submit = submit, .reap = reap, .destroy = destroy};
 
-/* The seam has no argument of its own. */
-static _Thread_local struct spoil *creating;
-
-static int make_ring(struct ring **ring, const struct ring_options *options, struct error *error)
+static int make_ring(void *arg, struct ring **ring, const struct ring_options *options,
+                     struct error *error)
 {
-    struct spoil *s = creating;
+    struct spoil *s = arg;
     s->ring.ops = &ops;
     s->event = options->event_fd;
     s->bytes = 0;
@@ -164,7 +162,7 @@ static int make_ring(struct ring **ring, const struct ring_options *options, str
 
 const struct engine_seams *spoil_seams(struct spoil *s)
 {
-    creating = s;
     s->seams.ring = make_ring;
+    s->seams.ring_arg = s;
     return &s->seams;
 }
