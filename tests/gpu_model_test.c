@@ -342,8 +342,8 @@ START_TEST(describes_itself)
     open_config(&s, &config);
     session_train(&s);
     const struct gpu_plugin *on = s.gpu->plugin;
-    ck_assert_str_eq(on->name(s.gpu), "GPU 0 of 1, fake GPU 0");
-    ck_assert_str_eq(on->products(s.gpu), "cuBLASLt 13.0.0");
+    ck_assert_str_eq(s.gpu->name, "GPU 0 of 1, fake GPU 0");
+    ck_assert_str_eq(s.gpu->products, "cuBLASLt 13.0.0");
     ck_assert(s.gpu->is.index == 0 && s.gpu->is.count == 1);
     /* 6 flop per weight and row */
     double rows = SESSION_BATCH * session_tiny.seq, n = session_tiny.channels;
@@ -358,7 +358,7 @@ START_TEST(describes_itself)
     ck_assert_msg(strstr(text, "(48, 32) x (32, 96), bf16 to bf16 with bias: 2 times by algorithm"),
                   "%s", text);
     free(text);
-    if (fake_cublas_refuse) { /* what cannot be measured ends nothing */
+    if (fake_cublas_refuse) {  /* what cannot be measured ends nothing */
         fake_cublas_refuse(3); /* CUBLAS_STATUS_ALLOC_FAILED */
         ck_assert(on->product_rate(s.gpu, ZERO_FP16) == 0);
         fake_cublas_refuse(0);

@@ -157,9 +157,7 @@ struct gpu_plugin {
      * all; busy is what lies between WORKS and RESTS. */
     void (*mark)(struct gpu *gpu, enum gpu_mark mark);
     void (*seconds)(struct gpu *gpu, bool wait, struct gpt_times *times);
-    const char *(*name)(const struct gpu *gpu);     /* "GPU 0 of 2, NVIDIA H100 80GB HBM3" */
-    const char *(*products)(const struct gpu *gpu); /* "cuBLASLt 13.0.2" */
-    double (*flops)(const struct gpu *gpu);         /* of all products so far */
+    double (*flops)(const struct gpu *gpu); /* of all products so far */
     /* Measured now, in what is between two calls of the model's memory: flop/s of products
      * in this dtype, bytes/s that copies within it read and write. 0: not known. What fails there
      * is no failure of the model's. */
@@ -170,8 +168,10 @@ struct gpu_plugin {
 };
 
 struct gpu {
-    const struct gpu_plugin *plugin; /* the rest is its own */
+    const struct gpu_plugin *plugin;
     struct zero_gpu is;
+    char name[96];     /* "GPU 0 of 2, NVIDIA H100 80GB HBM3" */
+    char products[96]; /* what multiplies: "cuBLASLt 13.0.2" */
 };
 
 /* NULL with a sentence in error where there is none. It stays open. */

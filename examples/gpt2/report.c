@@ -43,8 +43,8 @@ static void print_machine(const struct run *r, const struct zero_stats *s)
            counted(zero_size(r->z), "rank").text, counted(s->threads, "thread").text,
            counted(launch_cpus(), "CPU").text, s->isa);
     if (r->gpu)
-        printf("rank 0 computes on %s; products by %s, TF32 %s\n", r->gpu->plugin->name(r->gpu),
-               r->gpu->plugin->products(r->gpu), r->a->tf32 ? "on" : "off");
+        printf("rank 0 computes on %s; products by %s, TF32 %s\n", r->gpu->name, r->gpu->products,
+               r->a->tf32 ? "on" : "off");
     else
         printf("products by %s\n", matmul_backend((enum zero_dtype)r->a->dtype));
     if (s->nvme_path[0])

@@ -113,7 +113,7 @@ static int check_alike(struct run *r)
 /* Another model of GPU or another cuBLASLt chooses other algorithms. */
 static int compare_gpus(struct run *r)
 {
-    const char *const names[] = {r->gpu->is.name, r->gpu->plugin->products(r->gpu)};
+    const char *const names[] = {r->gpu->is.name, r->gpu->products};
     uint64_t hash = 0;
     for (int i = 0; i < 2; i++)
         hash = counter_hash(hash, names[i], strlen(names[i]) + 1);
@@ -122,7 +122,7 @@ static int compare_gpus(struct run *r)
         fprintf(stderr,
                 "rank 0: some ranks have another kind of GPU or cuBLASLt than this one (%s, %s): "
                 "another run gives the same digest only if each rank has the same kind again.\n",
-                r->gpu->plugin->name(r->gpu), names[1]);
+                r->gpu->name, names[1]);
     return alike < 0 ? -1 : 0;
 }
 

@@ -33,7 +33,7 @@ static bool good_or(struct gpu_cuda *g, cudaError_t rc, const char *what, const 
     if (rc == cudaSuccess)
         return true;
     (void)cudaGetLastError();
-    snprintf(text, sizeof(text), "The model's GPU (%s) failed to %s: %s (%s, %d). %s", g->name,
+    snprintf(text, sizeof(text), "The model's GPU (%s) failed to %s: %s (%s, %d). %s", g->gpu.name,
              what, cudaGetErrorString(rc), cudaGetErrorName(rc), (int)rc,
              rc == cudaErrorMemoryAllocation ? memory
                                              : "Look for the driver's messages (dmesg, Xid).");
@@ -64,11 +64,11 @@ void gpu_product_failed(struct gpu_cuda *g, const struct product *p, cublasStatu
         return; /* it is not the product's fault */
     snprintf(text, sizeof(text),
              "cuBLASLt on %s did not multiply (%d, %d)%s by (%d, %d)%s, %s to %s: %s (%d). %s%s%s",
-             g->name, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->ta ? "^T" : "",
+             g->gpu.name, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->ta ? "^T" : "",
              p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->tb ? "^T" : "", names[p->dtype],
              names[p->type], cublasLtGetStatusName(status), (int)status,
              memory ? NEED_LESS : "Give another --dtype, or use another version than ",
-             memory ? "" : g->products, memory ? "" : ".");
+             memory ? "" : g->gpu.products, memory ? "" : ".");
     keep(g, text);
 }
 
@@ -84,7 +84,8 @@ static struct gpu *cuda_open(const struct zero_gpu *found, char *error, size_t e
         return NULL;
     }
     g->gpu = (struct gpu){.plugin = &gpt2_gpu_plugin, .is = *found};
-    snprintf(g->name, sizeof(g->name), "GPU %d of %d, %s", found->index, found->count, found->name);
+    snprintf(g->gpu.name, sizeof(g->gpu.name), "GPU %d of %d, %s", found->index, found->count,
+             found->name);
     if (!gpu_good(g, cudaSetDevice(found->index), "be chosen") ||
         !gpu_good(g, cudaFree(NULL), "be chosen")) { /* and set up */
         snprintf(error, error_size, "%s", g->failure);
@@ -92,7 +93,7 @@ static struct gpu *cuda_open(const struct zero_gpu *found, char *error, size_t e
         return NULL;
     }
     size_t version = cublasLtGetVersion();
-    snprintf(g->products, sizeof(g->products), "cuBLASLt %zu.%zu.%zu", version / 10000,
+    snprintf(g->gpu.products, sizeof(g->gpu.products), "cuBLASLt %zu.%zu.%zu", version / 10000,
              version % 10000 / 100, version % 100);
     return &g->gpu;
 }
@@ -168,7 +169,7 @@ static int no_memory(struct gpu_cuda *g, int64_t bytes, char *error, size_t erro
     snprintf(error, error_size,
              "The model's activations need %lld bytes of GPU memory, and %zu of %zu are free on "
              "%s. " NEED_LESS,
-             (long long)bytes, available, total, g->name);
+             (long long)bytes, available, total, g->gpu.name);
     return -1;
 }
 
@@ -192,7 +193,7 @@ static int cuda_start(struct gpu *gpu, const struct gpu_start *start, void **mem
             snprintf(g->failure, sizeof(g->failure),
                      "%s cannot be used on %s: %s (%d). Install the driver and cuBLAS of the CUDA "
                      "that this build is of.",
-                     g->products, g->name, cublasLtGetStatusName(status), (int)status);
+                     g->gpu.products, g->gpu.name, cublasLtGetStatusName(status), (int)status);
     }
     *memory = g->memory;
     *pinned = g->pinned;
@@ -261,16 +262,6 @@ static void cuda_seconds(struct gpu *gpu, bool wait, struct gpt_times *times)
 }
 
 /* ------------------------------------------------------ what it is, could do */
-
-static const char *cuda_name(const struct gpu *gpu)
-{
-    return cuda_of(gpu)->name;
-}
-
-static const char *cuda_products(const struct gpu *gpu)
-{
-    return cuda_of(gpu)->products;
-}
 
 static double cuda_flops(const struct gpu *gpu)
 {
@@ -387,8 +378,6 @@ const struct gpu_plugin gpt2_gpu_plugin = {
     .stop = cuda_stop,
     .mark = cuda_mark,
     .seconds = cuda_seconds,
-    .name = cuda_name,
-    .products = cuda_products,
     .flops = cuda_flops,
     .product_rate = cuda_product_rate,
     .copy_rate = cuda_copy_rate,

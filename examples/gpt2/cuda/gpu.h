@@ -20,7 +20,6 @@ struct gpu_turn {
 
 struct gpu_cuda {
     struct gpu gpu;
-    char name[96], products[96];
     char failure[512]; /* the first; "": none */
     /* of a model */
     cudaStream_t stream;
