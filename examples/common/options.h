@@ -47,6 +47,16 @@ struct option {
     const char *help;  /* NULL: this build cannot do it, and --help does not show it */
 };
 
+/* What a table's rows say of kind and field; OPTIONS_OF is the program's structure. */
+#define FIELD(field)              .offset = offsetof(OPTIONS_OF, field)
+#define FLAG(field)               .kind = OPTION_FLAG, FIELD(field)
+#define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
+#define SIZE(field, least, most)  .kind = OPTION_SIZE, FIELD(field), .min = least, .max = most
+#define REAL(field)               .kind = OPTION_REAL, FIELD(field)
+#define CHOICE(field, list)       .kind = OPTION_CHOICE, FIELD(field), .choices = list
+#define TEXT(field)               .kind = OPTION_TEXT, FIELD(field)
+#define LIST(field)               .kind = OPTION_LIST, FIELD(field)
+
 /* The help of what a build without it refuses. */
 #ifdef HAVE_CUDA
 #define WITH_CUDA(text) text

@@ -27,16 +27,12 @@ static const struct option_choice reductions[] = {{.name = "ordered", .value = Z
                                                   {.name = "nccl", .value = ZERO_REDUCE_NCCL},
                                                   {.name = NULL}};
 
-#define NEARLY_ONE                0x1.fffffffffffffp-1
-#define FIELD(field)              .offset = offsetof(struct arguments, field)
-#define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
-#define SIZE(field, least, most)  .kind = OPTION_SIZE, FIELD(field), .min = least, .max = most
-#define REAL(field)               .kind = OPTION_REAL, FIELD(field)
-#define CHOICE(field, list)       .kind = OPTION_CHOICE, FIELD(field), .choices = list
-#define NOT_NEGATIVE              .max = DBL_MAX, .range = "a number of at least 0"
-#define BELOW_ONE                 .max = NEARLY_ONE, .range = "a number of at least 0 and below 1"
-#define IN_FP32                   .max = FLT_MAX, .range = "a number from 0 to 3.4e38"
-#define ABOVE_0_IN_FP32           .min = FLT_MIN, .max = FLT_MAX, .range = "1.2e-38 to 3.4e38"
+#define OPTIONS_OF      struct arguments
+#define NEARLY_ONE      0x1.fffffffffffffp-1
+#define NOT_NEGATIVE    .max = DBL_MAX, .range = "a number of at least 0"
+#define BELOW_ONE       .max = NEARLY_ONE, .range = "a number of at least 0 and below 1"
+#define IN_FP32         .max = FLT_MAX, .range = "a number from 0 to 3.4e38"
+#define ABOVE_0_IN_FP32 .min = FLT_MIN, .max = FLT_MAX, .range = "1.2e-38 to 3.4e38"
 
 static const struct option table[] = {
     {"stage", WHOLE(stage, 0, 3), .value = "0..3", .initial = "0",
@@ -58,8 +54,8 @@ static const struct option table[] = {
      .help = GRAD_DTYPE_HELP},
     {"accumulate-in", CHOICE(accumulate_in, accumulate_choices), .initial = "shard",
      .help = ACCUMULATE_IN_HELP},
-    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = NVME_PATH_VALUE,
-     .shown = NVME_PATH_SHOWN, .help = NVME_PATH_HELP},
+    {"nvme-path", TEXT(nvme_path), .value = NVME_PATH_VALUE, .shown = NVME_PATH_SHOWN,
+     .help = NVME_PATH_HELP},
     {"host-bytes", SIZE(host_bytes, 0, 0x1p50), .value = "SIZE", .initial = "0",
      .help = "per rank: how much optimizer state stays in host memory although its place is nvme"},
     {"chunk", SIZE(chunk, 64, 0x1p30), .value = "ELEMENTS",
@@ -67,14 +63,14 @@ static const struct option table[] = {
     {"slots", WHOLE(slots, 2, 64), .value = "K", .shown = SLOTS_SHOWN, .help = SLOTS_HELP},
     {"ring", CHOICE(ring, rings), .initial = "auto",
      .help = "engine for files: io_uring, or pread and pwrite; auto: io_uring where it works"},
-    {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
+    {"verify-spill", FLAG(verify_spill),
      .help = WITH_XXHASH("check every page that is read from files against a checksum of what was "
                          "written; takes memory of 0.2 % of the files")},
-    {"data", .kind = OPTION_LIST, FIELD(data), .value = "PATH...", .initial = "/usr/include",
+    {"data", LIST(data), .value = "PATH...", .initial = "/usr/include",
      .help = "files and folders of text, or token files of llm.c (then the vocabulary is GPT-2's), "
              "up to the next option; every 20th file is held out, of fewer the last 20th of all, "
              "links in folders are left out"},
-    {"tokenizer", .kind = OPTION_TEXT, FIELD(tokenizer), .value = "FILE", .shown = "none",
+    {"tokenizer", TEXT(tokenizer), .value = "FILE", .shown = "none",
      .help = "with token files: gpt2_tokenizer.bin of llm.c, to print the sample as text"},
     {"model", CHOICE(model, model_choices), .initial = "d4",
      .help = "size, layers x channels: d4 4x256, d6 6x384, d12 12x768, 1B 20x2048, 2B 40x2048, 3B "
@@ -107,8 +103,7 @@ static const struct option table[] = {
      .help = "gradient norm to clip to; 0: no clipping"},
     {"weight-decay", REAL(weight_decay), IN_FP32, .value = "X", .initial = "0.1",
      .help = "decoupled, of matrices and embeddings"},
-    {"l2", .kind = OPTION_FLAG, FIELD(l2),
-     .help = "weight decay joins the gradient: Adam with L2 instead of AdamW"},
+    {"l2", FLAG(l2), .help = "weight decay joins the gradient: Adam with L2 instead of AdamW"},
     {"beta1", REAL(beta1), BELOW_ONE, .value = "X", .initial = "0.9",
      .help = "Adam: memory of the mean"},
     {"beta2", REAL(beta2), BELOW_ONE, .value = "X", .initial = "0.95",
@@ -117,16 +112,16 @@ static const struct option table[] = {
      .help = "Adam: added to the root of the square"},
     {"seed", SIZE(seed, 0, 0x1p53), .value = "K", .initial = "1",
      .help = "of initial parameters, choice of sequences, and sample"},
-    {"recompute", .kind = OPTION_FLAG, FIELD(recompute),
+    {"recompute", FLAG(recompute),
      .help = "compute each block's forward again in backward, and on a GPU the logits: less "
              "memory, a quarter more time, the same bits"},
     {"device", CHOICE(device, device_choices), .initial = "cpu",
      .help = WITH_CUBLAS("what computes: the CPU, or an NVIDIA GPU for each rank of a node, in "
                          "turn")},
-    {"tf32", .kind = OPTION_FLAG, FIELD(tf32),
+    {"tf32", FLAG(tf32),
      .help = WITH_CUBLAS("with --device cuda and --dtype fp32: products round their operands to "
                          "TF32, which is faster")},
-    {"bf16x3", .kind = OPTION_FLAG, FIELD(bf16x3),
+    {"bf16x3", FLAG(bf16x3),
      .help = "with --dtype fp32 on a CPU with AMX: products of three terms of bf16 for each "
              "operand, faster while the cores are yours, as accurate, with bits of their own"},
     {"reduction", CHOICE(reduction, reductions), .initial = "ordered",
@@ -140,20 +135,19 @@ static const struct option table[] = {
     {"eval-every", WHOLE(eval_every, 0, 1e9), .value = "K", .initial = "0",
      .help = "measure the loss of 8 micro-batches of the held-out text, the same ones each time, "
              "every K steps; 0: never"},
-    {"log", .kind = OPTION_TEXT, FIELD(log), .value = "FILE.csv", .shown = "none",
-     .help = "a row of numbers per step"},
-    {"trace", .kind = OPTION_TEXT, FIELD(trace), .value = "FILE.json", .shown = "none",
+    {"log", TEXT(log), .value = "FILE.csv", .shown = "none", .help = "a row of numbers per step"},
+    {"trace", TEXT(trace), .value = "FILE.json", .shown = "none",
      .help = "what happened when, on all ranks, but for what GPUs compute, in Chrome's trace "
              "format; in a folder that all nodes share, FILE.json.part until it is whole"},
     {"sample", WHOLE(sample, 0, 1e6), .value = "N", .initial = "160",
      .help = "tokens to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",
      .help = "of the sample; 0: always the likeliest token"},
-    {"plan", .kind = OPTION_FLAG, FIELD(plan),
+    {"plan", FLAG(plan),
      .help = "print what this job would need, with as many ranks as it is started with, and end; "
              "zero plan says whether a model fits"},
-    {"quiet", .kind = OPTION_FLAG, FIELD(quiet), .help = "print the last line (the digest) only"},
-    {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
+    {"quiet", FLAG(quiet), .help = "print the last line (the digest) only"},
+    {"help", FLAG(help), .help = "print this and end"},
 };
 enum { OPTIONS = sizeof(table) / sizeof(*table) };
 

@@ -13,12 +13,7 @@ static const struct option_choice stages[] = {{.name = "0", .value = 0},
                                               {.name = "3", .value = 3},
                                               {.name = NULL}};
 
-#define FIELD(field)              .offset = offsetof(struct arguments, field)
-#define LIST(field)               .kind = OPTION_LIST, FIELD(field)
-#define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
-#define SIZE(field, least, most)  .kind = OPTION_SIZE, FIELD(field), .min = least, .max = most
-#define CHOICE(field, list)       .kind = OPTION_CHOICE, FIELD(field), .choices = list
-#define TEXT(field)               .kind = OPTION_TEXT, FIELD(field)
+#define OPTIONS_OF struct arguments
 
 static const struct option table[] = {
     {"device", CHOICE(device, device_choices), .initial = "cpu",
@@ -33,7 +28,7 @@ static const struct option table[] = {
      .help = "instead of --model: blocks"},
     {"channels", WHOLE(channels, 1, 65536), .value = "C", .shown = "768",
      .help = "instead of --model: width"},
-    {"find-largest", .kind = OPTION_FLAG, FIELD(find_largest),
+    {"find-largest", FLAG(find_largest),
      .help = "how many layers of a shape's width fit, at each stage and place: the most are run, "
              "one more is refused"},
     {"device-memory", SIZE(memory[0], 1, 0x1p50), .value = "SIZE",
@@ -62,7 +57,7 @@ static const struct option table[] = {
      .help = "a row of numbers per configuration"},
     {"svg", TEXT(svg), .value = "FILE", .shown = "none",
      .help = "a plot: memory of a rank by the model's size"},
-    {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
+    {"help", FLAG(help), .help = "print this and end"},
 };
 enum { OPTIONS = sizeof(table) / sizeof(*table) };
 

@@ -142,34 +142,32 @@ void bench_note(const char *format, ...)
 
 /* ------------------------------------------------------------------- command */
 
-#define FIELD(field) .offset = offsetof(struct bench, field)
+#define OPTIONS_OF struct bench
 
 static const struct option table[] = {
-    {"full", .kind = OPTION_FLAG, FIELD(full), .help = "larger sizes and more rounds: minutes"},
-    {"quick", .kind = OPTION_FLAG, FIELD(quick),
+    {"full", FLAG(full), .help = "larger sizes and more rounds: minutes"},
+    {"quick", FLAG(quick),
      .help = "tiny sizes: shows that it runs, measures nothing worth keeping"},
-    {"threads", .kind = OPTION_WHOLE, FIELD(threads), .min = 1, .max = 64, .value = "K",
+    {"threads", WHOLE(threads, 1, 64), .value = "K",
      .shown = "1, then all this process may use, up to 64",
      .help = "adam: with so many threads alone"},
-    {"fio", .kind = OPTION_FLAG, FIELD(fio),
-     .help = "io: also fio's fastest way, on the same file and in turn: minutes"},
-    {"params", .kind = OPTION_SIZE, FIELD(params), .min = 1 << 16, .max = 0x1p40, .value = "COUNT",
-     .initial = "64M", .help = "memory and step: elements of the model"},
-    {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
+    {"fio", FLAG(fio), .help = "io: also fio's fastest way, on the same file and in turn: minutes"},
+    {"params", SIZE(params, 1 << 16, 0x1p40), .value = "COUNT", .initial = "64M",
+     .help = "memory and step: elements of the model"},
+    {"verify-spill", FLAG(verify_spill),
      .help = WITH_XXHASH("step: also with every page that is read checked, in turn with steps that "
                          "do not")},
-    {"state", .kind = OPTION_CHOICE, FIELD(state), .choices = state_choices, .initial = "fp32",
+    {"state", CHOICE(state, state_choices), .initial = "fp32",
      .help = "step: also with split masters, in turn with steps that keep them whole"},
-    {"host-share", .kind = OPTION_WHOLE, FIELD(host_share), .max = 100, .initial = "0",
-     .value = "PERCENT",
+    {"host-share", WHOLE(host_share, 0, 100), .initial = "0", .value = "PERCENT",
      .help = "step: also with so much of the state kept in memory, in turn with steps that keep "
              "none"},
-    {"alone", .kind = OPTION_FLAG, FIELD(alone),
+    {"alone", FLAG(alone),
      .help = "step: with what --state, --host-share and --verify-spill ask for and no steps "
              "without in turn: two models of that size may not fit"},
-    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = NVME_PATH_VALUE,
-     .shown = NVME_PATH_SHOWN, .help = "io and step: folder for the files; step: or several"},
-    {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
+    {"nvme-path", TEXT(nvme_path), .value = NVME_PATH_VALUE, .shown = NVME_PATH_SHOWN,
+     .help = "io and step: folder for the files; step: or several"},
+    {"help", FLAG(help), .help = "print this and end"},
 };
 enum { OPTIONS = sizeof(table) / sizeof(*table) };
 

@@ -112,9 +112,10 @@ struct info_options {
     bool help;
 };
 
+#define OPTIONS_OF struct info_options
+
 static const struct option table[] = {
-    {"help", .kind = OPTION_FLAG, .offset = offsetof(struct info_options, help),
-     .help = "print this and end"},
+    {"help", FLAG(help), .help = "print this and end"},
 };
 static const struct tool_options options = {
     .usage =

@@ -8,10 +8,7 @@
 #include "examples/common/models.h"
 #include "examples/zero/tool.h"
 
-#define FIELD(field)              .offset = offsetof(struct plan_options, field)
-#define WHOLE(field, least, most) .kind = OPTION_WHOLE, FIELD(field), .min = least, .max = most
-#define SIZE(field, least, most)  .kind = OPTION_SIZE, FIELD(field), .min = least, .max = most
-#define CHOICE(field, list)       .kind = OPTION_CHOICE, FIELD(field), .choices = list
+#define OPTIONS_OF struct plan_options
 
 static const struct option table[] = {
     {"model", CHOICE(model, model_choices), .initial = "d4",
@@ -48,15 +45,15 @@ static const struct option table[] = {
     {"slots", WHOLE(slots, 2, 64), .value = "K", .shown = SLOTS_SHOWN, .help = SLOTS_HELP},
     {"host-bytes", SIZE(host_bytes, 0, 0x1p50), .value = "SIZE", .initial = "0",
      .help = "per rank, rows of nvme: optimizer state that stays in host memory"},
-    {"verify-spill", .kind = OPTION_FLAG, FIELD(verify_spill),
+    {"verify-spill", FLAG(verify_spill),
      .help = WITH_XXHASH("rows of nvme: with checksums of the files' pages, in host memory")},
-    {"nvme-path", .kind = OPTION_TEXT, FIELD(nvme_path), .value = NVME_PATH_VALUE,
-     .shown = NVME_PATH_SHOWN, .help = "folders whose free space counts"},
+    {"nvme-path", TEXT(nvme_path), .value = NVME_PATH_VALUE, .shown = NVME_PATH_SHOWN,
+     .help = "folders whose free space counts"},
     {"device-memory", SIZE(device_memory, 1, 0x1p50), .value = "SIZE",
      .shown = "the CPU: no memory of its own, at most $ZERO_DEVICE_MEMORY",
      .help = "plan an engine on GPUs: memory of each rank's own, beside the machine's memory"},
-    {"csv", .kind = OPTION_FLAG, FIELD(csv), .help = "rows of numbers, in bytes"},
-    {"help", .kind = OPTION_FLAG, FIELD(help), .help = "print this and end"},
+    {"csv", FLAG(csv), .help = "rows of numbers, in bytes"},
+    {"help", FLAG(help), .help = "print this and end"},
 };
 enum { OPTIONS = sizeof(table) / sizeof(*table) };
 
