@@ -10,14 +10,12 @@
 #include "examples/gpt2/numeric.h"
 #include "examples/gpt2/rows.h"
 #include "include/zero.h"
+#include "kernels/random.h"
 #include "tests/support/suite.h"
 
 static uint64_t mix(uint64_t index) /* splitmix64 */
 {
-    uint64_t z = (index + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return random_mix((index + 1) * 0x9E3779B97F4A7C15u);
 }
 
 static void *zeros(size_t count, size_t size)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/random.h"
 #include "src/engine.h"
 
 const struct gpt_shape session_tiny = {2, 32, 2, 24, 100};
@@ -15,10 +16,7 @@ const struct session_kind session_kinds[SESSION_KINDS] = {
 
 uint64_t session_mix(uint64_t index) /* splitmix64 */
 {
-    uint64_t z = (index + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return random_mix((index + 1) * 0x9E3779B97F4A7C15u);
 }
 
 static float value_of(const struct session *s, int tensor, int64_t i)
