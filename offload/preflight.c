@@ -8,10 +8,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* ----------------------------------------------------------------- the facts */
@@ -62,12 +60,8 @@ static void path_collect(struct preflight_facts *facts, const char *path, int64_
     if (fd < 0)
         return;
     if (fstat(fd, &st) == 0) {
-        struct statvfs fs;
-        uint64_t id = st.st_dev;
         spill_type_read(fd, type);
-        if (spill_type_is_network(type) && fstatvfs(fd, &fs) == 0)
-            id = (uint64_t)fs.f_blocks * fs.f_frsize; /* what it is to all nodes */
-        struct preflight_limit *limit = limit_of(facts, id, type, path);
+        struct preflight_limit *limit = limit_of(facts, (uint64_t)st.st_dev, type, path);
         limit->need += bytes;
         limit->available = spill_space(fd);
         if (spill_type_is_memory(type))
@@ -152,12 +146,18 @@ static const struct preflight_facts *facts_of(const struct preflight_ranks *rank
     return (const void *)((const char *)ranks->first + (size_t)rank * ranks->stride);
 }
 
+/* Of a node's ranks by its id; a mount has another one on each node, so there a network's folder
+ * goes by its name. */
 static const struct preflight_limit *shared(const struct preflight_facts *facts, uint64_t node,
                                             const struct preflight_limit *limit)
 {
-    bool all = spill_type_is_network(limit->type); /* nodes */
-    for (int i = 0; (all || facts->node == node) && i < facts->limits; i++)
-        if (facts->limit[i].id == limit->id && strcmp(facts->limit[i].type, limit->type) == 0)
+    bool here = facts->node == node;
+    if (!here && !spill_type_is_network(limit->type))
+        return NULL;
+    for (int i = 0; i < facts->limits; i++)
+        if ((here ? facts->limit[i].id == limit->id
+                  : strcmp(facts->limit[i].name, limit->name) == 0) &&
+            strcmp(facts->limit[i].type, limit->type) == 0)
             return &facts->limit[i];
     return NULL;
 }
@@ -257,31 +257,6 @@ int preflight_judge(const struct preflight_ranks *ranks, struct error *error)
         }
     }
     return worst != NULL ? refuse(worst, worst_limit, &worst_sum, error) : ZERO_OK;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
-void preflight_crowds(const struct preflight_ranks *ranks, int *least, int *most)
-{
-    uint64_t *node = malloc((size_t)ranks->count * sizeof(*node));
-    *least = *most = 0;
-    if (node == NULL)
-        return;
-    for (int r = 0; r < ranks->count; r++)
-        node[r] = facts_of(ranks, r)->node;
-    qsort(node, (size_t)ranks->count, sizeof(*node), ascending);
-    for (int r = 0, first = 0; r < ranks->count; r++)
-        if (r + 1 == ranks->count || node[r + 1] != node[r]) {
-            int here = r + 1 - first;
-            *least = first == 0 || here < *least ? here : *least;
-            *most = here > *most ? here : *most;
-            first = r + 1;
-        }
-    free(node);
 }
 
 bool preflight_warning(const struct preflight_facts *facts, char text[PREFLIGHT_TEXT])

@@ -17,9 +17,10 @@
 #define PREFLIGHT_LIMITS (MEMORY_BOUNDS + STRIPES_FILES)
 #define PREFLIGHT_TEXT   400
 
-/* Something of which the ranks that share it must not need more than there is. */
+/* Something of which the ranks that share it must not need more than there is: those of a node, or
+ * of a network's folder, by its name, those of all nodes. */
 struct preflight_limit {
-    uint64_t id; /* equal for ranks that share it: of one node, of a network's folder of all */
+    uint64_t id; /* equal for ranks of one node that share it */
     int64_t available;
     int64_t need;              /* this rank's */
     char name[PREFLIGHT_NAME]; /* of what: a cgroup, a folder; its end when it is long */
@@ -64,9 +65,6 @@ struct preflight_ranks {
 /* ZERO_ERR_MEMORY or ZERO_ERR_IO, in the same words on every rank, about the
  * limit that most is lacking of. Facts of zeros need nothing. */
 int preflight_judge(const struct preflight_ranks *ranks, struct error *error);
-
-/* How many ranks the nodes have: the least and the most. 0: no memory to count in. */
-void preflight_crowds(const struct preflight_ranks *ranks, int *least, int *most);
 
 bool preflight_same_node(const struct preflight_facts *a, const struct preflight_facts *b);
 

@@ -14,9 +14,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "offload/preflight.h"
@@ -177,6 +175,23 @@ START_TEST(judge_space_of_a_network)
         has(text, "each rank 300.000 GB in every step");
         ranks[2].facts.limit[1].need = 0;
         ck_assert(!preflight_warning(&ranks[2].facts, text));
+        /* Another folder there, and one number on two nodes. */
+        ranks_make();
+        for (int r = 0; r < RANKS; r++)
+            limit_add(r, r < 2 ? 8 : 7, networks[i], 300 * GB, r < 2 ? 700 * GB : 500 * GB);
+        ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_IO);
+        has(error.text, "The 2 ranks need 600.000 GB in name7 (");
+        /* On a node it is its number that counts, so two names of one folder are one. */
+        snprintf(ranks[3].facts.limit[1].name, PREFLIGHT_NAME, "another");
+        ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_IO);
+        has(error.text, "The 2 ranks need 600.000 GB in name7 (");
+        /* On each node a mount has a number of its own. */
+        ranks_make();
+        for (int r = 0; r < RANKS; r++)
+            snprintf(limit_add(r, r < 2 ? 8 : 7, networks[i], 300 * GB, 1000 * GB)->name,
+                     PREFLIGHT_NAME, "/scratch");
+        ck_assert_int_eq(judge(RANKS, &error), ZERO_ERR_IO);
+        has(error.text, "The 4 ranks need 1200.000 GB in /scratch (");
     }
     ck_assert(!spill_type_is_network("ext4"));
 }
@@ -204,25 +219,6 @@ START_TEST(a_boot_is_a_node)
     strcpy(ranks[2].facts.name, "a");
     ck_assert(preflight_same_node(&ranks[0].facts, &ranks[1].facts));
     ck_assert(!preflight_same_node(&ranks[0].facts, &ranks[2].facts));
-}
-END_TEST
-
-/* Whichever ranks are on a node. */
-START_TEST(crowds_are_counted)
-{
-    static const uint64_t nodes[][RANKS] = {{1, 1, 2, 2}, {1, 2, 1, 2}, {9, 9, 9, 1}, {1, 2, 3, 4},
-                                            {5, 7, 7, 7}, {3, 3, 3, 3}, {2, 1, 2, 3}};
-    static const int expected[][2] = {{2, 2}, {2, 2}, {1, 3}, {1, 1}, {1, 3}, {4, 4}, {1, 2}};
-    for (int i = 0; i < 7; i++) {
-        int least = -1, most = -1;
-        ranks_make();
-        for (int r = 0; r < RANKS; r++)
-            ranks[r].facts.node = nodes[i][r];
-        preflight_crowds(&(struct preflight_ranks){&ranks[0].facts, sizeof(ranks[0]), RANKS},
-                         &least, &most);
-        ck_assert_msg(least == expected[i][0] && most == expected[i][1], "%d: %d %d", i, least,
-                      most);
-    }
 }
 END_TEST
 
@@ -385,31 +381,6 @@ START_TEST(collects_files_in_memory)
     preflight_collect(&f, root, &little, &paths, MIB);
     ck_assert_int_eq(f.memory_files, 0);
     ck_assert(!preflight_warning(&f, text));
-}
-END_TEST
-
-static bool server; /* folders are on NFS, it seems */
-
-int fstatfs(int fd, struct statfs *fs)
-{
-    int rc = (int)syscall(SYS_fstatfs, fd, fs);
-    fs->f_type = server ? 0x6969 : fs->f_type;
-    return rc;
-}
-
-/* A mount has another number on each node, and what is mounted one size. */
-START_TEST(collects_folders_of_a_network)
-{
-    char disk[TREE_ROOT + 16];
-    struct preflight_facts f;
-    struct statvfs fs;
-    snprintf(disk, sizeof(disk), "%s/disk", root);
-    struct spill_paths paths = paths_of(disk, NULL);
-    server = true;
-    preflight_collect(&f, root, &(struct preflight_need){.files = MIB}, &paths, MIB);
-    ck_assert(statvfs(disk, &fs) == 0);
-    ck_assert_str_eq(limit_named(&f, "/disk")->type, "nfs");
-    ck_assert_uint_eq(limit_named(&f, "/disk")->id, (uint64_t)fs.f_blocks * fs.f_frsize);
 }
 END_TEST
 
@@ -672,7 +643,6 @@ int main(void)
     tcase_add_test(judgment, judge_files_in_memory);
     tcase_add_test(judgment, judge_without_facts);
     tcase_add_test(judgment, a_boot_is_a_node);
-    tcase_add_test(judgment, crowds_are_counted);
     tcase_add_test(judgment, folders_are_the_same);
     suite_add_tcase(suite, judgment);
 
@@ -681,7 +651,6 @@ int main(void)
     tcase_add_test(facts, collects_memory);
     tcase_add_test(facts, collects_space);
     tcase_add_test(facts, collects_files_in_memory);
-    tcase_add_test(facts, collects_folders_of_a_network);
     tcase_add_test(facts, collects_long_names);
     suite_add_tcase(suite, facts);
 
