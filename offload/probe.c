@@ -257,7 +257,8 @@ static bool folder_measure(struct probe *probe, const char *folder, const char *
     struct error error = {0};
     bool waited = false;
     int lock = drive_lock(folder, key, &waited);
-    bool alone = lock < 0 || flock(lock, LOCK_EX | LOCK_NB) == 0; /* else waited for in vain */
+    /* It was waited for in vain where it is not had even now; where there is none nobody knows. */
+    bool alone = lock < 0 || flock(lock, LOCK_EX | LOCK_NB) == 0;
     bool known = (waited || when == PROBE_CACHED) && probe_load(probe, key);
     if (!known && probe_run(probe, folder, 0, &error) == ZERO_OK) {
         known = true;

@@ -52,8 +52,9 @@ bool probe_one_drive(const char *folder, const char *other);
 bool probe_load(struct probe *probe, const char *key);
 bool probe_store(const struct probe *probe, const char *key);
 
-/* An open file to hold a lock on while this machine's device of a key is measured: nodes that
- * share a home have drives of one key each. -1: there is no cache to put one in. */
+/* An open file to hold a lock on while what a key names is measured: this node's drive, of which
+ * nodes that share a home have one each, or a network's folder, which is one for all of them. -1:
+ * there is no cache to put one in. */
 int probe_lock(const char *key);
 
 /* The index of the smallest point (block times depth) within 3 % of the best. */

@@ -179,12 +179,15 @@ bool probe_store(const struct probe *probe, const char *key)
 
 int probe_lock(const char *key)
 {
-    char path[PATH_MAX - 16], lock[PATH_MAX + HOST_NAME_MAX], host[HOST_NAME_MAX + 1] = "";
+    char path[PATH_MAX - 16], lock[PATH_MAX + HOST_NAME_MAX], node[HOST_NAME_MAX + 2] = "";
     if (!cache_path(path, sizeof(path), key))
         return -1;
     folders_make(path);
-    gethostname(host, sizeof(host) - 1);
-    snprintf(lock, sizeof(lock), "%s.%s.lock", path, host);
+    if (!spill_type_is_network(strrchr(key, ' ') + 1)) { /* the type comes last */
+        node[0] = '.';
+        gethostname(node + 1, sizeof(node) - 2);
+    }
+    snprintf(lock, sizeof(lock), "%s%s.lock", path, node);
     /* Its name can be foreseen: a link that somebody put there is not followed. */
     return open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 }

@@ -42,6 +42,7 @@ int gethostname(char *name, size_t size)
     snprintf(name, size, "%s", host);
     return 0;
 }
+
 static struct error why; /* nothing could be measured */
 
 static void home_make(void)
@@ -581,6 +582,22 @@ START_TEST(nodes_do_not_wait)
     ck_assert(there >= 0 && flock(there, LOCK_EX | LOCK_NB) == 0);
     close(there);
     close(here);
+    host = "node";
+}
+END_TEST
+
+/* But for a folder of a network, which is one for all of them. */
+START_TEST(nodes_wait_for_a_network)
+{
+    static const char *const key = "folder /scratch type lustre";
+    int here = probe_lock(key);
+    ck_assert(here >= 0 && flock(here, LOCK_EX) == 0);
+    host = "another";
+    int there = probe_lock(key);
+    ck_assert(there >= 0 && flock(there, LOCK_EX | LOCK_NB) != 0);
+    close(there);
+    close(here);
+    host = "node";
 }
 END_TEST
 
@@ -629,6 +646,7 @@ START_TEST(what_is_measured_beside_another_is_not_kept)
     ck_assert(lock >= 0 && flock(lock, LOCK_EX) == 0);
     late = true;
     probe_paths(&p, &paths, PROBE_FILE, PROBE_NOW, &why);
+    late = false;
     ck_assert(p.read > 0 && !probe_load(&kept, key));
     close(lock);
     probe_paths(&p, &paths, PROBE_FILE, PROBE_NOW, &why);
@@ -685,6 +703,7 @@ int main(void)
     tcase_add_test(c, several_folders);
     tcase_add_test(c, programs_are_told);
     tcase_add_test(c, nodes_do_not_wait);
+    tcase_add_test(c, nodes_wait_for_a_network);
     tcase_add_loop_test(c, ranks_measure_once, 0, 2);
     tcase_add_test(c, what_is_measured_beside_another_is_not_kept);
     tcase_add_loop_test(c, ranks_measure_in_turn, 0, 2);
