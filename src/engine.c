@@ -13,7 +13,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "offload/groups.h"
 #include "src/comm/comm.h"
 
 int engine_wait(struct zero *z, struct ref ref)

@@ -225,6 +225,7 @@ struct introduction {
     struct error error; /* first: hear */
     uint64_t model;
     int tensors;
+    int node_ranks; /* of its node, itself among them */
     int64_t settings[SETTINGS_SHARED];
     cpu_set_t cpus[8]; /* affinity mask: kernels may be for more CPUs than one has */
     int quota;         /* of CPU time, in CPUs; 0: none */
@@ -298,7 +299,8 @@ static inline bool engine_is_held(const struct zero *z)
     return (z->comm && z->comm->holds) || (z->control && z->control->holds);
 }
 
-/* src/log.c: what the log hears. For all ranks: rank 0 says it. */
+/* src/log.c: what the log hears. A program's own log hears it on each rank, standard error once. Of
+ * all ranks: rank 0 says it. */
 void engine_log(const struct zero *z, enum zero_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* A warning that is every rank's own affair. */

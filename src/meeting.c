@@ -22,6 +22,7 @@ static void introduce(struct zero *z, struct introduction *me)
         };
         me->model = layout_hash(&z->layout);
         me->tensors = z->layout.count;
+        me->node_ranks = z->comm->local_size;
         settings_share(&z->plan.set, me->settings);
         sched_getaffinity(0, sizeof(me->cpus), me->cpus);
         me->quota = groups_cpus("", &me->quota_group);
@@ -124,12 +125,14 @@ static void nodes_keep(struct zero *z, const struct introduction *all)
 }
 
 /* MPI passes what a node has received on to its other ranks where all nodes are alike. */
-static void judge_crowds(const struct zero *z, const struct preflight_ranks *ranks)
+static void judge_nodes(const struct zero *z, const struct introduction *all)
 {
-    int least, most;
-    preflight_crowds(ranks, &least, &most);
-    if (least < most && z->plan.set.stage > 0 && z->owns_comm && !z->linked &&
-        !comm_tcp_is(z->comm))
+    int least = all->node_ranks, most = least;
+    for (int r = 1; r < z->size; r++) {
+        least = all[r].node_ranks < least ? all[r].node_ranks : least;
+        most = all[r].node_ranks > most ? all[r].node_ranks : most;
+    }
+    if (least < most && z->plan.set.stage > 0 && !z->linked && comm_mpi_is(z->comm))
         engine_log(z, ZERO_LOG_WARNING,
                    "Nodes have %d to %d ranks, so parameters go to each rank of another node and "
                    "not to each node once. Start as many ranks on every node.",
@@ -156,7 +159,7 @@ static void judge(struct zero *z, struct introduction *all)
     if (!z->error.status)
         preflight_judge(&ranks, &z->error);
     if (!z->error.status)
-        judge_crowds(z, &ranks);
+        judge_nodes(z, all);
     if (!z->error.status && preflight_warning(&me->facts, warning))
         engine_warn_of_machine(z, "%s", warning);
     if (z->unprobed.status)

@@ -319,6 +319,28 @@ START_TEST(forked)
 }
 END_TEST
 
+/* Rank 0 is alone on its node and the others are together, as their communicators say: what of
+ * parameters then passes more than once is told, where there are any. */
+START_TEST(nodes_of_unlike_size)
+{
+    char log[SUITE_LOG] = "", says[64];
+    int ranks = world_size(), rank = world_rank();
+    struct zero_comm *comm = communicator();
+    struct zero *z;
+    if (ranks > 1) {
+        comm->local_size = rank ? ranks - 1 : 1;
+        comm->local_rank = rank ? rank - 1 : 0;
+    }
+    int status =
+        zero_init(&z, &one, 1, .comm = comm, .stage = _i, .log = suite_log, .log_arg = log);
+    snprintf(says, sizeof(says), "Nodes have 1 to %d ranks, so parameters go to ", ranks - 1);
+    bool told = strstr(log, says) != NULL;
+    ck_assert(all_agree(!status && told == (_i > 0 && ranks > 2), log));
+    zero_destroy(z);
+    comm->ops->destroy(comm);
+}
+END_TEST
+
 /* ------------------------------------------------------------------- the suite */
 
 /* Before MPI_Init_thread and after MPI_Finalize there is a sentence. */
@@ -350,6 +372,7 @@ int main(void)
     tcase_add_loop_test(calls, pieces_are_held, 0, 3);
     tcase_add_test(calls, ended_within_a_step);
     tcase_add_test(calls, forked);
+    tcase_add_loop_test(calls, nodes_of_unlike_size, 0, 4);
     suite_add_tcase(suite, ranks);
     suite_add_tcase(suite, calls);
     int failed = mpi_suite_run(suite);

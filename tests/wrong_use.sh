@@ -162,28 +162,6 @@ run_all_taken() {
     text=(--data LICENSE)
 }
 
-# All but rank 0 have another boot, so that they are on another node.
-run_nodes() { # ranks, script, how many lines say that nodes are unlike
-    local name="$1 ranks on 2 nodes"
-    have_ranks "$1" "$name" || return
-    unshare -m true 2>/dev/null || { skip "$name: needs root" && return; }
-    echo another >"$scratch/boot"
-    timeout -k 5 "$limit" "${launcher[@]}" -n "$1" sh -c "$2" "$scratch/boot" "$gpt2" \
-        "${model[@]}" "${text[@]}" --accumulate $((6 / $1)) --stage 1 >"$scratch/out" \
-        2>"$scratch/err" </dev/null
-    verdict $? "$name failed: $(tail -n 2 "$scratch/err")"
-    [ "$(grep -c '^libzero: warning: Nodes have 1 to 2 ranks, so ' "$scratch/err")" = "$3" ]
-    verdict $? "$name: $(cat "$scratch/err")"
-}
-
-run_all_nodes() {
-    # shellcheck disable=SC2016
-    local elsewhere='[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || set -- unshare -m sh -c \
-        "mount --bind \"\$0\" /proc/sys/kernel/random/boot_id && exec \"\$@\"" "$0" "$@"; exec "$@"'
-    run_nodes 2 "$elsewhere" 0
-    run_nodes 3 "$elsewhere" 1
-}
-
 # Of a path that has no room in a sentence, the middle is left out.
 run_long_paths() {
     local deep
@@ -371,7 +349,6 @@ run_all() {
     run_unlike "" "--log $scratch/unlike" "not given the same --log\. Start every rank"
     run_unlike "" "--data README.md" "not given the same text; this one read [12] files?"
     run_all_taken
-    run_all_nodes
     model=("${model[@]:0:11}") # the folder of files as the environment says
     run_case 1 2 "SLURM_TMPDIR=$scratch/nothing" "--offload nvme" \
         "Cannot create a file in $scratch/nothing: No such file"

@@ -25,13 +25,14 @@ int comm_self_create(struct zero_comm **comm, struct error *error);
  */
 int comm_default_create(enum zero_device device, int seconds, struct zero_comm **comm,
                         struct error *error);
-/* How long its end at exit does: the most of what those say that were in use, or before any was
- * done with, what the last start did. */
+/* How long its end at exit waits for the other ranks: the most of what those say that were in use,
+ * or before any was done with, what the last start waited. */
 void comm_exit_deadline(int seconds);
 int comm_exit_seconds(void);
 
-/* Whether it is that over TCP. */
+/* Whether it is that over TCP, or one of MPI's. */
 bool comm_tcp_is(const struct zero_comm *comm);
+bool comm_mpi_is(const struct zero_comm *comm);
 
 /*
  * ZERO_OK when rank peer made the same call; else sets comm->error to a

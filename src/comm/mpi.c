@@ -416,7 +416,7 @@ static void mpi_destroy(struct zero_comm *comm)
 
 /* ------------------------------------------------------------------ create */
 
-static const struct zero_comm_ops mpi_ops = {
+const struct zero_comm_ops mpi_ops = {
     .start = mpi_start,
     .test = mpi_test,
     .missing = mpi_missing,

@@ -342,6 +342,11 @@ int set_start(struct mpi *m, struct set *s, struct zero_collective *c)
     return ZERO_OK;
 }
 
+bool comm_mpi_is(const struct zero_comm *comm)
+{
+    return comm->ops == &mpi_ops;
+}
+
 /* The lower of two ranks, of those not below from; -1 is none. */
 static int lower(int rank, int other, int from)
 {

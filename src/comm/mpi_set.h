@@ -117,6 +117,9 @@ void set_cancel(struct mpi *m, struct set *s);
 bool set_receives(const struct mpi *m, const struct set *s);
 void set_end(struct mpi *m, struct set *s);
 
+/* Of src/comm/mpi.c. */
+extern const struct zero_comm_ops mpi_ops;
+
 /* Tests requests until none is active, at most until a time; how many still are. */
 int requests_drain(struct mpi *m, MPI_Request *requests, int n, double until);
 void requests_clear(MPI_Request *requests, int n);
