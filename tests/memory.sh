@@ -38,7 +38,7 @@ within_bound() { # ranks
 # Rows of the table that do not end below their heads.
 crooked() {
     awk '/^ +planned +measured$/ { wide = length; next }
-        wide && /^  rank [0-9]+, / && length != wide' "$scratch/out"
+        wide && /^  (rank [0-9]+|(least|most) of [0-9]+ ranks), / && length != wide' "$scratch/out"
 }
 
 # The library's share of it as well: what gpt2 planned of its own, it took.

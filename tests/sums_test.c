@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What programs learn of all their ranks (examples/common/ranks.h), on 1 to 5 ranks. */
+/* What programs learn of all their ranks (examples/common/ranks.h), on 1 to 7 ranks. */
 #include <check.h>
 
 #include "examples/common/ranks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 
-#define RANKS 5
+#define RANKS 7
+
+#define LARGE (1LL << 48)
 
 /* The largest first, last and in between; alike; zeros; whole numbers as large as may be. */
 static const struct values {
     int64_t of[RANKS], most[RANKS + 1]; /* of so many ranks */
 } values[] = {
-    {{7, 1, 2, 3, 6}, {0, 7, 7, 7, 7, 7}},
-    {{1, 2, 9, 4, 12}, {0, 1, 2, 9, 9, 12}},
-    {{5, 5, 5, 5, 5}, {0, 5, 5, 5, 5, 5}},
-    {{0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 1}},
-    {{(1LL << 50) + 1, 1LL << 50, (1LL << 50) + 2, 3, 1LL << 50},
-     {0, (1LL << 50) + 1, (1LL << 50) + 1, (1LL << 50) + 2, (1LL << 50) + 2, (1LL << 50) + 2}},
+    {{7, 1, 2, 3, 6, 8, 8}, {0, 7, 7, 7, 7, 7, 8, 8}},
+    {{1, 2, 9, 4, 12, 3, 11}, {0, 1, 2, 9, 9, 12, 12, 12}},
+    {{5, 5, 5, 5, 5, 5, 5}, {0, 5, 5, 5, 5, 5, 5, 5}},
+    {{0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 1, 1, 1}},
+    {{LARGE + 1, LARGE, LARGE + 2, 3, LARGE, LARGE + 2, LARGE + 3},
+     {0, LARGE + 1, LARGE + 1, LARGE + 2, LARGE + 2, LARGE + 2, LARGE + 2, LARGE + 3}},
+    {{LARGE + 29, LARGE + 29, LARGE + 29, LARGE + 29, LARGE + 29, LARGE + 29, LARGE + 29},
+     {0, LARGE + 29, LARGE + 29, LARGE + 29, LARGE + 29, LARGE + 29, LARGE + 29, LARGE + 29}},
 };
 
 static int ranks;

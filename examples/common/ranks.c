@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/common/ranks.h"
 
+#include <assert.h>
 #include <math.h>
 
 int ranks_sum(struct zero *z, double mine, double *sum)
@@ -14,6 +15,7 @@ int ranks_sum(struct zero *z, double mine, double *sum)
 int ranks_most(struct zero *z, int64_t mine, int64_t *most)
 {
     double sum, above;
+    assert(mine >= 0);
     int64_t ranks = zero_size(z);
     int status = ranks_sum(z, (double)mine, &sum);
     if (status)

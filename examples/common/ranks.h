@@ -9,10 +9,10 @@
 
 #include "include/zero.h"
 
-/* Of whole numbers: exact as long as it is below 2^53. */
+/* Of whole numbers: exact as long as it is below 2^51. */
 int ranks_sum(struct zero *z, double mine, double *sum);
 
-/* The most that a rank has, of values of 0 or more whose sum is below 2^53. Each of some fifty
+/* The most that a rank has, of values of 0 or more whose sum is below 2^51. Each of some fifty
  * sums at most tells whether a rank has more: as many for a thousand ranks as for two. */
 int ranks_most(struct zero *z, int64_t mine, int64_t *most);
 

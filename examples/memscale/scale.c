@@ -326,7 +326,8 @@ static int measure(struct scale *s, const struct before *before, const void *dev
     int64_t host = usage_memory(NULL) - before->host, used = 0;
     if (gpu_used(s, &used))
         return -1;
-    r->measured[0] = on_gpu(s) ? (used - before->gpu) / s->on_gpu : usage_memory(device);
+    used -= used > before->gpu ? before->gpu : used; /* another process may have given some back */
+    r->measured[0] = on_gpu(s) ? used / s->on_gpu : usage_memory(device);
     host -= on_gpu(s) ? 0 : r->measured[0];
     r->measured[1] = host > 0 ? host : 0;
     r->measured[2] = usage_files(stats->nvme_path);
