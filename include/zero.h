@@ -245,8 +245,8 @@ struct zero_config {
                           else 1 */
 
     const char *nvme_path; /* a folder, or up to 8 separated by ':', which share the bytes by
-                              their bandwidth. Default $SLURM_TMPDIR, $TMPDIR, /var/tmp: first
-                              one set. Bandwidth, and the best size and number of operations,
+                              their bandwidth. Default, one: $SLURM_TMPDIR, $TMPDIR, /var/tmp,
+                              first one set. Bandwidth, and the best size and number of operations,
                               come from a probe of two seconds, kept in $XDG_CACHE_HOME/libzero
                               for each drive: zero_create makes one where files hold 1 GiB a
                               rank, or 256 MiB in several folders. ZERO_PROBE=1 makes it anew,
@@ -503,7 +503,7 @@ ZERO_API int zero_set_adam(struct zero *z, int group, const struct zero_adam *ad
 /* COLLECTIVE, likewise. Gradients whose norm exceeds max_norm are multiplied by max_norm /
  * (norm + 1e-6); 0: no clipping (the default). Without it an element beyond 1e19 may make its
  * second moment infinite: the parameter then only decays (with .l2: stays; with .beta2 of 0: is NaN
- * a step later). A norm 2^126 times max_norm or more makes gradients 0. */
+ * a step later). Where max_norm / norm / ranks / micro-steps is below 2^-126 they lose bits. */
 ZERO_API int zero_set_clip(struct zero *z, double max_norm);
 
 /* COLLECTIVE, likewise. Micro-steps per step, >= 1.
@@ -743,10 +743,10 @@ struct zero_collective {
     int root; /* BROADCAST */
     void *data;
     const void *own; /* GATHER: this rank's part, or NULL when it is in data already */
-    /* REDUCE: pieces of at most piece_bytes, each but the last a multiple of 256, offered once,
-     * in order; parts[r] is rank r's piece and stays valid during the callback. scratch has
-     * room for 2 * (size - 1) pieces. REDUCEs are summed one after the other, in the order of
-     * their starts, so they may share it. */
+    /* REDUCE: pieces of piece_bytes (a multiple of 256) or of a smaller multiple, the last of any
+     * length, offered once each, in order; parts[r] is rank r's piece and stays valid during the
+     * callback. scratch has room for 2 * (size - 1) pieces. REDUCEs are summed one after the
+     * other, in the order of their starts, so they may share it. */
     void (*sum)(void *arg, int64_t offset, int64_t bytes, const void *const *parts);
     void *sum_arg;
     int64_t piece_bytes;

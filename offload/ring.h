@@ -74,7 +74,7 @@ struct ring_options {
     int event_fd;  /* an eventfd written whenever something may be ready to reap */
     void *base;    /* the memory that buffers will lie in, registered when that works: */
     int64_t bytes; /* refused registration is not an error (ring->registered false) */
-    const struct stripes *files; /* that requests move, registered likewise */
+    const struct stripes *files; /* that requests move, registered likewise; never NULL */
     int block, depth;            /* 0: the defaults */
 };
 

@@ -194,7 +194,8 @@ static int take_chunks(struct settings *s, const struct zero_config *c, struct e
 
 int settings_resolve(struct settings *s, const struct zero_config *c, struct error *error)
 {
-    *s = (struct settings){.deadline_seconds = DEADLINE_SECONDS}; /* also where all else fails */
+    /* The deadline comes first: ranks are told of all other refusals within it. */
+    *s = (struct settings){.deadline_seconds = DEADLINE_SECONDS};
     if (!c)
         return error_set(error, ZERO_ERR_ARGUMENT, "config is NULL. Pass a struct zero_config.");
     if (c->size != sizeof(*c))
@@ -203,7 +204,7 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
                          "zero_config) and compile with the header of this library.",
                          c->size, sizeof(*c));
     if (take_int(c->deadline_seconds, DEADLINE_SECONDS, 1, DEADLINE_SECONDS_MAX,
-                 ".deadline_seconds", &s->deadline_seconds, error) || /* also if others fail */
+                 ".deadline_seconds", &s->deadline_seconds, error) ||
         check_enum(c->stage, 3, ".stage", "0, 1, 2 or 3", error) ||
         check_enum((int)c->dtype, ZERO_FP16, ".dtype", "ZERO_FP32, ZERO_BF16 or ZERO_FP16",
                    error) ||

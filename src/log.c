@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What an engine tells its program's log, or standard error: who of several ranks says it.
- * Called in the caller's thread alone; what the engine thread has to say waits for that.
+ * What an engine tells its program's log, or standard error: who of several ranks says it. The log
+ * is called in the caller's thread alone; what the engine thread has to say waits for that.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -52,8 +52,8 @@ static inline bool walk_writes(enum walk_kind kind)
 
 /* Where a unit's whole parameters are made: a gather slot, or at stages 1 and 2 in place. */
 struct gathered {
-    struct ref made; /* the next gather into it waits for that */
-    struct ref read; /* by the program's stream */
+    struct ref made; /* what made them; the next gather into the place waits for that */
+    struct ref read; /* what the program's stream last read of them */
 };
 
 struct gather_slot {

@@ -70,14 +70,18 @@ wrong_use() {
     refused "There is no bench 'disk'\." bench disk
     refused "--full and --quick contradict each other\." bench adam --full --quick
     refused "--params is for zero bench memory and step" bench io --params 1M
-    refused "--verify-spill is for zero bench step" bench io --verify-spill
-    refused "--alone is for zero bench step" bench fixed --alone
+    for name in "--verify-spill" "--alone" "--host-share 30" "--state split"; do
+        read -ra words <<<"$name"
+        refused "${words[0]} is for zero bench step" bench io "${words[@]}"
+    done
+    for name in plan "bench step" "bench io"; do
+        read -ra words <<<"$name"
+        refused "TMPDIR is '/a:b', of which the ':' would make two" TMPDIR=/a:b "${words[@]}"
+    done
     refused "--alone is for --state split" bench step --alone --state fp32
     refused "--alone and --host-share 100 leave nothing" bench step --alone --host-share 100
     refused "--fio is for zero bench io" bench step --fio
     refused "There is no fio in PATH" PATH=/nowhere bench io --fio
-    refused "--host-share is for zero bench step" bench fixed --host-share 30
-    refused "--state is for zero bench step" bench adam --state split
     refused "--threads is for zero bench adam" bench comm --threads 1
     refused "--nvme-path is for zero bench io and step" bench adam --nvme-path /
     refused "2 were launched\." OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 bench io
@@ -168,8 +172,7 @@ int sched_getaffinity(pid_t id, size_t size, cpu_set_t *set)
 }
 MANY
     if ! ${CC:-cc} -shared -fPIC -o "$scratch/many.so" "$scratch/many.c" 2>/dev/null; then
-        echo "skipped: many CPUs: nothing can be compiled to stand in for the kernel"
-        return
+        skip "many CPUs: nothing can be compiled to stand in for the kernel" && return
     fi
     tool LD_PRELOAD="$scratch/many.so" info
     has '^  affinity mask  *3 CPUs: ' "info with many CPUs"
@@ -185,8 +188,7 @@ info_disk() {
     mkdir "$scratch/a b\\"
     if ! TMPDIR="$scratch/a b\\" timeout "$limit" unshare -m sh -c "$mounted" sh "$zero" \
         >"$scratch/out" 2>"$scratch/err"; then
-        echo "skipped: info with a folder of its own: nothing can be mounted (root can)"
-        return
+        skip "info with a folder of its own: nothing can be mounted (root can)" && return
     fi
     # shellcheck disable=SC2016 # the name of a variable is meant
     has '^  \$TMPDIR .*/a b\\: tmpfs on none, ' "info with a mount at 'a b\\'"
@@ -212,8 +214,7 @@ int cuDeviceGetName(char *name, int size, int device)
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)device << 30, 0; }
 DRIVER
     if ! ${CC:-cc} -shared -fPIC -o "$scratch/libcuda.so.1" "$scratch/driver.c" 2>/dev/null; then
-        echo "skipped: info with GPUs: no driver can be compiled to stand in"
-        return
+        skip "info with GPUs: no driver can be compiled to stand in" && return
     fi
     tool LD_LIBRARY_PATH="$scratch" info
     has '^  --device cuda  *[A-Z].*\.$' "info with GPUs"
@@ -228,8 +229,7 @@ info_group() {
     [ -d /sys/fs/cgroup/memory ] || group=/sys/fs/cgroup/zero-tool-$$
     limit_file=$group/memory.limit_in_bytes
     if ! mkdir "$group" 2>/dev/null; then
-        echo "skipped: info in a control group: none can be made (root can)"
-        return
+        skip "info in a control group: none can be made (root can)" && return
     fi
     [ -e "$limit_file" ] || limit_file=$group/memory.max
     if echo $((64 << 20)) 2>/dev/null >"$limit_file"; then
@@ -252,8 +252,7 @@ info_group() {
 info_blind() {
     local hide='mount -t tmpfs none /sys && mount -t tmpfs none /proc && shift && exec "$@"'
     if ! unshare -m sh -c 'mount -t tmpfs none /sys && mount -t tmpfs none /proc' 2>/dev/null; then
-        echo "skipped: info without /proc and /sys: nothing can be mounted (root can)"
-        return
+        skip "info without /proc and /sys: nothing can be mounted (root can)" && return
     fi
     timeout "$limit" unshare -m sh -c "$hide" sh - "$zero" info >"$scratch/out" 2>"$scratch/err"
     verdict $? "info without /proc and /sys failed: $(cat "$scratch/err")"
@@ -440,8 +439,7 @@ fitting() {
 plan_small_folder() {
     mkdir "$scratch/small"
     if ! unshare -m mount -t tmpfs tmpfs "$scratch/small" 2>/dev/null; then
-        echo "skipped: plan with a folder that is too small, for want of the right to mount one"
-        return
+        skip "plan with a folder that is too small, for want of the right to mount one" && return
     fi
     # shellcheck disable=SC2016 # for that shell
     timeout -k 5 "$limit" unshare -m sh -c \
@@ -595,8 +593,7 @@ int fstatfs(int fd, struct statfs *fs)
 }
 FUSE
     if ! ${CC:-cc} -shared -fPIC -o "$scratch/fuse.so" "$scratch/fuse.c" 2>/dev/null; then
-        echo "skipped: bench io on FUSE: nothing can be compiled to stand in for the kernel"
-        return
+        skip "bench io on FUSE: nothing can be compiled to stand in for the kernel" && return
     fi
     tool LD_PRELOAD="$scratch/fuse.so" bench io --quick
     verdict $? "bench io on FUSE failed: $(cat "$scratch/err")"

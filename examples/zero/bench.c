@@ -263,7 +263,6 @@ static int contradictions(const struct kind *kind, const struct bench *b, const 
 static int kind_run(const struct kind *kind, int argc, char **argv)
 {
     struct bench b = {0};
-    const char *variable;
     bool given[OPTIONS];
     int status = tool_parse(&options, argc, argv, &b, given, &b.help);
     if (status != TOOL_GO_ON)
@@ -273,8 +272,8 @@ static int kind_run(const struct kind *kind, int argc, char **argv)
     status = contradictions(kind, &b, given);
     if (status)
         return status;
-    if (!b.nvme_path)
-        b.nvme_path = disk_default(&variable);
+    if (kind->files && !(b.nvme_path = disk_folders(b.nvme_path)))
+        return 2;
     if (b.quick && !was_given(given, "params"))
         b.params = 1 << 20;
     b.started = clock_now();

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "examples/zero/tool.h"
 #include "offload/spill.h"
 
 /* Whether the folder path lies at or below the mount point. */
@@ -103,4 +104,15 @@ const char *disk_default(const char **variable)
     }
     *variable = NULL;
     return "/var/tmp";
+}
+
+const char *disk_folders(const char *given)
+{
+    const char *variable, *folders = given ? given : disk_default(&variable);
+    if (given || !strchr(folders, ':'))
+        return folders;
+    tool_refuse("%s is '%.200s', of which the ':' would make two folders. Name a folder without "
+                "one (--nvme-path).",
+                variable, folders);
+    return NULL;
 }

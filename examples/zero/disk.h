@@ -25,6 +25,9 @@ void disk_look(struct disk *d, const char *path);
 /* The folder that --offload nvme uses when none is named, and the variable it
  * came from (NULL: none), of these the first that is set. */
 const char *disk_default(const char **variable);
+/* Those that are meant: given, with ':' between them, or where that is NULL the default, which is
+ * one. NULL: it is none, as was said. */
+const char *disk_folders(const char *given);
 #define DISK_VARIABLES 2
 extern const char *const disk_variables[DISK_VARIABLES];
 

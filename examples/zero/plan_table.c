@@ -70,8 +70,9 @@ static int folders_find(struct machine *m, const struct plan_options *o)
 {
     struct spill_paths paths;
     struct error error = {0};
-    const char *variable;
-    m->folders = o->nvme_path ? o->nvme_path : disk_default(&variable);
+    m->folders = disk_folders(o->nvme_path);
+    if (!m->folders)
+        return 2;
     if (spill_paths_split(&paths, m->folders, &error))
         return tool_refuse("%s", error.text);
     for (int i = 0; i < paths.count; i++) {
