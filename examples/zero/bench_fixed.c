@@ -6,6 +6,7 @@
  * 200 us and 20 us a unit; on several, per unit, six times what it takes to wake
  * another thread and be woken by it, measured in the same rounds.
  */
+#include <assert.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,11 +16,13 @@
 #include <unistd.h>
 
 #include "examples/zero/bench.h"
+#include "examples/zero/bench_model.h"
 #include "examples/zero/tool.h"
 #include "include/zero.h"
 
 enum { FEW = 4, MANY = 32, ELEMENTS = 256, STEPS = 50, TRIPS = 500, TRIPS_PER_UNIT = 6 };
 enum { MODELS = 4 }; /* two stages, each with few units and with many */
+static_assert((int)MANY <= (int)MODEL_UNITS_MAX, "a model has room for that many units");
 
 #define STEP_SECONDS 200e-6
 #define UNIT_SECONDS 20e-6
@@ -74,74 +77,41 @@ static double round_trip(void)
     return (clock_now() - start) / TRIPS;
 }
 
-/* ------------------------------------------------------------------- model */
-
-struct model {
-    struct zero *z;
-    struct zero_param params[MANY];
-    char names[MANY][16];
-    int units, stage;
+/* A model, and what its steps took. */
+struct fixed {
+    struct model m;
+    int stage;
     struct samples seconds, sleeps; /* of a step; sleeps of all threads together */
 };
 
-static int fail(const struct model *m)
+static int fixed_create(struct fixed *f, int stage, int units)
 {
-    return tool_fail("%s", m->z ? zero_last_error(m->z) : "Out of memory for an engine.");
-}
-
-static int model_create(struct model *m, int stage, int units)
-{
-    static struct zero_normal normal = {.seed = 1, .std = 0.02f};
-    const struct zero_adam adam = {.lr = 1e-3, .beta1 = .9, .beta2 = .95, .eps = 1e-8};
     struct zero_config config = {.size = sizeof(config), .stage = stage, .dtype = ZERO_BF16};
-    *m = (struct model){.units = units, .stage = stage};
-    for (int u = 0; u < units; u++) {
-        snprintf(m->names[u], sizeof(m->names[u]), "unit.%d", u);
-        m->params[u] = (struct zero_param){.name = m->names[u],
-                                           .unit = u,
-                                           .ndim = 1,
-                                           .shape = {ELEMENTS},
-                                           .fill = zero_fill_normal,
-                                           .fill_arg = &normal};
-    }
-    if (zero_create(&m->z, m->params, units, &config) || zero_set_adam(m->z, 0, &adam))
-        return fail(m);
-    return 0;
+    *f = (struct fixed){.stage = stage};
+    model_describe(&f->m, units, (int64_t)units * ELEMENTS);
+    return model_create(&f->m, &config);
 }
 
-/* A forward, a backward and a step. */
 static int step(struct model *m, struct zero_step_info *info)
 {
-    for (int u = 0; u < m->units; u++)
-        if (zero_acquire(m->z, u) || zero_release(m->z, u))
-            return fail(m);
-    for (int u = m->units - 1; u >= 0; u--) {
-        if (zero_acquire(m->z, u))
-            return fail(m);
-        uint16_t *grad = zero_grad_data(m->z, u);
-        if (!grad)
-            return fail(m);
-        for (int i = 0; i < ELEMENTS; i++)
-            grad[i] = (uint16_t)(0x3C00 + (i * 37 + u) % 128);
-        if (zero_release(m->z, u) || zero_reduce(m->z, u))
-            return fail(m);
-    }
-    return zero_step(m->z, info) ? fail(m) : 0;
+    if (model_micro_step(m))
+        return 1;
+    return zero_step(m->z, info) ? model_fail(m) : 0;
 }
 
 /* -------------------------------------------------------------------- check */
 
 /* After the same steps both stages hold the same bits. */
-static int check(struct model *models)
+static int check(struct fixed *models)
 {
     struct zero_step_info info;
     struct zero_digest digest[MODELS];
     for (int i = 0; i < MODELS; i++) {
         for (int s = 0; s < 3; s++)
-            if (step(&models[i], &info))
+            if (step(&models[i].m, &info))
                 return 1;
-        if (zero_digest(models[i].z, &digest[i]))
-            return fail(&models[i]);
+        if (zero_digest(models[i].m.z, &digest[i]))
+            return model_fail(&models[i].m);
     }
     if (memcmp(&digest[0], &digest[2], sizeof(*digest)) != 0 ||
         memcmp(&digest[1], &digest[3], sizeof(*digest)) != 0)
@@ -160,22 +130,22 @@ static double sleeps(void)
 }
 
 /* A vote is of the last step's. */
-static int timed_steps(struct model *m, bool vote, struct zero_step_info *info)
+static int timed_steps(struct fixed *f, bool vote, struct zero_step_info *info)
 {
     double start = clock_now(), slept = sleeps();
     for (int s = 0; s < STEPS; s++) {
-        if (vote && s == STEPS - 1 && zero_vote(m->z, 0))
-            return fail(m);
-        if (step(m, info))
+        if (vote && s == STEPS - 1 && zero_vote(f->m.z, 0))
+            return model_fail(&f->m);
+        if (step(&f->m, info))
             return 1;
     }
-    samples_add(&m->seconds, (clock_now() - start) / STEPS);
-    samples_add(&m->sleeps, (sleeps() - slept) / STEPS);
+    samples_add(&f->seconds, (clock_now() - start) / STEPS);
+    samples_add(&f->sleeps, (sleeps() - slept) / STEPS);
     return 0;
 }
 
 /* Ranks decide together when it is over: by a vote in a round's last step. */
-static int rounds_run(const struct bench *b, struct model *models, struct samples *trips)
+static int rounds_run(const struct bench *b, struct fixed *models, struct samples *trips)
 {
     int rounds = b->quick ? 2 : b->full ? 31 : 11;
     struct zero_step_info info = {0};
@@ -193,16 +163,17 @@ static int rounds_run(const struct bench *b, struct model *models, struct sample
 }
 
 /* What is asked of a step of that model, beside each round's trip. */
-static struct samples limit_of(const struct model *m, int ranks, const struct samples *trips)
+static struct samples limit_of(const struct fixed *f, int ranks, const struct samples *trips)
 {
     struct samples limit = {0};
     for (int i = 0; i < (ranks > 1 ? trips->count : 1); i++)
-        samples_add(&limit, STEP_SECONDS + m->units * (ranks > 1 ? TRIPS_PER_UNIT * trips->value[i]
-                                                                 : UNIT_SECONDS));
+        samples_add(&limit,
+                    STEP_SECONDS +
+                        f->m.units * (ranks > 1 ? TRIPS_PER_UNIT * trips->value[i] : UNIT_SECONDS));
     return limit;
 }
 
-static void print(const struct model *few, const struct model *many, int ranks,
+static void print(const struct fixed *few, const struct fixed *many, int ranks,
                   const struct samples *trips)
 {
     double trip = samples_median(trips), unit = ranks > 1 ? TRIPS_PER_UNIT * trip : UNIT_SECONDS;
@@ -218,31 +189,31 @@ static void print(const struct model *few, const struct model *many, int ranks,
     double few_sleeps = samples_median(&few->sleeps), many_sleeps = samples_median(&many->sleeps);
     bench_note("threads sleep %.1f times a step of %d units, %.1f times one of %d", few_sleeps, FEW,
                many_sleeps, MANY);
-    for (const struct model *m = few; m; m = m == few ? many : NULL) {
-        snprintf(name, sizeof(name), "fixed_stage%d_%du", m->stage, m->units);
-        struct samples limit = limit_of(m, ranks, trips);
-        bench_seconds(name, &limit, &m->seconds, 1);
+    for (const struct fixed *f = few; f; f = f == few ? many : NULL) {
+        snprintf(name, sizeof(name), "fixed_stage%d_%du", f->stage, f->m.units);
+        struct samples limit = limit_of(f, ranks, trips);
+        bench_seconds(name, &limit, &f->seconds, 1);
     }
 }
 
 int bench_fixed(const struct bench *b)
 {
-    static struct model models[MODELS];
+    static struct fixed models[MODELS];
     struct samples trips = {0};
     int status = 0;
     for (int i = 0; i < MODELS && !status; i++)
-        status = model_create(&models[i], i < 2 ? 0 : 3, i % 2 ? MANY : FEW);
+        status = fixed_create(&models[i], i < 2 ? 0 : 3, i % 2 ? MANY : FEW);
     if (!status)
         status = check(models);
     if (!status)
         status = rounds_run(b, models, &trips);
-    if (!status && zero_rank(models[0].z) == 0) {
-        int ranks = zero_size(models[0].z);
+    if (!status && zero_rank(models[0].m.z) == 0) {
+        int ranks = zero_size(models[0].m.z);
         bench_note("waking a thread and being woken by it: %.1f us", 1e6 * samples_median(&trips));
         for (int i = 0; i < MODELS; i += 2)
             print(&models[i], &models[i + 1], ranks, &trips);
     }
     for (int i = 0; i < MODELS; i++)
-        zero_destroy(models[i].z);
+        zero_destroy(models[i].m.z);
     return status;
 }

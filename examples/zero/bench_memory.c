@@ -81,19 +81,6 @@ static int limit_once(struct limit *l, struct model *m, stream_fn *pass, double 
     return 0;
 }
 
-static int step_once(struct model *m, double *seconds)
-{
-    if (model_micro_step(m) || model_done(m))
-        return 1;
-    double start = clock_now();
-    if (zero_step(m->z, NULL))
-        return model_fail(m);
-    if (model_done(m))
-        return 1;
-    *seconds = clock_now() - start;
-    return 0;
-}
-
 static int measure(const struct bench *b, struct model *m, struct limit *l, struct samples s[2])
 {
     const struct streams *streams = streams_select();
@@ -107,7 +94,8 @@ static int measure(const struct bench *b, struct model *m, struct limit *l, stru
                 return 1;
             least = i == 0 || seconds < least ? seconds : least;
         }
-        if (step_once(m, &seconds) || model_any(m, r > 0 && bench_over(b), &over))
+        if (model_ready(m) || model_step(m, &seconds) ||
+            model_any(m, r > 0 && bench_over(b), &over))
             return 1;
         if (r > 0) {
             samples_add(&s[0], least);
@@ -128,7 +116,7 @@ int bench_memory(const struct bench *b)
     int status = check();
     if (status)
         return status;
-    model_describe(&m, b->params);
+    model_describe(&m, MODEL_UNITS, b->params);
     status = model_create(&m, &config);
     if (!status)
         status = limit_open(&limit, b, &m);

@@ -9,17 +9,18 @@
 
 #include "include/zero.h"
 
-enum { MODEL_UNITS = 16, MODEL_CHECKED = 1 << 18 };
+enum { MODEL_UNITS = 16, MODEL_UNITS_MAX = 32, MODEL_CHECKED = 1 << 18 };
 
 struct model {
     struct zero *z;
-    struct zero_param params[MODEL_UNITS];
-    struct zero_normal normal[MODEL_UNITS];
-    char names[MODEL_UNITS][16];
+    struct zero_param params[MODEL_UNITS_MAX];
+    struct zero_normal normal[MODEL_UNITS_MAX];
+    char names[MODEL_UNITS_MAX][16];
+    int units;
     int64_t unit; /* elements */
 };
 
-void model_describe(struct model *m, int64_t elements);
+void model_describe(struct model *m, int units, int64_t elements);
 int model_create(struct model *m, const struct zero_config *config);
 int model_fail(struct model *m); /* with the engine's sentence */
 
@@ -35,5 +36,10 @@ int model_sum(struct model *m, double mine, double *all);
 int model_any(struct model *m, bool mine, bool *one);
 /* Waits until no rank has anything under way. */
 int model_done(struct model *m);
+
+/* A micro-step, until nothing of it is under way; and then seconds of its zero_step, to the end of
+ * all ranks'. */
+int model_ready(struct model *m);
+int model_step(struct model *m, double *seconds);
 
 #endif

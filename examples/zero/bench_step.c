@@ -193,17 +193,12 @@ static int64_t moved(const struct zero_stats *s)
 static int step_once(struct model *m, double *seconds, double *bytes, double *wrote)
 {
     struct zero_stats before, after;
-    double start;
-    if (model_micro_step(m) || model_done(m))
+    if (model_ready(m))
         return 1;
     if (zero_stats(m->z, &before))
         return model_fail(m);
-    start = clock_now();
-    if (zero_step(m->z, NULL))
-        return model_fail(m);
-    if (model_done(m))
+    if (model_step(m, seconds))
         return 1;
-    *seconds = clock_now() - start;
     if (zero_stats(m->z, &after))
         return model_fail(m);
     return model_sum(m, (double)(written(&after) - written(&before)), wrote) ||
@@ -379,8 +374,8 @@ int bench_step(const struct bench *b)
     int status = check(b);
     if (status)
         return status;
-    model_describe(&m, b->params);
-    model_describe(&other, b->params);
+    model_describe(&m, MODEL_UNITS, b->params);
+    model_describe(&other, MODEL_UNITS, b->params);
     status = model_create(&m, &first);
     if (!status && has_other(b) && !b->alone)
         status = model_create(&other, &beside);

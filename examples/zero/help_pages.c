@@ -235,9 +235,8 @@ static const char law[] =
 static const char environment[] =
     "ENVIRONMENT: variables that are read\n"
     "\n"
-    "  SLURM_TMPDIR, TMPDIR   folder for files of --offload nvme, without ':'; the\n"
-    "                         first one set counts, then /var/tmp. --nvme-path\n"
-    "                         overrides them\n"
+    "  SLURM_TMPDIR, TMPDIR   folder (no ':') for files of --offload nvme; the first\n"
+    "                         set counts, then /var/tmp. --nvme-path overrides them\n"
     "  ZERO_ISA               scalar, avx2, avx512 or neon: kernels to use instead of\n"
     "                         the best; what the CPU lacks is an error. Same bits\n"
     "  ZERO_DEVICE_MEMORY     bytes a rank may take as device memory, such as 512M or\n"
