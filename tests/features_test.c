@@ -115,12 +115,13 @@ static void pass_on(struct zero *z, struct saved *s)
             EXPECT(!(s->goes_on ? zero_write(z, t, (enum zero_what)what, 0, tensor_size[t], x)
                                 : zero_read(z, t, (enum zero_what)what, 0, tensor_size[t], x)));
         }
-    struct zero_progress steps = {.steps = s->progress.steps}; /* a fixed scale needs no more */
-    bool alone = !z->scaler.dynamic && s->config.stage == 0;
-    if (s->goes_on)
+    if (s->goes_on) {
+        struct zero_progress steps = {.steps = s->progress.steps}; /* a fixed scale needs no more */
+        bool alone = !z->scaler.dynamic && s->config.stage == 0;
         EXPECT(!zero_set_progress(z, alone ? &steps : &s->progress));
-    else if (zero_rank(z) == 0)
+    } else if (zero_rank(z) == 0) {
         EXPECT(!zero_progress(z, &s->progress));
+    }
 }
 
 /* Steps 2 and 3 are skipped: the second in a row halves a dynamic scale. */

@@ -26,20 +26,17 @@ static const struct option_choice colours[] = {{.name = "red", .value = 7},
                                                {.name = "rot", .value = 7, .hidden = true},
                                                {.name = NULL}};
 
-#define FIELD(field) .offset = offsetof(struct values, field)
+#define OPTIONS_OF struct values
 
 static const struct option table[] = {
-    {"flag", OPTION_FLAG, FIELD(flag), .help = "a flag"},
-    {"whole", OPTION_WHOLE, FIELD(whole), .initial = "5", .min = -3, .max = 9, .value = "N",
-     .help = "a whole number"},
-    {"size", OPTION_SIZE, FIELD(size), .initial = "2K", .max = 0x1p53, .value = "SIZE",
-     .help = "a size"},
-    {"real", OPTION_REAL, FIELD(real), .initial = "0.5", .max = 1, .range = "a part of one",
-     .value = "X", .help = "a real number"},
-    {"colour", OPTION_CHOICE, FIELD(choice), .choices = colours, .shown = "the sky's",
-     .help = "a choice"},
-    {"text", OPTION_TEXT, FIELD(text), .value = "WORD", .help = "a word"},
-    {"list", OPTION_LIST, FIELD(list), .initial = "nothing", .value = "WORD...", .help = "words"},
+    {"flag", FLAG(flag), .help = "a flag"},
+    {"whole", WHOLE(whole, -3, 9), .initial = "5", .value = "N", .help = "a whole number"},
+    {"size", SIZE(size, 0, 0x1p53), .initial = "2K", .value = "SIZE", .help = "a size"},
+    {"real", REAL(real), .initial = "0.5", .max = 1, .range = "a part of one", .value = "X",
+     .help = "a real number"},
+    {"colour", CHOICE(choice, colours), .shown = "the sky's", .help = "a choice"},
+    {"text", TEXT(text), .value = "WORD", .help = "a word"},
+    {"list", LIST(list), .initial = "nothing", .value = "WORD...", .help = "words"},
 };
 enum { COUNT = sizeof(table) / sizeof(*table), ARGUMENTS = 32 };
 

@@ -162,8 +162,7 @@ static void reap(struct bench *bench, int count)
     ck_assert_int_eq(bench->ring->ops->reap(bench->ring, &more, 1), 0);
 }
 
-static struct ring_request request_of(const struct bench *bench, bool write, char *buffer,
-                                      int64_t bytes, int64_t offset)
+static struct ring_request request_of(bool write, char *buffer, int64_t bytes, int64_t offset)
 {
     return (struct ring_request){
         .write = write, .buffer = buffer, .bytes = bytes, .offset = offset};
@@ -179,8 +178,7 @@ static void transfer(struct bench *bench, struct ring_request *request)
 /* ------------------------------------------------------------- every ring */
 
 /* Cuts [0, bytes) at random multiples of 4 KiB, into requests in random order. */
-static int ranges_cut(const struct bench *bench, bool write, char *memory, int64_t bytes,
-                      struct ring_request *requests)
+static int ranges_cut(bool write, char *memory, int64_t bytes, struct ring_request *requests)
 {
     int count = 0;
     for (int64_t at = 0; at < bytes; count++) {
@@ -188,7 +186,7 @@ static int ranges_cut(const struct bench *bench, bool write, char *memory, int64
         int64_t size = (1 + pick(scales[pick(4)] / SPILL_ALIGN)) * SPILL_ALIGN;
         if (size > bytes - at || count == RANGES_MAX - 1)
             size = bytes - at;
-        requests[count] = request_of(bench, write, memory + at, size, at);
+        requests[count] = request_of(write, memory + at, size, at);
         at += size;
     }
     for (int i = count - 1; i > 0; i--) {
@@ -227,8 +225,8 @@ static void random_ranges(int variant, int registered)
         for (int64_t i = 0; i < bytes / 8; i++)
             ((uint64_t *)out)[i] = random_bits((uint64_t)round, 1, (uint64_t)i);
         memset(in, 0, (size_t)bytes);
-        ranges_move(&bench, requests, ranges_cut(&bench, true, out, bytes, requests));
-        ranges_move(&bench, requests, ranges_cut(&bench, false, in, bytes, requests));
+        ranges_move(&bench, requests, ranges_cut(true, out, bytes, requests));
+        ranges_move(&bench, requests, ranges_cut(false, in, bytes, requests));
         ck_assert_int_eq(memcmp(out, in, (size_t)bytes), 0);
     }
     bench_close(&bench);
@@ -261,15 +259,15 @@ START_TEST(more_than_depth)
     if (!bench_open(&bench, _i, bytes + SPILL_ALIGN, 2 * bytes, 2 * bytes))
         return;
     memset(bench.arena.base, 0x5a, (size_t)bytes);
-    struct ring_request big = request_of(&bench, true, bench.arena.base, bytes, 0);
-    struct ring_request small = request_of(&bench, true, bench.arena.base, SPILL_ALIGN, bytes);
+    struct ring_request big = request_of(true, bench.arena.base, bytes, 0);
+    struct ring_request small = request_of(true, bench.arena.base, SPILL_ALIGN, bytes);
     bench.ring->ops->queue(bench.ring, &big);
     bench.ring->ops->queue(bench.ring, &small);
     submit(&bench);
     reap(&bench, 2);
     ck_assert_int_eq(big.error.status, ZERO_OK);
     ck_assert_int_eq(small.error.status, ZERO_OK);
-    big = request_of(&bench, false, bench.arena.base + bytes, bytes, SPILL_ALIGN);
+    big = request_of(false, bench.arena.base + bytes, bytes, SPILL_ALIGN);
     transfer(&bench, &big);
     ck_assert_msg(big.error.status == ZERO_OK, "%s", big.error.text);
     ck_assert_int_eq(memcmp(bench.arena.base, bench.arena.base + bytes, (size_t)bytes), 0);
@@ -290,7 +288,7 @@ START_TEST(end_of_file)
                                         "stopped at offset 2097152: the file ends there"};
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(ftruncate(bench.spill.stripes.fd[0], ends[i]), 0);
-        struct ring_request r = request_of(&bench, false, bench.arena.base, MIB, 2 * MIB);
+        struct ring_request r = request_of(false, bench.arena.base, MIB, 2 * MIB);
         transfer(&bench, &r);
         ck_assert_int_eq(r.error.status, ZERO_ERR_IO);
         ck_assert_ptr_nonnull(strstr(r.error.text, "read of 1048576 bytes at offset 2097152"));
@@ -309,7 +307,7 @@ START_TEST(end_of_one_file)
     const struct stripes *s = &bench.spill.stripes;
     for (int file = 0; file < s->files; file++) {
         int64_t bytes = stripes_file_bytes(s, file, 16 * MIB), end = bytes - SPILL_ALIGN;
-        struct ring_request r = request_of(&bench, false, bench.arena.base, 16 * MIB, 0);
+        struct ring_request r = request_of(false, bench.arena.base, 16 * MIB, 0);
         transfer(&bench, &r);
         ck_assert_msg(r.error.status == ZERO_OK, "%s", r.error.text);
         ck_assert_int_eq(ftruncate(s->fd[file], end), 0);
@@ -341,8 +339,8 @@ START_TEST(read_only_file)
     }
     bench.ring->ops->destroy(bench.ring);
     must(ring_make(&bench, _i, &read_only, 16 * MIB, &error), &error);
-    struct ring_request bad = request_of(&bench, true, bench.arena.base, 12 * MIB, 4 * MIB);
-    struct ring_request good = request_of(&bench, false, bench.arena.base, 2 * MIB, 0);
+    struct ring_request bad = request_of(true, bench.arena.base, 12 * MIB, 4 * MIB);
+    struct ring_request good = request_of(false, bench.arena.base, 2 * MIB, 0);
     bench.ring->ops->queue(bench.ring, &bad);
     bench.ring->ops->queue(bench.ring, &good);
     submit(&bench);
@@ -373,7 +371,7 @@ START_TEST(file_size_limit)
         signal(SIGXFSZ, SIG_IGN);
     struct rlimit limit = {3 * MIB / 2 + off[_i / KINDS], RLIM_INFINITY};
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    struct ring_request r = request_of(&bench, true, bench.arena.base, MIB, MIB);
+    struct ring_request r = request_of(true, bench.arena.base, MIB, MIB);
     transfer(&bench, &r);
     ck_assert_int_eq(r.error.status, ZERO_ERR_IO);
     bool odd = limit.rlim_cur % 512 != 0; /* then nothing below it is written either */
@@ -381,7 +379,7 @@ START_TEST(file_size_limit)
                   r.error.text);
     ck_assert_msg(strstr(r.error.text, strerror(EFBIG)) != NULL, "%s", r.error.text);
     ck_assert_int_eq(r.completed, odd ? 0 : MIB / 2);
-    r = request_of(&bench, true, bench.arena.base, MIB, 0);
+    r = request_of(true, bench.arena.base, MIB, 0);
     transfer(&bench, &r);
     ck_assert_int_eq(r.error.status, ZERO_OK);
     bench_close(&bench);
@@ -393,7 +391,7 @@ static struct ring_request whole[64];
 static void queue_whole(struct bench *bench, bool write)
 {
     for (int i = 0; i < 64; i++) {
-        whole[i] = request_of(bench, write, bench->arena.base + i * MIB, MIB, i * MIB);
+        whole[i] = request_of(write, bench->arena.base + i * MIB, MIB, i * MIB);
         bench->ring->ops->queue(bench->ring, &whole[i]);
     }
 }
@@ -470,7 +468,7 @@ START_TEST(nothing_to_do)
     ck_assert_int_eq(bench.ring->ops->reap(bench.ring, &done, 1), 0);
     submit(&bench);
     ck_assert_int_eq(bench.ring->ops->reap(bench.ring, &done, 1), 0);
-    struct ring_request r = request_of(&bench, false, bench.arena.base, MIB, 0);
+    struct ring_request r = request_of(false, bench.arena.base, MIB, 0);
     bench.ring->ops->queue(bench.ring, &r); /* not before submit */
     ck_assert_int_eq(r.submitted, 0);
     bench_close(&bench);
@@ -485,7 +483,7 @@ START_TEST(posix_works_alone)
     struct bench bench;
     if (!bench_open(&bench, POSIX, bytes, bytes, 0))
         return;
-    struct ring_request r = request_of(&bench, true, bench.arena.base, bytes, 0), *done = NULL;
+    struct ring_request r = request_of(true, bench.arena.base, bytes, 0), *done = NULL;
     bench.ring->ops->queue(bench.ring, &r);
     submit(&bench);
     event_wait(&bench);
@@ -579,10 +577,10 @@ START_TEST(uring_piece_edge)
     char *out = bench.arena.base + edge - SPILL_ALIGN, *in = bench.arena.base;
     for (int i = 0; i < 4 * MIB; i++)
         out[i] = (char)(i % 251);
-    struct ring_request r = request_of(&bench, true, out, 4 * MIB, 0);
+    struct ring_request r = request_of(true, out, 4 * MIB, 0);
     transfer(&bench, &r);
     ck_assert_msg(r.error.status == ZERO_OK, "%s", r.error.text);
-    r = request_of(&bench, false, in, 4 * MIB, 0);
+    r = request_of(false, in, 4 * MIB, 0);
     transfer(&bench, &r);
     ck_assert_int_eq(memcmp(out, in, 4 * MIB), 0);
     bench_close(&bench);
@@ -626,7 +624,7 @@ START_TEST(uring_breaks)
         return;
     static struct ring_request requests[40];
     for (int i = 0; i < 40; i++)
-        requests[i] = request_of(&bench, true, bench.arena.base + i * MIB, MIB, i * MIB);
+        requests[i] = request_of(true, bench.arena.base + i * MIB, MIB, i * MIB);
     for (int i = 0; i < _i; i++)
         bench.ring->ops->queue(bench.ring, &requests[i]);
     submit(&bench);
@@ -652,7 +650,7 @@ START_TEST(uring_busy)
     if (!bench_open(&bench, URING, 4 * MIB, 4 * MIB, 4 * MIB))
         return;
     ck_assert(deny_call(SYS_io_uring_enter, 0, 0, 0, EAGAIN));
-    struct ring_request r = request_of(&bench, true, bench.arena.base, MIB, 0);
+    struct ring_request r = request_of(true, bench.arena.base, MIB, 0);
     bench.ring->ops->queue(bench.ring, &r);
     submit(&bench);
     for (int i = 0; i < 3; i++) {

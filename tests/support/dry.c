@@ -143,7 +143,8 @@ static void begin(struct dry *d, struct dry_task *t)
 /* An update that the queue lets start may be under way with others of its walk, or with none. */
 static bool must_wait(const struct dry *d, const struct command *c)
 {
-    return d->updating > 0 && (c->part != d->walking || walk_alone(&d->plan, d->walking));
+    return d->updating > 0 &&
+           ((enum walk_kind)c->part != d->walking || walk_alone(&d->plan, d->walking));
 }
 
 /* Updates begin in the order in which the queue started them. */
