@@ -119,7 +119,7 @@ static int try_again(struct pipeline *p, struct transfer *t, const char *what, i
                          (long long)number, r->error.text, file->path, file->type, t->tries);
     if (t->again_at == 0) {
         struct error note = {0};
-        t->again_at = seconds_now() + (t->tries > 1 ? PIPELINE_PAUSE : 0);
+        t->again_at = seconds_now() + (t->tries > 1 && !p->hasty ? PIPELINE_PAUSE : 0);
         error_set(&note, r->error.status,
                   "%s %lld failed, trying again (%d of %d): %s File in %s (%s).", what,
                   (long long)number, t->tries + 1, PIPELINE_TRIES, r->error.text, file->path,

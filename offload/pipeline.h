@@ -58,6 +58,7 @@ struct pipeline {
     /* Called when a transfer is tried again; may be NULL. */
     void (*again)(void *arg, const char *sentence);
     void *again_arg;
+    bool hasty; /* there is no pause: tests have much to try */
 };
 
 /* Whether the ring takes another request. */

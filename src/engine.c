@@ -257,6 +257,7 @@ static int make_files(struct zero *z)
     z->pipeline.sums = p->set.verify ? (void *)(z->arena.base + p->host.checks) : NULL;
     z->pipeline.again = engine_note_retry;
     z->pipeline.again_arg = z;
+    z->pipeline.hasty = z->seams && z->seams->hasty;
     engine_log(z, ZERO_LOG_INFO, "%lld bytes in %s (%s%s) by %s, %d blocks of %d KiB at once%s%s.",
                (long long)spill->bytes, p->set.nvme_path, spill->type,
                spill->direct ? ", O_DIRECT" : "", z->pipeline.ring->ops->name, z->probe.depth,

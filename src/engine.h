@@ -46,6 +46,7 @@ struct engine_seams {
     void (*observe)(void *arg, const struct command *c); /* every command appended */
     void *observe_arg;
     double (*seconds)(void); /* the clock of deadlines between ranks */
+    bool hasty;              /* no pause before a transfer's last attempt */
 };
 
 /* A chunk under way: a job of the pool, or a step of the device's own. */

@@ -171,6 +171,7 @@ static void rank_main(int rank, struct zero_comm *inner, void *arg)
     config.log_level = ZERO_LOG_SILENT;
     config.comm = fault_comm(&r->comm, inner, &r->fault, &run->ranks);
     r->seams.seconds = fault_seconds;
+    r->seams.hasty = true;
     if (run->fault.kind >= FAULT_REQUEST_LATE && run->fault.kind <= FAULT_REQUEST_EIO)
         r->seams.ring = fault_ring;
     r->seams.ring_arg = &r->ring;
