@@ -76,10 +76,6 @@ static int start_seconds(const struct zero_config *config)
 
 static int begin(struct zero *z, const struct zero_config *config)
 {
-    /* Of a config that settings_resolve will refuse nothing is read. */
-    const struct zero_config nothing = {0};
-    if (!config || config->size != sizeof(*config))
-        config = &nothing;
     z->log = config->log ? config->log : engine_log_to_stderr;
     z->log_arg = config->log_arg;
     z->log_level = config->log_level;
@@ -291,9 +287,6 @@ static int make_places(struct zero *z)
 /* There is no engine to tell the other ranks with: without this they would wait. */
 static int no_engine(const struct zero_config *config)
 {
-    const struct zero_config nothing = {0};
-    if (!config || config->size != sizeof(*config))
-        config = &nothing;
     struct zero_comm *comm = config->comm;
     struct error unheard = {0};
     if (comm) {
@@ -334,12 +327,16 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
 {
     if (!out)
         return ZERO_ERR_ARGUMENT;
+    /* Of a config that settings_resolve will refuse nothing is read. */
+    static const struct zero_config nothing;
+    bool whole = config && config->size == sizeof(*config);
+    const struct zero_config *told = whole ? config : &nothing;
     struct zero *z = *out = calloc(1, sizeof(*z));
     if (!z)
-        return no_engine(config);
+        return no_engine(told);
     z->seams = seams;
     z->process = getpid();
-    if (begin(z, config))
+    if (begin(z, told))
         return z->error.status;
     describe(z, params, count, config);
     int64_t chunks = z->error.status ? 0 : z->plan.chunks;

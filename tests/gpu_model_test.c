@@ -358,7 +358,7 @@ START_TEST(describes_itself)
     ck_assert_msg(strstr(text, "(48, 32) x (32, 96), bf16 to bf16 with bias: 2 times by algorithm"),
                   "%s", text);
     free(text);
-    if (fake_cublas_refuse) {  /* what cannot be measured ends nothing */
+    if (fake_cublas_refuse) { /* what cannot be measured ends nothing */
         fake_cublas_refuse(3); /* CUBLAS_STATUS_ALLOC_FAILED */
         ck_assert(on->product_rate(s.gpu, ZERO_FP16) == 0);
         fake_cublas_refuse(0);

@@ -12,8 +12,7 @@ static void expect_sentence(int status, const char *text)
 {
     ck_assert_str_eq(zero_status_name(status), "ZERO_ERR_UNSUPPORTED");
     ck_assert_msg(strstr(text, "MPI was started with MPI_THREAD_SINGLE") &&
-                      strstr(text, "needs MPI_THREAD_MULTIPLE"),
-                  "%s", text);
+                      strstr(text, "needs MPI_THREAD_MULTIPLE"), "%s", text);
 }
 
 START_TEST(communicator_is_refused)

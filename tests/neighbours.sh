@@ -229,8 +229,7 @@ plant() {
         echo "$i" >"$precious/$i"
         ln -s "$precious/$i" "$folder/$i.link"
     done
-    for i in "io-$key.XXXXXX" "io-$key.a1b2c3" io-0123456789abcdef \
-        "io-0123456789abcdef.$node.lock"; do
+    for i in "io-$key.XXXXXX" "io-$key.a1b2c3" io-0123456789abcdef io-0123456789abcdef.lock; do
         echo "$i" >"$lib/$i"
     done
     ln -s "$precious/nothing" "$lib/io-$key.$node.lock"

@@ -10,13 +10,8 @@
 #include "examples/gpt2/numeric.h"
 #include "examples/gpt2/rows.h"
 #include "include/zero.h"
-#include "kernels/random.h"
+#include "tests/support/gpt_session.h"
 #include "tests/support/suite.h"
-
-static uint64_t mix(uint64_t index) /* splitmix64 */
-{
-    return random_mix((index + 1) * 0x9E3779B97F4A7C15u);
-}
 
 static void *zeros(size_t count, size_t size)
 {
@@ -47,8 +42,9 @@ END_TEST
 START_TEST(fused)
 {
     for (uint64_t i = 0; i < 2000000; i++) {
-        uint64_t draw = mix(2 * i);
-        uint32_t bits[3] = {(uint32_t)draw, (uint32_t)mix(2 * i + 1), (uint32_t)(draw >> 32)};
+        uint64_t draw = session_mix(2 * i);
+        uint32_t bits[3] = {(uint32_t)draw, (uint32_t)session_mix(2 * i + 1),
+                            (uint32_t)(draw >> 32)};
         float x[3], sign = bits[2] & 1 ? 1.0f : -1.0f;
         memcpy(x, bits, sizeof(x));
         if (i % 4 == 1) {
@@ -220,9 +216,9 @@ START_TEST(rows_are_right)
                              .out = zeros(count, operand),
                              .also = zeros(count, operand)};
         for (int i = 0; i < n; i++) {
-            r.x[i] = (float)((double)(mix((uint64_t)(n + i)) % 4001) - 2000) * 1e-3f;
-            r.y[i] = (float)((double)(mix((uint64_t)(n + i) << 20) % 4001) - 2000) * 1e-3f;
-            r.z[i] = (float)((double)(mix((uint64_t)(n + i) << 40) % 4001) - 2000) * 1e-3f;
+            r.x[i] = (float)((double)(session_mix((uint64_t)(n + i)) % 4001) - 2000) * 1e-3f;
+            r.y[i] = (float)((double)(session_mix((uint64_t)(n + i) << 20) % 4001) - 2000) * 1e-3f;
+            r.z[i] = (float)((double)(session_mix((uint64_t)(n + i) << 40) % 4001) - 2000) * 1e-3f;
         }
         operand_store(r.dtype, r.in, 0, n, r.z);
         check_sums(&r);
@@ -325,7 +321,7 @@ static float row_number(int pass, int i)
 {
     static const uint32_t special[] = {0x7F800000u, 0xFF800000u, 0x7FC00000u, 0x00000001u,
                                        0x807FFFFFu, 0x80000000u, 0x7F7FFFFFu, 0xC2F9B6C9u};
-    uint64_t draw = mix((uint64_t)pass << 16 | (uint64_t)i);
+    uint64_t draw = session_mix((uint64_t)pass << 16 | (uint64_t)i);
     float x;
     memcpy(&x, &special[draw >> 32 & 7], sizeof(x));
     if (pass == 0 || (draw >> 40) % 9)

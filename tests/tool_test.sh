@@ -70,10 +70,8 @@ wrong_use() {
     refused "There is no bench 'disk'\." bench disk
     refused "--full and --quick contradict each other\." bench adam --full --quick
     refused "--params is for zero bench memory and step" bench io --params 1M
-    for name in "--verify-spill" "--alone" "--host-share 30" "--state split"; do
-        read -ra words <<<"$name"
-        refused "${words[0]} is for zero bench step" bench io "${words[@]}"
-    done
+    refused "--verify-spill is for zero bench step" bench io --verify-spill
+    refused "--alone is for zero bench step" bench fixed --alone
     for name in plan "bench step" "bench io"; do
         read -ra words <<<"$name"
         refused "TMPDIR is '/a:b', of which the ':' would make two" TMPDIR=/a:b "${words[@]}"
@@ -82,6 +80,8 @@ wrong_use() {
     refused "--alone and --host-share 100 leave nothing" bench step --alone --host-share 100
     refused "--fio is for zero bench io" bench step --fio
     refused "There is no fio in PATH" PATH=/nowhere bench io --fio
+    refused "--host-share is for zero bench step" bench fixed --host-share 30
+    refused "--state is for zero bench step" bench adam --state split
     refused "--threads is for zero bench adam" bench comm --threads 1
     refused "--nvme-path is for zero bench io and step" bench adam --nvme-path /
     refused "2 were launched\." OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 bench io
