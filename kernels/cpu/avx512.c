@@ -16,6 +16,7 @@
 #define LATER         3
 #define MOMENTS_AHEAD 96 /* from the third cache they would come late */
 #define REST_AHEAD    0
+#define FAR_CPUS      CPU_INTEL
 #define VECTOR_PAIRS  /* of two registers' 16-bit halves one shuffle makes one */
 
 static inline VECTOR vector_load(const float *in)

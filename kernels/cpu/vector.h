@@ -223,9 +223,10 @@ INLINE void masters_element(const struct masters *at, int64_t i, const struct ad
 }
 
 /* So many elements ahead memory is asked for moments and for all else that is read; 0: not.
- * Intel's cores see no further than a root and a division. AMD's fetch by themselves, but less
- * well where arrays lie unluckily to each other, which by eight lanes costs a fifth of the rate;
- * by sixteen moments from the third cache would come late. */
+ * Intel's cores see no further than a root and a division: they are among each file's FAR_CPUS,
+ * for which it is early. AMD's fetch by themselves, but less well where arrays lie unluckily to
+ * each other, which by eight lanes costs a fifth of the rate, and what Zen 3 is asked for too early
+ * costs a tenth; by sixteen moments from the third cache would come late. */
 struct ahead {
     int64_t moments, rest;
 };
@@ -305,7 +306,7 @@ INLINE void adam_each(int64_t n, const struct adam *k, struct grads grads, struc
                       float *m, float *v)
 {
     const struct ahead far = {384, 384}, own = {MOMENTS_AHEAD, REST_AHEAD};
-    if (own.rest == far.rest || cpu_features() & CPU_INTEL)
+    if (cpu_features() & FAR_CPUS)
         adam_ahead(n, k, far, grads, masters, m, v);
     else
         adam_ahead(n, k, own, grads, masters, m, v);
