@@ -58,6 +58,15 @@ static struct matmul rows_from(const struct matmul *p, int first)
     return rows;
 }
 
+/* Columns of p's product from the first on, so many or as many as there are. */
+static struct matmul cols_from(const struct matmul *p, int first, int count)
+{
+    struct matmul cols = *p;
+    cols.n = part_at(p->n, first, count);
+    cols.b = operand_at(p->dtype, p->b, p->tb ? (int64_t)first * p->ldb : first);
+    return cols;
+}
+
 /* What TILE_ROWS rows of a product, or fewer, are computed in. */
 struct packed_room {
     float *a, *b;
@@ -132,7 +141,8 @@ struct matmul_done matmul_flops_done(void)
 /* ------------------------------------------------------- a product in tiles */
 
 /* A task is a strip: tiles one below the other and side by side. Their part of op(B) is packed
- * once, that of op(A) once for a row of tiles. */
+ * once, that of op(A) once for a row of tiles. Of a strip of one row, which uses op(B) once, a
+ * tile's part is packed when the tile is computed, and so in cache. */
 struct strips {
     const struct matmul *product;
     int down, across; /* tiles of a strip */
@@ -163,6 +173,7 @@ static int across_most(int k)
 
 /* What a strip is computed in. */
 struct strip_room {
+    bool one_row;
     float *values; /* of a row of tiles, one behind the other */
     float *spare;
     struct packed_room packed;
@@ -191,12 +202,16 @@ static int slice_compute(const struct strips *t, const struct matmul *p, int k, 
     const float *a = packed_a_make(pieces, &slice, room->packed.a);
     float *values = room->values;
     for (int at = 0; at < p->n; at += TILE_COLS) {
-        slice.n = part_at(p->n, at, TILE_COLS);
-        packed_multiply(pieces, &slice, a, room->packed.b + packed_b_at(pieces, p, k, at), k > 0,
-                        values, TILE_LD);
-        count(slice.m, slice.n, slice.k, begin);
+        struct matmul part = cols_from(&slice, at, TILE_COLS);
+        const float *b = room->packed.b;
+        if (room->one_row)
+            packed_b_make(pieces, &part, room->packed.b);
+        else
+            b += packed_b_at(pieces, p, k, at);
+        packed_multiply(pieces, &part, a, b, k > 0, values, TILE_LD);
+        count(part.m, part.n, part.k, begin);
         if (k + slice.k == p->k) {
-            struct tile tile = {row, col + at, slice.m, slice.n, values, room->spare};
+            struct tile tile = {row, col + at, part.m, part.n, values, room->spare};
             t->finish(t->arg, &tile);
         }
         values += slice.k < p->k ? TILE_ROWS * TILE_LD : 0;
@@ -209,16 +224,15 @@ static void strip_task(void *arg, int64_t index, void *scratch)
 {
     const struct strips *t = arg;
     const struct matmul *whole = t->product;
-    struct matmul p = *whole;
-    struct strip_room room = {0};
     int row = (int)(index / t->side_by_side) * t->down * TILE_ROWS;
     int col = (int)(index % t->side_by_side) * t->across * TILE_COLS;
+    struct matmul p = cols_from(whole, col, t->across * TILE_COLS);
+    struct strip_room room = {.one_row = part_at(whole->m, row, t->down * TILE_ROWS) <= TILE_ROWS};
     room_carve(&room, scratch, p.dtype, t->across, p.k);
     p.m = row + part_at(whole->m, row, t->down * TILE_ROWS);
-    p.n = part_at(whole->n, col, t->across * TILE_COLS);
-    p.b = operand_at(p.dtype, whole->b, p.tb ? (int64_t)col * p.ldb : col);
     double begin = clock_now();
-    packed_b_make(pieces_of(p.dtype), &p, room.packed.b);
+    if (!room.one_row)
+        packed_b_make(pieces_of(p.dtype), &p, room.packed.b);
     count(0, 0, 0, begin);
     for (; row < p.m; row += TILE_ROWS) {
         struct matmul rows = rows_from(&p, row);
