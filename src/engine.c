@@ -299,18 +299,12 @@ static int no_engine(const struct zero_config *config)
     return ZERO_ERR_MEMORY;
 }
 
-#define FILL_CHUNKS   2048               /* between two meetings of the ranks, at most, */
-#define FILL_ELEMENTS ((int64_t)1 << 28) /* and so many elements or one chunk */
-
-/* Initial values. Ranks meet on the way, so that no rank waits for longer than another one's disk
- * is slower in one part, and all hear soon of a fill that has failed. */
+/* Initial values. All ranks hear soon of a fill that has failed. */
 static int fill_all(struct zero *z)
 {
-    const struct plan *p = &z->plan;
-    int64_t some = FILL_ELEMENTS / p->chunk, first = 0;
-    some = some < 1 ? 1 : some < FILL_CHUNKS ? some : FILL_CHUNKS;
+    int64_t first = 0, end;
     do {
-        int64_t end = first + some < p->chunks ? first + some : p->chunks;
+        end = engine_walks_to(z, first);
         schedule_walk(&z->schedule, WALK_FILL, first, end);
         bool failed = engine_wait_all(z) != ZERO_OK;
         if (z->update.error.status && (!failed || z->update.refused)) /* of a fill: it came first */
@@ -318,7 +312,7 @@ static int fill_all(struct zero *z)
         if (failed)                     /* the queues, whose abort has told the others */
             return z->error.status;
         first = end;
-    } while (!engine_agree(z, "initial values") && first < p->chunks);
+    } while (!engine_agree(z, "initial values") && first < z->plan.chunks);
     return z->error.status;
 }
 

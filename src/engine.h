@@ -327,6 +327,9 @@ int engine_exchange(struct zero *z, enum command_kind kind, const char *what, vo
 int engine_meet(struct zero *z);
 /* All ranks learn of the first that has failed. */
 int engine_agree(struct zero *z, const char *what);
+/* Where a walk of all ranks through their chunks that is at first meets next: no rank waits for
+ * longer than another one's disk is slower in one such part. */
+int64_t engine_walks_to(const struct zero *z, int64_t first);
 
 /* src/execute.c */
 extern const struct queue_ops engine_queue_ops;

@@ -266,11 +266,16 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
     schedule_call(&z->schedule, "zero_digest", 0, 0);
     const struct zero_digest *own = &z->update.digest;
     z->update.digest = (struct zero_digest){0};
-    if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, 0, z->plan.chunks)))
-        return engine_status(z);
-    memcpy(z->verdict, own, sizeof(*own));
-    if (engine_wait(z, schedule_sum(&z->schedule, "zero_digest", z->verdict, sizeof(*own))))
-        return engine_status(z);
+    int64_t first = 0, end;
+    do { /* the last sum is that of all chunks */
+        end = engine_walks_to(z, first);
+        if (engine_wait(z, schedule_walk(&z->schedule, WALK_DIGEST, first, end)))
+            return engine_status(z);
+        memcpy(z->verdict, own, sizeof(*own));
+        if (engine_wait(z, schedule_sum(&z->schedule, "zero_digest", z->verdict, sizeof(*own))))
+            return engine_status(z);
+        first = end;
+    } while (first < z->plan.chunks);
     struct zero_digest sum;
     memcpy(&sum, z->verdict, sizeof(sum));
     *digest = z->plan.whole_state ? *own : sum;

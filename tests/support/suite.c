@@ -2,6 +2,7 @@
 #include "tests/support/suite.h"
 
 #include <errno.h>
+#include <regex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,15 @@ bool suite_uring(void)
 #else
     return false;
 #endif
+}
+
+bool suite_matches(const char *text, const char *pattern)
+{
+    regex_t r;
+    ck_assert(!regcomp(&r, pattern, REG_EXTENDED | REG_NOSUB));
+    bool does = !regexec(&r, text, 0, NULL, 0);
+    regfree(&r);
+    return does;
 }
 
 static bool asked(const char *variable)

@@ -27,6 +27,9 @@ bool suite_checksums(void);
 /* Whether this build has io_uring, and this system lets us use it. */
 bool suite_uring(void);
 
+/* Whether text fits an extended regular expression. */
+bool suite_matches(const char *text, const char *pattern);
+
 /* As a program linked with -ffast-math has its threads compute: denormals are zeros. */
 void suite_flush_denormals(void);
 
