@@ -96,6 +96,7 @@ load_modules() {
 # the job's). The CPUs are shared among the ranks, whole cores where there are enough: srun is told,
 # as some take what sbatch was told and some do not (22.05 to 24.05). It waits ten minutes at most,
 # for nodes that are still starting: untold it would wait without end for what a job cannot have.
+# Ranks end together: one that has ended a minute before the others could not tell them why.
 start() { # program, options
     local program ranks cpus each threads
     find_program "$1"
@@ -116,7 +117,7 @@ start() { # program, options
     export SRUN_CPUS_PER_TASK=$each
     export SLURM_EXPORT_ENV=ALL # the modules', also after sbatch --export=NONE
     trap : TERM                 # the ranks have it too: with this shell srun would go
-    srun --immediate=600 --mpi="$ZERO_MPI" --cpus-per-task="$each" --ntasks-per-node="$ranks" \
-        --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "${gres[@]}" "${before[@]}" "$program" \
-        ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"
+    srun --immediate=600 --wait=60 --mpi="$ZERO_MPI" --cpus-per-task="$each" \
+        --ntasks-per-node="$ranks" --ntasks=$((ranks * SLURM_JOB_NUM_NODES)) "${gres[@]}" \
+        "${before[@]}" "$program" ${ZERO_NVME_PATH:+--nvme-path "$ZERO_NVME_PATH"} "${@:2}"
 }

@@ -304,7 +304,7 @@ static int fill_all(struct zero *z)
 {
     int64_t first = 0, end;
     do {
-        end = engine_walks_to(z, first);
+        end = engine_meeting_after(z, first);
         schedule_walk(&z->schedule, WALK_FILL, first, end);
         bool failed = engine_wait_all(z) != ZERO_OK;
         if (z->update.error.status && (!failed || z->update.refused)) /* of a fill: it came first */
@@ -364,7 +364,7 @@ static void leave(struct zero *z)
     bool told = !z->created || (error.status && !strcmp(error.text, z->error.text));
     if (well && z->size > 1)
         engine_exchange(z, COMMAND_EXCHANGE, "zero_destroy", NULL, 0);
-    queues_stop(z->queues, z->created, engine_deadline(z) + engine_grace(z));
+    queues_stop(z->queues, z->created, engine_disk_deadline(z) + engine_grace(z));
     engine_tell_retries(z);
     if (!told && queues_status(z->queues, &end)) /* what was under way has failed */
         engine_warn(z, "zero_destroy: %.440s", end.text);
@@ -397,7 +397,7 @@ void zero_destroy(struct zero *z)
         z->device->ops->destroy(z->device);
     }
     if (z->owns_comm) {
-        comm_exit_deadline(engine_deadline(z));
+        comm_exit_deadline(engine_disk_deadline(z) + engine_grace(z) + 1); /* as leave() takes */
         z->comm->ops->destroy(z->comm);
     } else if (z->comm) {
         z->comm->taken = false;

@@ -193,6 +193,7 @@ struct zero {
     bool grads_whole;     /* between steps: the sums at rest are the last step's */
     int64_t steps;        /* performed, by engines before this one too */
     int64_t skipped;      /* by this one */
+    bool unsettled;       /* ranks have not met since the state was last changed */
     int64_t *verdict;     /* room for one; other sums of the caller's go through it too, as it stays
                          where a communicator holds what it gave up */
     float *passing;       /* room for ENGINE_PASSING, or NULL where ranks have all */
@@ -255,11 +256,18 @@ int engine_enter(struct zero *z);
 int engine_enter_param(struct zero *z, int param, const char *call);
 int engine_enter_between_steps(struct zero *z, const char *call);
 
-/* How long this rank waits for another, and nearly so for a disk, in seconds. */
+/* How long this rank waits for another, in seconds. */
 static inline int engine_deadline(const struct zero *z)
 {
     int seconds = __atomic_load_n(&z->deadline, __ATOMIC_RELAXED);
     return seconds ? seconds : z->plan.set.deadline_seconds;
+}
+
+/* And for a disk that moves nothing: ranks may have a short deadline, disks have their moments. */
+static inline int engine_disk_deadline(const struct zero *z)
+{
+    int deadline = engine_deadline(z);
+    return deadline < 10 ? 10 : deadline;
 }
 
 /* How much longer where it cannot tell which rank is to blame, in seconds. */
@@ -273,7 +281,7 @@ static inline int engine_grace(const struct zero *z)
 static inline const char *engine_deadline_advice(const struct zero *z)
 {
     return __atomic_load_n(&z->deadline, __ATOMIC_RELAXED)
-               ? "give zero_set_deadline more"
+               ? "raise the deadline (--deadline, zero_set_deadline)"
                : "raise the deadline (--deadline, .deadline_seconds)";
 }
 
@@ -319,7 +327,10 @@ void engine_tell_retries(struct zero *z);
 /* Says where sums are added in an order that the ranks' number changes. */
 void engine_tell_order(struct zero *z);
 
-/* src/meeting.c: at creation and end, COLLECTIVE. COMMAND_EXCHANGE of bytes between all ranks,
+/* src/meeting.c. In a walk that all ranks make from this chunk on: the chunk before which they meet
+ * next, or the end. So a rank waits for what another one's disk is slower in one such part. */
+int64_t engine_meeting_after(const struct zero *z, int64_t chunk);
+/* At creation and end, COLLECTIVE. COMMAND_EXCHANGE of bytes between all ranks,
  * data has size parts of so many, or COMMAND_BROADCAST of rank 0's. */
 int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,
                     int64_t bytes);
@@ -327,9 +338,6 @@ int engine_exchange(struct zero *z, enum command_kind kind, const char *what, vo
 int engine_meet(struct zero *z);
 /* All ranks learn of the first that has failed. */
 int engine_agree(struct zero *z, const char *what);
-/* Where a walk of all ranks through their chunks that is at first meets next: no rank waits for
- * longer than another one's disk is slower in one such part. */
-int64_t engine_walks_to(const struct zero *z, int64_t first);
 
 /* src/execute.c */
 extern const struct queue_ops engine_queue_ops;

@@ -12,8 +12,7 @@
 
 /* ------------------------------------------------------------- the disk */
 
-#define DISK_SECONDS_MIN  10 /* a deadline for ranks may be short; disks have their moments */
-#define DISK_LOOK_SECONDS 2  /* of a wait that are counted at once: the thread looks each second */
+#define DISK_LOOK_SECONDS 2 /* of a wait that are counted at once: the thread looks each second */
 
 /* Bytes that were moved, for all time and for the step that asked for them. */
 static void account_io(struct zero *z, const struct command *c, int64_t bytes)
@@ -70,9 +69,7 @@ static int start_params(struct zero *z, struct command *c, struct error *error)
 static int disk_overdue(struct zero *z, const struct command *c, const char *what,
                         struct error *error)
 {
-    int limit = engine_deadline(z);
-    if (limit < DISK_SECONDS_MIN)
-        limit = DISK_SECONDS_MIN;
+    int limit = engine_disk_deadline(z);
     patience_look(&z->with_disk, seconds_now(), DISK_LOOK_SECONDS, true);
     if (z->with_disk.seconds <= limit)
         return ZERO_OK;

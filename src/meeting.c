@@ -221,14 +221,14 @@ int engine_meet(struct zero *z)
     return z->error.status;
 }
 
-#define PART_CHUNKS   2048               /* between two meetings of the ranks, at most, */
-#define PART_ELEMENTS ((int64_t)1 << 28) /* and so many elements or one chunk */
+#define WALK_CHUNKS   2048               /* between two meetings of the ranks, at most, */
+#define WALK_ELEMENTS ((int64_t)1 << 28) /* and so many elements or one chunk */
 
-int64_t engine_walks_to(const struct zero *z, int64_t first)
+int64_t engine_meeting_after(const struct zero *z, int64_t chunk)
 {
-    int64_t some = PART_ELEMENTS / z->plan.chunk;
-    some = some < 1 ? 1 : some < PART_CHUNKS ? some : PART_CHUNKS;
-    return first + some < z->plan.chunks ? first + some : z->plan.chunks;
+    int64_t some = WALK_ELEMENTS / z->plan.chunk;
+    some = some < 1 ? 1 : some < WALK_CHUNKS ? some : WALK_CHUNKS;
+    return chunk + some < z->plan.chunks ? chunk + some : z->plan.chunks;
 }
 
 int engine_agree(struct zero *z, const char *what)

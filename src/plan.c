@@ -482,7 +482,7 @@ int plan_make(struct plan *p, const struct layout *l, const struct settings *set
             ".chunk is %lld elements, which cuts this model into %lld chunks, and %d are "
             "the most. Use %lld or more (--chunk, .chunk).",
             (long long)p->chunk, (long long)p->chunks, PLAN_CHUNKS_MAX,
-            (long long)(p->chunk * ((p->chunks - 1) / PLAN_CHUNKS_MAX + 1)));
+            (long long)(p->chunk * ((p->chunks - 1) / (PLAN_CHUNKS_MAX - 1) + 1)));
     place_file(p);
     place_device(p, l);
     place_host(p, l);

@@ -10,11 +10,12 @@ set -u
 export LC_ALL=C
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/verdicts.sh
+export ZERO_PROBE=0 # so many writes at once as ever
 limit=90 settling=100 # seconds for a run: a hang is longer
 
 mkdir "$scratch/files" "$scratch/shared" "$scratch/session"
 open_mpi_files "$scratch/shared" "$scratch/session"
-job='' hit=''
+job='' hit='' slow=''
 ulimit -c 0
 model=(--layers 2 --channels 32 --seq 32 --batch 1 --data LICENSE --stage 3 --offload nvme)
 model+=(--ring posix --nvme-path "$scratch/files" --quiet)
@@ -34,11 +35,11 @@ trap clean_up EXIT
 
 # Starts a run, which finds nothing of the one before; its job is in $job.
 start() { # ranks, options
-    local launch=() options
+    local launch=() options both=$hit$slow
     read -ra options <<<"$2"
     rm -f "$scratch/log.csv" "$scratch/trace.json" "$scratch/out" "$scratch/err"
-    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1" ${hit:+-x "LD_PRELOAD=$preload"}
-        ${hit:+-x "HIT=$hit"})
+    [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1" ${both:+-x "LD_PRELOAD=$preload"}
+        ${hit:+-x "HIT=$hit"} ${slow:+-x "SLOW=$slow"})
     timeout -k 5 "$limit" "${launch[@]}" "$gpt2" "${model[@]}" "${options[@]}" \
         >"$scratch/out" 2>"$scratch/err" </dev/null &
     job=$!
@@ -222,6 +223,19 @@ pauses() {
     hit=''
 }
 
+# One rank's updates take longer than the deadline; mid-run their peer waits for a part at a time,
+# behind the last step for all of it.
+slow_disk() {
+    local digest
+    start 2 "--steps 3 --chunk 1K"
+    wait "$job"
+    digest=$(grep '^digest' "$scratch/out")
+    slow="1 70 900" # from the second update on, which takes 4.5 s, five rounds of eight writes
+    start 2 "--steps 3 --chunk 1K --deadline 3"
+    ends "rank 1 has a slow disk" 0 "" "$digest" 3
+    slow=''
+}
+
 # A job that was suspended goes on: nobody waited meanwhile.
 suspended() { # deadline
     local pids
@@ -328,6 +342,7 @@ some() {
     dies 2 0 end KILL 137
     hangs 3 1 forward 5
     pauses
+    slow_disk
     suspended 5
     told 1 TERM 0
     told 2 INT 1
@@ -347,6 +362,7 @@ every() {
     hangs 4 2 forward 5
     hangs_at_end
     pauses
+    slow_disk
     suspended 5
     told 2 TERM "0 1"
     told 4 TERM 2

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Preloaded into gpt2, a rank sends itself a signal at a call of its own, which a
  * shell that polls could not do: HIT='RANK FUNCTION N SIGNAL', at its Nth call.
- * The functions are those that are defined here. tests/dying.sh uses it. */
+ * The functions are those that are defined here. With SLOW='RANK N MILLISECONDS' all its
+ * calls of pwrite from the Nth on take so long. tests/dying.sh uses it. */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>
@@ -23,6 +24,18 @@ static void come_to(const char *function)
         return;
     if (rank == atoi(mine) && !strcmp(wanted, function) && atomic_fetch_add(&calls, 1) + 1 == n)
         kill(getpid(), number);
+}
+
+/* A disk that is slow from then on. */
+static void be_slow(void)
+{
+    static atomic_int calls;
+    int rank, n, milliseconds;
+    const char *slow = getenv("SLOW"), *mine = getenv("OMPI_COMM_WORLD_RANK");
+    if (!slow || !mine || sscanf(slow, "%d %d %d", &rank, &n, &milliseconds) != 3)
+        return;
+    if (rank == atoi(mine) && atomic_fetch_add(&calls, 1) + 1 >= n)
+        usleep((useconds_t)milliseconds * 1000);
 }
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
@@ -71,5 +84,6 @@ __attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *buffer
     ssize_t (*next)(int, const void *, size_t, off_t);
     *(void **)&next = dlsym(RTLD_NEXT, "pwrite");
     come_to("pwrite");
+    be_slow();
     return next(fd, buffer, bytes, offset);
 }

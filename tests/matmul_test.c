@@ -337,7 +337,7 @@ START_TEST(terms_not_finite)
 }
 END_TEST
 
-enum { TILED_ROWS = 3 * TILE_ROWS + 5, TILED_COLS = 5 * TILE_COLS + 9 };
+enum { TILED_ROWS = 3 * TILE_ROWS + 5, TILED_COLS = 5 * TILE_COLS + 9, TILED = 12 };
 
 static void tile_keep(void *to, const struct tile *tile)
 {
@@ -349,19 +349,23 @@ static void tile_keep(void *to, const struct tile *tile)
                          (float *)to + (tile->row + r) * TILED_COLS + tile->col);
 }
 
-/* In tiles, each finished once, whatever the number of threads, in strips of any width, of sums of
- * one slice and of several. */
+/* In tiles, each finished once, whatever the number of threads, in strips of any width and of one
+ * row of tiles or more, of sums of one slice and of several, operands as they are and turned. */
 START_TEST(tiles)
 {
     static const struct {
         enum zero_dtype dtype;
         int threads, m, k;
-    } cases[] = {{ZERO_FP32, 1, TILED_ROWS, 700},    {ZERO_FP32, 2, TILE_ROWS + 5, 5500},
-                 {ZERO_FP32, 3, TILED_ROWS, 33},     {ZERO_FP32, 4, TILED_ROWS, 33},
-                 {ZERO_BF16, 1, 2 * TILE_ROWS, 384}, {ZERO_BF16, 1, 2 * TILE_ROWS, 768},
-                 {ZERO_BF16, 3, 2 * TILE_ROWS, 800}, {ZERO_BF16, 1, TILED_ROWS, 769}};
-    enum zero_dtype dtype = cases[_i].dtype;
-    int threads = cases[_i].threads, m = cases[_i].m, n = TILED_COLS, k = cases[_i].k;
+    } cases[TILED] = {{ZERO_FP32, 1, TILED_ROWS, 700},    {ZERO_FP32, 2, TILE_ROWS + 5, 5500},
+                      {ZERO_FP32, 3, TILED_ROWS, 33},     {ZERO_FP32, 4, TILED_ROWS, 33},
+                      {ZERO_BF16, 1, 2 * TILE_ROWS, 384}, {ZERO_BF16, 1, 2 * TILE_ROWS, 768},
+                      {ZERO_BF16, 3, 2 * TILE_ROWS, 800}, {ZERO_BF16, 1, TILED_ROWS, 769},
+                      {ZERO_FP32, 1, TILE_ROWS, 700},     {ZERO_BF16, 1, 40, 1601},
+                      {ZERO_FP16, 2, TILE_ROWS - 7, 650}, {ZERO_FP32, 3, 1, 290}};
+    bool ta = _i / TILED & 1, tb = _i / TILED & 2;
+    enum zero_dtype dtype = cases[_i % TILED].dtype;
+    int threads = cases[_i % TILED].threads, n = TILED_COLS;
+    int m = cases[_i % TILED].m, k = cases[_i % TILED].k;
     size_t a_bytes = ((size_t)(m * k) * 4 + 63) / 64 * 64;
     char error[200];
     void *a = aligned_alloc(64, a_bytes), *b = zeros((size_t)(k * n), 4);
@@ -374,7 +378,7 @@ START_TEST(tiles)
             operand_store(dtype, b, i, 1, &y);
     }
     void *scratch = zeros((size_t)matmul_scratch(dtype, m, n, k), 1);
-    struct matmul p = {dtype, false, false, m, n, k, a, k, b, n};
+    struct matmul p = {dtype, ta, tb, m, n, k, a, ta ? m : k, b, tb ? k : n};
     struct workers *workers =
         workers_create(threads, matmul_tiles_scratch(dtype, k), NULL, error, sizeof(error));
     ck_assert_ptr_nonnull(workers);
@@ -434,7 +438,7 @@ int main(void)
     tcase_add_loop_test(t, tiles_as_stored, 0, amx);
     tcase_add_loop_test(t, terms_are_as_exact, 0, amx);
     tcase_add_loop_test(t, terms_not_finite, 0, amx);
-    tcase_add_loop_test(t, tiles, 0, 8);
+    tcase_add_loop_test(t, tiles, 0, 4 * TILED);
     tcase_add_loop_test(t, scratch_grows, 0, 3 + amx / 4);
     tcase_add_test(t, counted);
     suite_add_tcase(suite, t);

@@ -251,6 +251,20 @@ service() {
     verdict $? "mps.sbatch without the service: status $status, $(cat "$log")"
 }
 
+# A rank that cannot begin tells nobody: the others would wait for all of the deadline.
+cannot_begin() {
+    mkdir "$scratch/lame"
+    # shellcheck disable=SC2016 # the program's words
+    printf '#!/bin/bash\n[ "$SLURM_PROCID" = 0 ] || exit 1\nexec "%s" "$@"\n' "$build/gpt2" \
+        >"$scratch/lame/gpt2"
+    chmod +x "$scratch/lame/gpt2"
+    local begun=$SECONDS
+    ZERO_BUILD=$scratch/lame run jobs/gpt2.sbatch "${tiny[@]}"
+    [ "${status%%:*}" != 0 ] && [ $((SECONDS - begun)) -lt 110 ]
+    verdict $? "a rank that cannot begin: $status in $((SECONDS - begun)) s, $(cat "$log")"
+    [ "$status" != 0:0 ] || scancel "$job"
+}
+
 # Ended by scancel, once it steps.
 cancelled() { # state, exit code, words of scancel
     submit jobs/gpt2.sbatch "${tiny[@]}" --stage 3 --offload nvme --steps 1000000
@@ -288,6 +302,7 @@ else
     settings
     refused
     without_pmix
+    cannot_begin
     cancelled CANCELLED 143:0
     cancelled FAILED 143:0 --signal=TERM
     [ -z "$(ls -A "$scratch/nvme")" ]

@@ -358,8 +358,9 @@ START_TEST(a_wait_under_way_is_shortened)
                       .happens[BAD] = _i % 2 ? shorten_by_signal : shorten};
     run(&t);
     expect_overdue(&t, "within 1 s");
-    ck_assert_msg(suite_matches(t.rank[0].text, "or give zero_set_deadline more\\.$"), "%s",
-                  t.rank[0].text);
+    ck_assert_msg(suite_matches(t.rank[0].text,
+                                "or raise the deadline \\(--deadline, zero_set_deadline\\)\\.$"),
+                  "%s", t.rank[0].text);
 }
 END_TEST
 

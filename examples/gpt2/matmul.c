@@ -141,7 +141,7 @@ struct matmul_done matmul_flops_done(void)
 /* ------------------------------------------------------- a product in tiles */
 
 /* A task is a strip: tiles one below the other and side by side. Their part of op(B) is packed
- * once, that of op(A) once for a row of tiles. Of a strip of one row, which uses op(B) once, a
+ * once, that of op(A) once for a row of tiles. A strip of one row of tiles uses op(B) once: there a
  * tile's part is packed when the tile is computed, and so in cache. */
 struct strips {
     const struct matmul *product;
@@ -173,7 +173,7 @@ static int across_most(int k)
 
 /* What a strip is computed in. */
 struct strip_room {
-    bool one_row;
+    bool one_row;  /* of tiles */
     float *values; /* of a row of tiles, one behind the other */
     float *spare;
     struct packed_room packed;
@@ -205,7 +205,7 @@ static int slice_compute(const struct strips *t, const struct matmul *p, int k, 
         struct matmul part = cols_from(&slice, at, TILE_COLS);
         const float *b = room->packed.b;
         if (room->one_row)
-            packed_b_make(pieces, &part, room->packed.b);
+            packed_b_make(pieces, &part, room->packed.b); /* one slice, as part is of one */
         else
             b += packed_b_at(pieces, p, k, at);
         packed_multiply(pieces, &part, a, b, k > 0, values, TILE_LD);
@@ -230,10 +230,11 @@ static void strip_task(void *arg, int64_t index, void *scratch)
     struct strip_room room = {.one_row = part_at(whole->m, row, t->down * TILE_ROWS) <= TILE_ROWS};
     room_carve(&room, scratch, p.dtype, t->across, p.k);
     p.m = row + part_at(whole->m, row, t->down * TILE_ROWS);
-    double begin = clock_now();
-    if (!room.one_row)
+    if (!room.one_row) {
+        double begin = clock_now();
         packed_b_make(pieces_of(p.dtype), &p, room.packed.b);
-    count(0, 0, 0, begin);
+        count(0, 0, 0, begin);
+    }
     for (; row < p.m; row += TILE_ROWS) {
         struct matmul rows = rows_from(&p, row);
         for (int k = 0; k < p.k;)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Goto's scheme (Goto and van de Geijn 2008, Anatomy of high-performance matrix
- * multiplication): all of B is packed, and of A a panel, a slice of the sum deep,
+ * multiplication): B is packed, and of A a panel, a slice of the sum deep,
  * which stays in the second cache while the stripes of B pass, one after the other.
  * 16-bit operands are widened while they are packed, or paired, and fp32 is split for AMX, which
  * also takes A as it is stored.

@@ -72,7 +72,7 @@ const struct pieces *pieces_terms(void);
 pack_fn plain_pack_a, plain_pack_b;
 
 /* Sums are computed in slices: p's product over as many values from k on as one takes. The next one
- * begins slice.k further on. */
+ * begins slice.k further on. Of a slice it is the slice. */
 struct matmul packed_slice(const struct pieces *pieces, const struct matmul *p, int k);
 
 /* Packs a slice's op(A); NULL: it is taken as it is stored. Bytes enough for every slice of a sum

@@ -462,8 +462,6 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
         return -1;
     /* Behind the last step the run ends anyway. */
     r->stopped = record->step < a->steps ? stop_voted(info.votes) : 0;
-    if (r->stopped || record->step == a->steps)
-        stop_agreed(a->deadline);
     record->norm = info.norm;
     record->times = gpt_times_take(r->model);
     r->computed += record->times.busy;
@@ -472,6 +470,11 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     record->skipped = info.skipped;
     record->loss_scale = info.loss_scale;
     record->seconds = clock_now() - begun;
+    r->longest = fmax(r->longest, record->seconds);
+    /* Ranks meet again behind their last updates, of which one may take as long as the longest
+     * step, which had the update before it in it; the first step has none. */
+    if (r->stopped || record->step == a->steps)
+        stop_agreed(a->deadline + (int)ceil(r->longest));
     tracing_step(r, begun);
     if (take_counters(r, last, record))
         return -1;

@@ -61,6 +61,7 @@ struct run {
     struct step_record pending;   /* the log's next row, if there is one; step 0: none */
     double recent[RECENT];        /* loss of step s at s % RECENT */
     double seconds, waited;       /* in steps and the last wait, evaluation apart; for the engine */
+    double longest;               /* seconds of the longest step so far */
     double computed;              /* seconds of forward and backward in them, on GPUs busy ones */
     double multiplied;            /* flops of products in them, on GPUs */
     struct run_mark begun, ended; /* before the first step, moved on by evaluations; after

@@ -15,7 +15,7 @@
 #define LATER         3
 #define MOMENTS_AHEAD 96
 #define REST_AHEAD    0
-#define FAR_CPUS      CPU_INTEL
+#define FAR_CPUS      0
 
 static inline VECTOR vector_load(const float *in)
 {

@@ -11,7 +11,8 @@
  *   block_square                    the squares of a block's registers, as kernels.h adds them
  *   LATER                           Adam narrows masters so many iterations later: registers
  *   MOMENTS_AHEAD, REST_AHEAD       and asks for moments, and for all else that is read, so many
- *                                   elements ahead (not on Intel's CPUs: adam_each)
+ *                                   elements ahead,
+ *   FAR_CPUS                        except on these CPUs, where all is asked for further ahead
  *
  * With VECTOR_PAIRS defined bf16_store2, bf16_widen2, split_store2 and split_load2, of two
  * registers, are its own, and of those of one register bf16_widen alone.
@@ -223,10 +224,10 @@ INLINE void masters_element(const struct masters *at, int64_t i, const struct ad
 }
 
 /* So many elements ahead memory is asked for moments and for all else that is read; 0: not.
- * Intel's cores see no further than a root and a division: they are among each file's FAR_CPUS,
- * for which it is early. AMD's fetch by themselves, but less well where arrays lie unluckily to
- * each other, which by eight lanes costs a fifth of the rate, and what Zen 3 is asked for too early
- * costs a tenth; by sixteen moments from the third cache would come late. */
+ * Intel's cores see no further than a root and a division. AMD's fetch by themselves, but less well
+ * where arrays lie unluckily to each other, which by eight lanes costs a fifth of the rate, and on
+ * Zen 3 what is asked for too early costs a tenth; by sixteen moments from the third cache would
+ * come late. */
 struct ahead {
     int64_t moments, rest;
 };

@@ -475,6 +475,7 @@ void dry_write(struct dry *d, int unit, enum part_kind kind, int owner)
     drift(d);
 }
 
+/* Of so few chunks: ranks meet once. */
 void dry_digest(struct dry *d)
 {
     walk_some(d, WALK_DIGEST, 0, d->plan.chunks * d->plan.chunk);
