@@ -68,8 +68,10 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
  * two parts differ, and than the call's own range takes. */
 static int settle(struct zero *z, const char *call)
 {
-    int64_t end = engine_meeting_after(z, 0);
-    for (; z->unsettled && end < z->plan.live; end = engine_meeting_after(z, end)) {
+    if (!z->unsettled)
+        return ZERO_OK;
+    for (int64_t end = engine_meeting_after(z, 0); end < z->plan.live;
+         end = engine_meeting_after(z, end)) {
         z->verdict[0] = 0;
         if (engine_wait(z, z->schedule.published[end - 1]) ||
             engine_wait(z, schedule_sum(&z->schedule, call, z->verdict, sizeof(*z->verdict))))

@@ -215,6 +215,7 @@ static void reads_all(int rank, struct zero_comm *comm, void *arg)
                      ZERO_OK);
     ck_assert_int_eq(zero_wait(z), ZERO_OK);
     ck_assert_int_eq(z->plan.chunks, 2 * PART + 1);
+    ck_assert_int_eq(engine_meeting_after(z, 0), PART);
     if (rank) {
         slow->record = plan_record_offset(&z->plan, 1) - plan_record_offset(&z->plan, 0);
         slow->disk.since = seconds_now();

@@ -227,9 +227,10 @@ static void strip_task(void *arg, int64_t index, void *scratch)
     int row = (int)(index / t->side_by_side) * t->down * TILE_ROWS;
     int col = (int)(index % t->side_by_side) * t->across * TILE_COLS;
     struct matmul p = cols_from(whole, col, t->across * TILE_COLS);
-    struct strip_room room = {.one_row = part_at(whole->m, row, t->down * TILE_ROWS) <= TILE_ROWS};
+    int height = part_at(whole->m, row, t->down * TILE_ROWS);
+    struct strip_room room = {.one_row = height <= TILE_ROWS};
     room_carve(&room, scratch, p.dtype, t->across, p.k);
-    p.m = row + part_at(whole->m, row, t->down * TILE_ROWS);
+    p.m = row + height;
     if (!room.one_row) {
         double begin = clock_now();
         packed_b_make(pieces_of(p.dtype), &p, room.packed.b);
