@@ -27,7 +27,7 @@
 static struct operation *free_operation(struct zero *z)
 {
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
-        if (!z->operations[i].busy)
+        if (z->operations[i].state == OPERATION_FREE)
             return &z->operations[i];
     return NULL;
 }
@@ -42,7 +42,7 @@ static int free_relay(const struct zero *z)
     for (int relay = 0; relay < PLAN_RELAYS; relay++) {
         bool taken = false;
         for (int i = 0; i < ZERO_COLLECTIVES; i++)
-            taken |= z->operations[i].busy && z->operations[i].relay == relay;
+            taken |= z->operations[i].state != OPERATION_FREE && z->operations[i].relay == relay;
         if (!taken)
             return relay;
     }
@@ -52,7 +52,7 @@ static int free_relay(const struct zero *z)
 bool collective_ready(struct zero *z, const struct command *c)
 {
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
-        if (z->operations[i].busy && z->operations[i].state == OPERATION_OUT)
+        if (z->operations[i].state == OPERATION_OUT)
             return false;
     return free_operation(z) && (!z->plan.via_host || !moves_units(c) || free_relay(z) >= 0);
 }
@@ -143,11 +143,12 @@ int collective_start(struct zero *z, struct command *c, struct error *error)
     struct operation *o = free_operation(z);
     struct zero_collective *op = &o->collective;
     assert(o);
-    *o = (struct operation){
-        .busy = true, .engine = z, .relay = -1, .copies = {{.done = true}, {.done = true}}};
+    *o = (struct operation){.state = OPERATION_MOVES,
+                            .engine = z,
+                            .relay = -1,
+                            .copies = {{.done = true}, {.done = true}}};
     c->resource = (int)(o - z->operations);
     if (c->kind == COMMAND_ACCUMULATE) {
-        o->state = OPERATION_MOVES;
         grads_accumulate(z, c);
         return ZERO_OK;
     }
@@ -314,6 +315,7 @@ int collective_test(struct zero *z, struct command *c, bool *done, struct error 
     }
     if (device && done_on_device(z, o, done, error))
         return error->status;
-    o->busy = !*done;
+    if (*done)
+        o->state = OPERATION_FREE;
     return ZERO_OK;
 }

@@ -3,9 +3,11 @@
  * the machine nothing but the environment's default folders. */
 #include "src/config.h"
 
+#include <assert.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,42 +229,44 @@ int settings_resolve(struct settings *s, const struct zero_config *c, struct err
     return ZERO_OK;
 }
 
-/* What a field is called, and its values where they are no whole numbers. */
+#define FIELD(field)                                                                               \
+    .at = offsetof(struct settings, field), .bytes = sizeof(((struct settings *)0)->field)
+
+/* Where a field is, what it is called, and its values where they are no whole numbers. */
 static const struct {
+    size_t at, bytes;
     const char *name, *words[4];
     bool real;
-} shared[SETTINGS_SHARED] = {
-    {.name = ".stage"},
-    {.name = ".dtype", .words = {[ZERO_FP32] = "fp32", [ZERO_BF16] = "bf16", [ZERO_FP16] = "fp16"}},
-    {.name = ".device", .words = {[ZERO_CPU] = "cpu", [ZERO_CUDA] = "cuda"}},
-    {.name = "the place of optimizer state", .words = PLACES},
-    {.name = "the place of parameters", .words = PLACES},
-    {.name = "the place of gradients", .words = PLACES},
-    {.name = ".state", .words = {"fp32", "split"}},
-    {.name = ".grad_dtype", .words = {"fp32", "bf16"}},
-    {.name = ".accumulate_in", .words = {"shard", "local"}},
-    {.name = ".reduction", .words = {"ordered", "nccl"}},
-    {.name = ".accumulate"},
-    {.name = ".loss_scale", .real = true},
-    {.name = ".host_bytes"},
-    {.name = ".verify_spill", .words = {"false", "true"}},
-    {.name = ".chunk"},
-    {.name = ".chunk_slots"},
-    {.name = ".gather_slots"},
-    {.name = ".grad_slots"},
-    {.name = ".comm->device_memory", .words = {"false", "true"}},
+} shared[] = {
+    {FIELD(stage), .name = ".stage"},
+    {FIELD(dtype), .name = ".dtype",
+     .words = {[ZERO_FP32] = "fp32", [ZERO_BF16] = "bf16", [ZERO_FP16] = "fp16"}},
+    {FIELD(device), .name = ".device", .words = {[ZERO_CPU] = "cpu", [ZERO_CUDA] = "cuda"}},
+    {FIELD(state), .name = "the place of optimizer state", .words = PLACES},
+    {FIELD(param), .name = "the place of parameters", .words = PLACES},
+    {FIELD(grad), .name = "the place of gradients", .words = PLACES},
+    {FIELD(split), .name = ".state", .words = {"fp32", "split"}},
+    {FIELD(round_grads), .name = ".grad_dtype", .words = {"fp32", "bf16"}},
+    {FIELD(local), .name = ".accumulate_in", .words = {"shard", "local"}},
+    {FIELD(added), .name = ".reduction", .words = {"ordered", "nccl"}},
+    {FIELD(accumulate), .name = ".accumulate"},
+    {FIELD(loss_scale), .name = ".loss_scale", .real = true},
+    {FIELD(host_bytes), .name = ".host_bytes"},
+    {FIELD(verify), .name = ".verify_spill", .words = {"false", "true"}},
+    {FIELD(chunk), .name = ".chunk"},
+    {FIELD(chunk_slots), .name = ".chunk_slots"},
+    {FIELD(gather_slots), .name = ".gather_slots"},
+    {FIELD(grad_slots), .name = ".grad_slots"},
+    {FIELD(comm_on_device), .name = ".comm->device_memory", .words = {"false", "true"}},
 };
+
+static_assert(sizeof(shared) / sizeof(shared[0]) == SETTINGS_SHARED, "a row each");
 
 void settings_share(const struct settings *s, int64_t values[SETTINGS_SHARED])
 {
-    int64_t scale;
-    memcpy(&scale, &s->loss_scale, sizeof(scale));
-    const int64_t all[SETTINGS_SHARED] = {
-        s->stage,       s->dtype,        s->device,      s->state,         s->param,
-        s->grad,        s->split,        s->round_grads, s->local,         s->added,
-        s->accumulate,  scale,           s->host_bytes,  s->verify,        s->chunk,
-        s->chunk_slots, s->gather_slots, s->grad_slots,  s->comm_on_device};
-    memcpy(values, all, sizeof(all));
+    memset(values, 0, SETTINGS_SHARED * sizeof(*values));
+    for (int i = 0; i < SETTINGS_SHARED; i++) /* of one, four or eight bytes, the lowest first */
+        memcpy(&values[i], (const char *)s + shared[i].at, shared[i].bytes);
 }
 
 static void value_print(int field, int64_t value, char out[32])

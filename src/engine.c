@@ -152,7 +152,7 @@ static int make_tables(struct zero *z)
     z->parts = table(z, (size_t)z->size, sizeof(*z->parts));
     if (z->size > 1 && !p->whole_state)
         z->passing = table(z, ENGINE_PASSING, sizeof(*z->passing));
-    z->fetches = table(z, parts, sizeof(*z->fetches));
+    z->param_reads = table(z, parts, sizeof(*z->param_reads));
     z->param_copies = table(z, parts, sizeof(*z->param_copies));
     z->pipeline.slots = table(z, (size_t)p->chunk_slots, sizeof(*z->pipeline.slots));
     size_t chunk_parts = (size_t)p->chunk_slots * (size_t)l->units;
@@ -377,7 +377,7 @@ void zero_destroy(struct zero *z)
     bool busy = false;
     leave(z);
     for (int i = 0; i < ZERO_COLLECTIVES; i++)
-        busy |= z->operations[i].busy;
+        busy |= z->operations[i].state != OPERATION_FREE;
     if (busy) /* the other ranks expect more of this one */
         z->comm->ops->abort(z->comm, z->comm->sequence + 1);
     bool held = engine_is_held(z);

@@ -52,11 +52,10 @@ struct engine_seams {
 /* A chunk under way: a job of the pool, or a step of the device's own. */
 struct chunk_job {
     struct zero *engine;
-    bool busy;
+    enum job_state { JOB_FREE, JOB_IN, JOB_RUNS, JOB_OUT } state;
     enum walk_kind kind;
     int64_t chunk;
     int slot;
-    enum update_state { UPDATE_IN, UPDATE_RUNS, UPDATE_OUT } state;
     int64_t task;            /* elements of one */
     bool failed;             /* a fill, in one task of several: atomic */
     int64_t number;          /* the pool's */
@@ -78,7 +77,7 @@ struct update {
     bool refused;       /* there is one, the engine thread knows */
     /* chunks under way */
     struct chunk_job job[POOL_JOBS];
-    int jobs;            /* busy ones */
+    int jobs;            /* not free */
     enum walk_kind kind; /* theirs */
     int bounces;         /* copies that take one to the host or back */
 };
@@ -104,8 +103,7 @@ struct lane {
 /* A collective under way and what its sums go to: src/collective.c. */
 struct operation {
     struct zero_collective collective;
-    bool busy;
-    enum operation_state { OPERATION_OUT, OPERATION_MOVES, OPERATION_IN } state;
+    enum operation_state { OPERATION_FREE, OPERATION_OUT, OPERATION_MOVES, OPERATION_IN } state;
     struct zero *engine;
     char *sum;
     bool fresh, last;
@@ -157,7 +155,7 @@ struct zero {
     struct probe probe; /* of paths together */
     struct spill spill;
     struct pipeline pipeline;
-    struct transfer *fetches;               /* per gather slot and segment */
+    struct transfer *param_reads;           /* per gather slot and segment */
     struct device_copy *param_copies;       /* likewise; elsewhere than NVMe, and part */
     int segments_max;                       /* of either */
     struct device_copy *chunk_param_copies; /* per chunk slot and unit */
@@ -377,10 +375,11 @@ char *params_usable(const struct zero *z, int unit); /* whole, in the slot or in
 /* By state order; not NVMe. */
 char *params_at_rest(const struct zero *z, int unit, int64_t position);
 void params_gather(struct zero *z, const struct command *c, struct zero_collective *o);
-int params_fetch(struct zero *z, struct command *c, struct error *error); /* file to staging */
-/* Of copies these return how many. */
-int params_copy(struct zero *z, const struct command *c);       /* staging to slot */
-int params_copy_chunk(struct zero *z, const struct command *c); /* before or after an update */
+/* A part from the file to its staging. */
+int params_read(struct zero *z, const struct command *c, struct transfer *t, struct error *error);
+/* Of copies these return how many: from the staging to the slot, and before or after an update. */
+int params_copy(struct zero *z, const struct command *c, struct device_copy *copies);
+int params_copy_chunk(struct zero *z, const struct command *c, struct device_copy *copies);
 
 /* src/grads.c: gradient slots, ordered sums, where sums rest. */
 char *grads_slot(const struct zero *z, int slot);
@@ -388,8 +387,8 @@ char *grads_at_rest(const struct zero *z, int unit, int64_t position); /* by sta
 void grads_accumulate(struct zero *z, const struct command *c);
 void grads_reduce(struct zero *z, const struct command *c, struct operation *o);
 void grads_gather_sums(struct zero *z, const struct command *c, struct zero_collective *o);
-int grads_copy_sum(struct zero *z, const struct command *c);
-int grads_copy_chunk(struct zero *z, const struct command *c);
+int grads_copy_sum(struct zero *z, const struct command *c, struct device_copy *copy);
+int grads_copy_chunk(struct zero *z, const struct command *c, struct device_copy *copies);
 
 /* src/update.c: what happens to a chunk. */
 bool update_ready(const struct zero *z, const struct command *c);

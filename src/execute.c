@@ -28,6 +28,17 @@ static void account_io(struct zero *z, const struct command *c, int64_t bytes)
     }
 }
 
+/* What follows c, from its start until it is done. */
+static struct transfer *transfer_of(struct zero *z, const struct command *c)
+{
+    switch (c->kind) {
+    case COMMAND_PARAM_READ: return &z->param_reads[c->slot * z->segments_max + c->part];
+    case COMMAND_STATE_READ:
+    case COMMAND_STATE_WRITE: return &z->pipeline.slots[c->slot].record;
+    default: return &z->pipeline.slots[c->slot].param;
+    }
+}
+
 /* Nothing more is written of a model whose fills have failed: it is refused soon. */
 static int start_transfer(struct zero *z, struct transfer *t, const struct ring_request *request,
                           struct error *error)
@@ -41,27 +52,26 @@ static int start_transfer(struct zero *z, struct transfer *t, const struct ring_
 static int start_record(struct zero *z, struct command *c, struct error *error)
 {
     bool write = c->kind == COMMAND_STATE_WRITE;
-    struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
-    pipeline_enter(slot, write ? PIPELINE_WRITING : PIPELINE_READING, c->chunk);
+    pipeline_enter(&z->pipeline.slots[c->slot], write ? PIPELINE_WRITING : PIPELINE_READING,
+                   c->chunk);
     struct ring_request record = {.write = write,
                                   .buffer = update_record(z, c->chunk, c->slot),
                                   .bytes = c->bytes,
                                   .offset = plan_record_offset(&z->plan, c->chunk)};
-    return start_transfer(z, &slot->record, &record, error);
+    return start_transfer(z, transfer_of(z, c), &record, error);
 }
 
 /* A chunk's parameters, to the file or from it. */
 static int start_params(struct zero *z, struct command *c, struct error *error)
 {
-    struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
     bool write = c->kind == COMMAND_PARAM_WRITE;
     if (write && plan_chunk_in_file(&z->plan, c->chunk))
-        pipeline_enter(slot, PIPELINE_WRITING, c->chunk);
+        pipeline_enter(&z->pipeline.slots[c->slot], PIPELINE_WRITING, c->chunk);
     struct ring_request params = {.write = write,
                                   .buffer = z->arena.base + z->plan.host.chunk_param[c->slot],
                                   .bytes = c->bytes,
                                   .offset = plan_param_offset(&z->plan, c->chunk)};
-    return start_transfer(z, &slot->param, &params, error);
+    return start_transfer(z, transfer_of(z, c), &params, error);
 }
 
 /* The disk is overdue when it moves nothing for too long. What the transfer is
@@ -90,10 +100,7 @@ static int test_disk(struct zero *z, struct command *c, bool *done, struct error
         [COMMAND_STATE_WRITE] = "Writing optimizer state, chunk",
     };
     struct pipeline_slot *slot = &z->pipeline.slots[c->slot];
-    bool record = c->kind == COMMAND_STATE_READ || c->kind == COMMAND_STATE_WRITE;
-    struct transfer *t = record ? &slot->record : &slot->param;
-    if (c->kind == COMMAND_PARAM_READ)
-        t = &z->fetches[c->slot * z->segments_max + c->part];
+    struct transfer *t = transfer_of(z, c);
     if (pipeline_done(&z->pipeline, t, done, what[c->kind], c->chunk, error))
         return error->status;
     if (*done || pipeline_moves(t))
@@ -151,7 +158,8 @@ bool copies_done(const struct zero *z, const struct device_copy *copies, int n)
     return true;
 }
 
-static const struct device_copy *copies_of(const struct zero *z, const struct command *c)
+/* What follows c, which is c->resource copies, from its start until it is done. */
+static struct device_copy *copies_of(const struct zero *z, const struct command *c)
 {
     switch (c->kind) {
     case COMMAND_COPY_PARAM: return &z->param_copies[c->slot * z->segments_max];
@@ -184,18 +192,18 @@ static bool ready(void *arg, const struct command *c)
 static int begin(struct zero *z, struct command *c, struct error *error)
 {
     switch (c->kind) {
-    case COMMAND_PARAM_READ: return params_fetch(z, c, error);
+    case COMMAND_PARAM_READ: return params_read(z, c, transfer_of(z, c), error);
     case COMMAND_STATE_READ:
     case COMMAND_STATE_WRITE: return start_record(z, c, error);
     case COMMAND_PARAM_FETCH:
     case COMMAND_PARAM_WRITE: return start_params(z, c, error);
     case COMMAND_UPDATE: update_start(z, c); break;
-    case COMMAND_COPY_PARAM: c->resource = params_copy(z, c); break;
+    case COMMAND_COPY_PARAM: c->resource = params_copy(z, c, copies_of(z, c)); break;
     case COMMAND_COPY_FETCH:
-    case COMMAND_COPY_PUBLISH: c->resource = params_copy_chunk(z, c); break;
-    case COMMAND_COPY_GRAD: c->resource = grads_copy_chunk(z, c); break;
+    case COMMAND_COPY_PUBLISH: c->resource = params_copy_chunk(z, c, copies_of(z, c)); break;
+    case COMMAND_COPY_GRAD: c->resource = grads_copy_chunk(z, c, copies_of(z, c)); break;
     case COMMAND_COPY_SUM_IN:
-    case COMMAND_COPY_SUM_OUT: c->resource = grads_copy_sum(z, c); break;
+    case COMMAND_COPY_SUM_OUT: c->resource = grads_copy_sum(z, c, copies_of(z, c)); break;
     case COMMAND_MARK: c->resource = 1; break;     /* was made when it was appended */
     default: return collective_start(z, c, error); /* between ranks */
     }

@@ -103,23 +103,22 @@ void grads_gather_sums(struct zero *z, const struct command *c, struct zero_coll
     o->data = sums(z, c->unit, c->slot);
 }
 
-int grads_copy_sum(struct zero *z, const struct command *c)
+int grads_copy_sum(struct zero *z, const struct command *c, struct device_copy *copy)
 {
     bool in = c->kind == COMMAND_COPY_SUM_IN;
     int64_t offset = c->part ? 0 : own(z, c->unit);
     char *slot = sums(z, c->unit, c->slot) + offset * z->plan.grad;
     char *rest = grads_at_rest(z, c->unit,
                                plan_part_begin(&z->plan, &z->layout, c->unit, PART_LIVE) + offset);
-    copy_append(z, in ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY,
-                &z->sum_copies[2 * c->slot + !in], slot, rest, c->bytes);
+    copy_append(z, in ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY, copy, slot, rest,
+                c->bytes);
     return 1;
 }
 
-int grads_copy_chunk(struct zero *z, const struct command *c)
+int grads_copy_chunk(struct zero *z, const struct command *c, struct device_copy *copies)
 {
     const struct plan *p = &z->plan;
     bool device = p->compute == ZERO_DEVICE;
-    struct device_copy *copies = &z->chunk_grad_copies[c->slot * z->layout.units];
     enum device_stream stream = device ? DEVICE_TO_DEVICE_MEMORY : DEVICE_TO_HOST_MEMORY;
     if (p->set.local) /* a shard is apart from the next unit's; Adam runs on the host */
         return copy_by_unit(z, c, copies, stream, slot_grads(z, c->slot), grads_at_rest, p->grad);

@@ -46,12 +46,11 @@ void params_gather(struct zero *z, const struct command *c, struct zero_collecti
         o->own = params_at_rest(z, c->unit, plan_part_begin(p, &z->layout, c->unit, kind));
 }
 
-int params_fetch(struct zero *z, struct command *c, struct error *error)
+int params_read(struct zero *z, const struct command *c, struct transfer *t, struct error *error)
 {
     int n;
     const struct segment *s = schedule_segments(&z->schedule, c->unit, &n) + c->part;
     assert(c->part < n && !s->in_ram);
-    struct transfer *t = &z->fetches[c->slot * z->segments_max + c->part];
     char *to = z->arena.base + z->plan.host.staging[c->slot] + s->staging;
     struct ring_request read = {
         .urgent = true, .buffer = to, .bytes = s->bytes, .offset = s->file_offset};
@@ -71,10 +70,9 @@ static int copy_parts(struct zero *z, int unit, struct device_copy *copies, char
     return PARTS;
 }
 
-int params_copy(struct zero *z, const struct command *c)
+int params_copy(struct zero *z, const struct command *c, struct device_copy *copies)
 {
     const struct plan *p = &z->plan;
-    struct device_copy *copies = &z->param_copies[c->slot * z->segments_max];
     char *slot = z->device_memory + p->device.gather[c->slot];
     if (p->set.param == ZERO_HOST)
         return copy_parts(z, c->unit, copies, slot);
@@ -93,10 +91,9 @@ int params_copy(struct zero *z, const struct command *c)
     return n;
 }
 
-int params_copy_chunk(struct zero *z, const struct command *c)
+int params_copy_chunk(struct zero *z, const struct command *c, struct device_copy *copies)
 {
     const struct plan *p = &z->plan;
-    struct device_copy *copies = &z->chunk_param_copies[c->slot * z->layout.units];
     char *slot = slot_params(z, c->slot);
     bool fetch = c->kind == COMMAND_COPY_FETCH;
     if (p->compute == ZERO_HOST)

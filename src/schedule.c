@@ -217,7 +217,7 @@ static struct gathered *gathered_at(struct schedule *s, int unit, int slot)
 }
 
 /* Parameters in host memory or in the file: into the slot's own parts. */
-static struct ref fetch(struct schedule *s, int unit, int slot)
+static struct ref bring_shard(struct schedule *s, int unit, int slot)
 {
     const struct plan *p = s->plan;
     struct gather_slot *g = &s->gather[slot];
@@ -284,7 +284,7 @@ static void gather(struct schedule *s, int unit, int slot)
     if (slot >= 0 && s->gather[slot].unit >= 0)
         schedule_forget(s, s->gather[slot].unit, PART_LIVE);
     if (s->plan->set.param != ZERO_DEVICE && s->layout->unit[unit].elements > 0)
-        here = fetch(s, unit, slot);
+        here = bring_shard(s, unit, slot);
     struct ref last = gather_parts(s, unit, slot, here);
     *made = last.sequence ? last : here; /* a part that is stale may be empty */
     u->slot = slot;

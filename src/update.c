@@ -387,7 +387,8 @@ bool update_ready(const struct zero *z, const struct command *c)
     enum walk_kind kind = (enum walk_kind)c->part;
     if (u->jobs == 0)
         return true;
-    if (kind != u->kind || walk_alone(&z->plan, kind) || u->job[c->sequence % POOL_JOBS].busy)
+    if (kind != u->kind || walk_alone(&z->plan, kind) ||
+        u->job[c->sequence % POOL_JOBS].state != JOB_FREE)
         return false;
     return walk_on_device(&z->plan, kind) || u->jobs < z->threads + 2 * POOL_QUIET;
 }
@@ -419,7 +420,7 @@ static void pool_walk(struct chunk_job *j, bool whole)
     const struct zero *z = j->engine;
     int64_t count = plan_chunk_count(&z->plan, j->chunk);
     whole |= j->kind == WALK_FILL && !ready_made(z, j->chunk);
-    j->state = UPDATE_RUNS;
+    j->state = JOB_RUNS;
     j->task = whole ? count : task_size(z, j, count);
     j->failed = false;
     j->number = pool_start(z->pool, task, j, (count + j->task - 1) / j->task, quiet(z, j));
@@ -436,9 +437,9 @@ static void device_step(struct chunk_job *j)
 void update_start(struct zero *z, const struct command *c)
 {
     struct chunk_job *j = job_of(z, c);
-    assert(!j->busy);
+    assert(j->state == JOB_FREE);
     *j = (struct chunk_job){.engine = z,
-                            .busy = true,
+                            .state = JOB_RUNS,
                             .kind = (enum walk_kind)c->part,
                             .chunk = c->chunk,
                             .slot = c->slot};
@@ -454,7 +455,7 @@ void update_start(struct zero *z, const struct command *c)
         pool_walk(j, false);
         return;
     }
-    j->state = UPDATE_IN;
+    j->state = JOB_IN;
     bounce_start(z, c, false);
 }
 
@@ -462,7 +463,7 @@ static void finish(struct chunk_job *j)
 {
     struct zero *z = j->engine;
     struct update *u = &z->update;
-    j->busy = false;
+    j->state = JOB_FREE;
     u->jobs--;
     if (on_device(j))
         return;
@@ -477,11 +478,11 @@ static void finish(struct chunk_job *j)
 static bool advance(struct chunk_job *j, const struct command *c)
 {
     struct zero *z = j->engine;
-    if (j->state != UPDATE_RUNS && !bounce_copied(z))
+    if (j->state != JOB_RUNS && !bounce_copied(z))
         return false;
     switch (j->state) {
-    case UPDATE_IN: pool_walk(j, false); return false;
-    case UPDATE_RUNS:
+    case JOB_IN: pool_walk(j, false); return false;
+    case JOB_RUNS:
         if (!pool_done(z->pool, j->number))
             return false;
         if (j->failed) { /* again in order, for the first error, whatever the threads */
@@ -490,12 +491,11 @@ static bool advance(struct chunk_job *j, const struct command *c)
         }
         if (!bounced(j) || !walk_writes(j->kind) || z->update.error.status)
             return true;
-        j->state = UPDATE_OUT;
+        j->state = JOB_OUT;
         bounce_start(z, c, true);
         return false;
-    case UPDATE_OUT: break;
+    default: return true; /* JOB_OUT */
     }
-    return true;
 }
 
 int update_test(struct zero *z, const struct command *c, bool *done, struct error *error)
