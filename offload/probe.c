@@ -323,7 +323,7 @@ int probe_asked(enum probe_when *when, struct error *error)
 void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
                  enum probe_when when, struct error *why)
 {
-    struct probe found[STRIPES_FILES];
+    struct probe found[STRIPES_FILES] = {0};
     char key[PROBE_KEY];
     bool worth = bytes >= (paths->count > 1 ? PROBE_FILE : PROBE_ALONE), all = true;
     *probe = (struct probe){.block = RING_BLOCK, .depth = RING_DEPTH};
