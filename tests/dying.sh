@@ -15,9 +15,9 @@ limit=90 settling=100 # seconds for a run: a hang is longer
 
 mkdir "$scratch/files" "$scratch/shared" "$scratch/session"
 open_mpi_files "$scratch/shared" "$scratch/session"
-job='' hit='' slow=''
+job='' hit='' slow='' data=LICENSE
 ulimit -c 0
-model=(--layers 2 --channels 32 --seq 32 --batch 1 --data LICENSE --stage 3 --offload nvme)
+model=(--layers 2 --channels 32 --seq 32 --batch 1 --stage 3 --offload nvme)
 model+=(--ring posix --nvme-path "$scratch/files" --quiet)
 model+=(--log "$scratch/log.csv" --trace "$scratch/trace.json")
 
@@ -40,7 +40,7 @@ start() { # ranks, options
     rm -f "$scratch/log.csv" "$scratch/trace.json" "$scratch/out" "$scratch/err"
     [ "$1" = 1 ] || launch=("${launcher[@]}" -n "$1" ${both:+-x "LD_PRELOAD=$preload"}
         ${hit:+-x "HIT=$hit"} ${slow:+-x "SLOW=$slow"})
-    timeout -k 5 "$limit" "${launch[@]}" "$gpt2" "${model[@]}" "${options[@]}" \
+    timeout -k 5 "$limit" "${launch[@]}" "$gpt2" "${model[@]}" --data "$data" "${options[@]}" \
         >"$scratch/out" 2>"$scratch/err" </dev/null &
     job=$!
 }
@@ -228,10 +228,47 @@ pauses() {
 slow_disk() {
     local calm
     calm 2 "--chunk 1K"
-    slow="1 172 900" # from the fifth update on: each takes 4.5 s, five rounds of eight writes
+    slow="1 pwrite 172 900" # from the fifth update on: 4.5 s each, five rounds of eight writes
     start 2 "--steps 6 --chunk 1K --deadline 3"
     ends "rank 1 has a slow disk" 0 "" "$calm" 6
     slow=''
+}
+
+# Each rank looks at 640 MiB of tokens, one for longer than the deadline: they meet on the way. One
+# that is told to end meanwhile has no run to end.
+slow_data() {
+    local calm data=$scratch/tokens.bin
+    printf '\x88\xd8\x34\x01\1\0\0\0\0\0\0\x28' >"$data" # 5 << 27 tokens of version 1
+    truncate -s $((1024 + (10 << 27))) "$data"
+    calm 2
+    slow="1 pread 1 1"
+    start 2 "--steps 6 --deadline 4"
+    ends "rank 1 reads its data slowly" 0 "" "$calm" 6
+    slow='' hit="1 pread 1000 $(kill -l TERM)"
+    start 2 "--steps 6"
+    ends "rank 1 is told while it reads its data" 143 "(rank 0: Rank 1 [^~]*~)?"
+    hit=''
+    rm "$data"
+}
+
+# As late as behind the fourth step, in what is held out: there is no fifth.
+told_in_evaluation() {
+    hit="1 MPI_Isend 130 $(kill -l TERM)"
+    start 2 "--steps 1000000 --eval-every 2"
+    ends_well "rank 1 is told in an evaluation" 143 SIGTERM
+    [ "$(steps_told)" = 4 ]
+    verdict $? "a rank that was told in an evaluation behind step 4 went on to $(steps_told)"
+    hit=''
+}
+
+# The run is complete: a signal changes nothing any more.
+told_at_end() {
+    local calm
+    calm 2
+    hit="1 MPI_Finalize 1 $(kill -l TERM)"
+    start 2 "--steps 6"
+    ends "rank 1 is told in the end" 0 "" "$calm" 6
+    hit=''
 }
 
 # A job that was suspended goes on: nobody waited meanwhile.
@@ -341,10 +378,13 @@ some() {
     hangs 3 1 forward 5
     pauses
     slow_disk
+    slow_data
     suspended 5
     told 1 TERM 0
     told 2 INT 1
+    told_in_evaluation
     told_in_sample
+    told_at_end
     told_early
     told_in_vain 2
 }
@@ -361,12 +401,15 @@ every() {
     hangs_at_end
     pauses
     slow_disk
+    slow_data
     suspended 5
     told 2 TERM "0 1"
     told 4 TERM 2
     told 3 INT "0 1 2"
     told_and_slow
+    told_in_evaluation
     told_in_sample
+    told_at_end
     if drops_sentences; then
         echo "skipped: signals to mpirun, of which this one kills half a second later"
     else

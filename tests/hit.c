@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Preloaded into gpt2, a rank sends itself a signal at a call of its own, which a
  * shell that polls could not do: HIT='RANK FUNCTION N SIGNAL', at its Nth call.
- * The functions are those that are defined here. With SLOW='RANK N MILLISECONDS' all its
- * calls of pwrite from the Nth on take so long. tests/dying.sh uses it. */
+ * The functions are those that are defined here. With SLOW='RANK FUNCTION N MILLISECONDS' all its
+ * calls of pread or pwrite from the Nth on take so long. tests/dying.sh uses it. */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>
@@ -27,14 +27,15 @@ static void come_to(const char *function)
 }
 
 /* A disk that is slow from then on. */
-static void be_slow(void)
+static void be_slow(const char *function)
 {
     static atomic_int calls;
+    char wanted[32];
     int rank, n, milliseconds;
     const char *slow = getenv("SLOW"), *mine = getenv("OMPI_COMM_WORLD_RANK");
-    if (!slow || !mine || sscanf(slow, "%d %d %d", &rank, &n, &milliseconds) != 3)
+    if (!slow || !mine || sscanf(slow, "%d %31s %d %d", &rank, wanted, &n, &milliseconds) != 4)
         return;
-    if (rank == atoi(mine) && atomic_fetch_add(&calls, 1) + 1 >= n)
+    if (rank == atoi(mine) && !strcmp(wanted, function) && atomic_fetch_add(&calls, 1) + 1 >= n)
         usleep((useconds_t)milliseconds * 1000);
 }
 
@@ -77,6 +78,17 @@ int MPI_Finalize(void)
     return PMPI_Finalize();
 }
 
+/* Of token files, and of the ring posix: updates. */
+__attribute__((visibility("default"))) ssize_t pread(int fd, void *buffer, size_t bytes,
+                                                     off_t offset)
+{
+    ssize_t (*next)(int, void *, size_t, off_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "pread");
+    come_to("pread");
+    be_slow("pread");
+    return next(fd, buffer, bytes, offset);
+}
+
 /* Of the ring posix: initial values, then updates. */
 __attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *buffer, size_t bytes,
                                                       off_t offset)
@@ -84,6 +96,6 @@ __attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *buffer
     ssize_t (*next)(int, const void *, size_t, off_t);
     *(void **)&next = dlsym(RTLD_NEXT, "pwrite");
     come_to("pwrite");
-    be_slow();
+    be_slow("pwrite");
     return next(fd, buffer, bytes, offset);
 }

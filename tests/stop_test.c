@@ -116,6 +116,20 @@ START_TEST(what_is_ignored_stays_so)
 }
 END_TEST
 
+/* The run is complete, or has failed: the process ends with the status of that. */
+START_TEST(behind_a_run_it_changes_nothing)
+{
+    stop_begin();
+    struct zero *z = engine();
+    stop_watch(z);
+    stop_watch(NULL);
+    zero_destroy(z);
+    send(numbers[_i]);
+    usleep(50000); /* to die in */
+    ck_assert_int_eq(stop_asked(), numbers[_i]);
+}
+END_TEST
+
 START_TEST(before_a_run_it_ends_the_process)
 {
     stop_begin();
@@ -145,6 +159,7 @@ int main(void)
     tcase_add_test(c, all_ranks_take_one_of_two);
     tcase_add_test(c, what_follows_at_once_is_the_same);
     tcase_add_test(c, what_is_ignored_stays_so);
+    tcase_add_loop_test(c, behind_a_run_it_changes_nothing, 0, 2);
     tcase_add_loop_test_raise_signal(c, before_a_run_it_ends_the_process, SIGTERM, 0, 1);
     tcase_add_loop_test_raise_signal(c, before_a_run_it_ends_the_process, SIGINT, 1, 2);
     tcase_add_loop_test_raise_signal(c, a_second_ends_the_process, SIGTERM, 0, 1);

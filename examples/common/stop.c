@@ -81,7 +81,8 @@ void stop_watch(struct zero *z)
     pthread_mutex_lock(&lock);
     watched = z;
     pthread_mutex_unlock(&lock);
-    atomic_store(&running, z != NULL);
+    if (z)
+        atomic_store(&running, true);
 }
 
 int stop_asked(void)

@@ -15,7 +15,8 @@ enum { STOP_DEADLINE = 10 }; /* seconds that a rank then waits for another, unti
  * these signals, and no other. */
 void stop_begin(void);
 
-/* A run has begun, and z is its engine; NULL: which is no more. */
+/* A run has begun, and z is its engine; NULL: which is no more. What comes behind the run is noted
+ * like what came in it. */
 void stop_watch(struct zero *z);
 
 /* The signal that this rank was sent; 0: none. */

@@ -83,13 +83,15 @@ static const struct option table[] = {
     {"heads", WHOLE(heads, 1, 1024), .value = "H",
      .shown = "channels / 64, or the next fewer that divide them",
      .help = "instead of --model: attention heads, which divide the channels"},
-    {"seq", WHOLE(seq, 1, 65536), .value = "T", .shown = "d4 and d6 128; d12 256; others 1024",
+    {"seq", WHOLE(seq, 1, 65536), .value = "T",
+     .shown = "d12 256; d4, d6 and own shapes 128; others 1024",
      .help = "tokens (of text: bytes) of a sequence"},
     {"dtype", CHOICE(dtype, dtype_choices), .initial = "bf16",
      .help = "of parameters and gradients; optimizer state is fp32"},
     {"loss-scale", REAL(loss_scale), NOT_NEGATIVE, .value = "X", .initial = "0",
      .help = "what the loss is multiplied by before backward; 0: adapted with fp16, else 1"},
-    {"batch", WHOLE(batch, 1, 65536), .value = "B", .shown = "d4 and d6 8; d12 4; others 1",
+    {"batch", WHOLE(batch, 1, 65536), .value = "B",
+     .shown = "d12 4; d4, d6 and own shapes 8; others 1",
      .help = "sequences per rank and micro-step"},
     {"accumulate", WHOLE(accumulate, 1, 65536), .value = "A", .initial = "1",
      .help = "micro-steps per step"},
@@ -304,6 +306,11 @@ static int resolve_schedule(struct arguments *a, struct check *c)
                       "--warmup %d goes beyond step %d, where --decay ends. Give a shorter "
                       "--warmup or a longer --decay.",
                       a->warmup, a->decay);
+    if (a->eval_every > a->steps)
+        return refuse(c->sink,
+                      "--eval-every %d goes beyond the last of --steps %d, so that nothing held "
+                      "out would be measured. Give a smaller one, or leave --eval-every out.",
+                      a->eval_every, a->steps);
     return 0;
 }
 

@@ -37,6 +37,24 @@ static int64_t step_tokens(const struct run *r)
 
 /* ---------------------------------------------------------------- the start */
 
+void report_reading(struct run *r, int part, int parts)
+{
+    char line[96];
+    bool all = part == parts, late = clock_now() - r->printed >= LINE_SECONDS;
+    if (r->a->quiet || zero_rank(r->z) != 0 || !(late || (r->live && all)))
+        return;
+    double bytes = (double)(r->data.train + r->data.held) * sizeof(uint16_t);
+    snprintf(line, sizeof(line), "tokens: %s of %s are checked",
+             in_bytes((int64_t)(bytes * part / parts)).text, in_bytes((int64_t)bytes).text);
+    r->printed = clock_now();
+    r->live = terminal_watched() && !all;
+    if (terminal_watched())
+        terminal_line(line, all);
+    else
+        puts(line);
+    fflush(stdout);
+}
+
 static void print_machine(const struct run *r, const struct zero_stats *s)
 {
     printf("gpt2 with libzero %s: %s, %s each (%s allowed), %s kernels\n", ZERO_VERSION,

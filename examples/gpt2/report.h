@@ -7,6 +7,7 @@
 #include "examples/gpt2/train.h"
 
 /* Local; only rank 0 prints, and nothing with --quiet. */
+void report_reading(struct run *r, int part, int parts); /* so much of the data is checked */
 void report_start(struct run *r);
 void report_step(struct run *r, const struct step_record *s); /* may set r->unheard */
 void report_row(struct run *r, const struct step_record *s);  /* into the log, if any */

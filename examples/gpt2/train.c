@@ -25,9 +25,10 @@
 #include "examples/gpt2/tracing.h"
 
 enum {
-    EVAL_BATCHES = 8, /* micro-batches of held-out text, over all ranks */
-    SKIPS_MAX = 10,   /* steps skipped in a row before the run is given up */
-    VOTE_UNHEARD = 8, /* bit of zero_vote, beyond those of stop.h: run.unheard on rank 0 */
+    EVAL_BATCHES = 8,    /* micro-batches of held-out text, over all ranks */
+    SKIPS_MAX = 10,      /* steps skipped in a row before the run is given up */
+    LOOKED_AT = 1 << 27, /* tokens of a rank's share between two meetings: 256 MiB */
+    VOTE_UNHEARD = 8,    /* bit of zero_vote, beyond those of stop.h: run.unheard on rank 0 */
 };
 
 /* Stands for a loss that is not finite where only finite ones may be averaged;
@@ -294,6 +295,27 @@ static void explain_data(struct run *r, const struct zero_config *config)
                  in_bytes(r->data.bytes).text);
 }
 
+/* Ranks look at a share each of token files, and meet so often on the way that one whose disk is
+ * slower is not overdue. Whether they have the same files is asked when these are known. */
+static int read_data(struct run *r)
+{
+    int rank = zero_rank(r->z), ranks = zero_size(r->z);
+    int64_t tokens = r->data.is_tokens ? r->data.train + r->data.held : 0;
+    int64_t most;
+    if (run_most(r, tokens / ranks / LOOKED_AT + 1, &most))
+        return -1;
+    int parts = (int)most;
+    r->printed = clock_now();
+    for (int part = 0; part < parts; part++) {
+        int status =
+            data_read(&r->data, rank * parts + part, ranks * parts, r->error, sizeof(r->error));
+        if (run_agree(r, status == 0))
+            return -1;
+        report_reading(r, part + 1, parts);
+    }
+    return 0;
+}
+
 int run_create(struct run *r, struct arguments *a)
 {
     *r = (struct run){.a = a};
@@ -323,10 +345,11 @@ int run_create(struct run *r, struct arguments *a)
             explain_data(r, &config);
         return -1;
     }
+    if (read_data(r))
+        return -1;
     stop_watch(r->z);
-    status = data_read(&r->data, zero_rank(r->z), zero_size(r->z), r->error, sizeof(r->error));
-    if (run_agree(r, status == 0) || check_alike(r) || compare_products(r) ||
-        run_agree(r, create_local(r)) || set_numbers(r) || run_agree(r, tracing_begin(r)))
+    if (check_alike(r) || compare_products(r) || run_agree(r, create_local(r)) || set_numbers(r) ||
+        run_agree(r, tracing_begin(r)))
         return -1;
     return run_agree(r, log_begin(r));
 }
@@ -448,6 +471,17 @@ static int take_counters(struct run *r, struct zero_stats *last, struct step_rec
     return 0;
 }
 
+/* What all ranks have agreed on: the signal that ends the run, or 0; behind the last step it ends
+ * anyway. They meet again behind their last updates, of which one may take as long as the longest
+ * step, which had the update before it in it; the first step has none. */
+static void take_stop(struct run *r, int64_t step, int number)
+{
+    const struct arguments *a = r->a;
+    r->stopped = step < a->steps ? number : 0;
+    if (r->stopped || step == a->steps)
+        stop_agreed(a->deadline + (int)ceil(r->longest));
+}
+
 static int train_step(struct run *r, struct zero_stats *last, struct step_record *record)
 {
     const struct arguments *a = r->a;
@@ -460,8 +494,6 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
         (r->unheard && run_check(r, zero_vote(r->z, VOTE_UNHEARD))) ||
         run_check(r, zero_step(r->z, &info)) || info.votes >> VOTE_UNHEARD & 1)
         return -1;
-    /* Behind the last step the run ends anyway. */
-    r->stopped = record->step < a->steps ? stop_voted(info.votes) : 0;
     record->norm = info.norm;
     record->times = gpt_times_take(r->model);
     r->computed += record->times.busy;
@@ -471,10 +503,7 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     record->loss_scale = info.loss_scale;
     record->seconds = clock_now() - begun;
     r->longest = fmax(r->longest, record->seconds);
-    /* Ranks meet again behind their last updates, of which one may take as long as the longest
-     * step, which had the update before it in it; the first step has none. */
-    if (r->stopped || record->step == a->steps)
-        stop_agreed(a->deadline + (int)ceil(r->longest));
+    take_stop(r, record->step, stop_voted(info.votes));
     tracing_step(r, begun);
     if (take_counters(r, last, record))
         return -1;
@@ -484,15 +513,18 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
     return 0;
 }
 
-/* Measures the held-out loss. What it waited is not the next step's. What it
- * gathered is, for the engine counts bytes from one zero_step to the next. */
-static int evaluate_apart(struct run *r, struct zero_stats *last, double *loss)
+/* Measures the held-out loss, and hears of signals that came meanwhile. What it waited is not the
+ * next step's. What it gathered is, for the engine counts bytes from one zero_step to the next. */
+static int evaluate_apart(struct run *r, struct zero_stats *last, struct step_record *record)
 {
     struct run_mark before, after;
-    if (limits_mark(r, &before) || evaluate(r, loss) || limits_mark(r, &after))
+    int64_t number;
+    if (limits_mark(r, &before) || evaluate(r, &record->eval_loss) ||
+        run_most(r, stop_asked(), &number) || limits_mark(r, &after))
         return -1;
     last->wait_seconds += after.stats.wait_seconds - before.stats.wait_seconds;
     limits_leave_out(r, &before, &after);
+    take_stop(r, record->step, (int)number);
     return 0;
 }
 
@@ -513,7 +545,7 @@ int run_train(struct run *r)
             return -1;
         r->pending = record; /* should measuring what is held out end the run */
         record.evaluated = a->eval_every && step % a->eval_every == 0 && !r->stopped;
-        if (record.evaluated && evaluate_apart(r, &last, &record.eval_loss))
+        if (record.evaluated && evaluate_apart(r, &last, &record))
             return -1;
         report_step(r, &record);
         r->pending = record;
