@@ -83,6 +83,14 @@ static bool cpu_has_f16c(void)
 }
 #endif
 
+/* AMD's: 25 is Zen 3 and Zen 4, 26 Zen 5. */
+static unsigned cpu_family(void)
+{
+    unsigned a = 0, b, c, d;
+    __get_cpuid(1, &a, &b, &c, &d);
+    return (a >> 8 & 15) + (a >> 20 & 255);
+}
+
 /* What is reported includes that the operating system saves the registers. */
 static unsigned cpu_ask(void)
 {
@@ -96,6 +104,8 @@ static unsigned cpu_ask(void)
         cpu |= CPU_AVX512;
     if (__builtin_cpu_is("intel"))
         cpu |= CPU_INTEL;
+    if (__builtin_cpu_is("amd") && cpu_family() >= 26)
+        cpu |= CPU_ZEN5;
 #endif
 #ifdef __aarch64__
     cpu |= CPU_NEON; /* a part of the architecture */

@@ -13,9 +13,9 @@
 #define LANES         8
 #define VECTOR_PAIRS    /* packing works on two registers */
 #define LATER         1 /* sixteen registers keep no more */
-#define MOMENTS_AHEAD 192
-#define REST_AHEAD    192
-#define FAR_CPUS      (CPU_INTEL | CPU_AVX512) /* the latter where ZERO_ISA asks for this set */
+#define MOMENTS_AHEAD 128
+#define REST_AHEAD    128
+#define FAR_CPUS      (CPU_INTEL | CPU_ZEN5) /* the latter where ZERO_ISA asks for this set */
 
 static inline VECTOR vector_load(const float *in)
 {

@@ -23,6 +23,7 @@ extern const struct kernels kernels_neon;
 #define CPU_AVX512 2u
 #define CPU_NEON   4u
 #define CPU_INTEL  8u
+#define CPU_ZEN5   16u /* or a later one of AMD's */
 unsigned cpu_features(void);
 
 /* The table named, or the best of cpu when isa is NULL. NULL with error set:

@@ -225,8 +225,8 @@ INLINE void masters_element(const struct masters *at, int64_t i, const struct ad
 
 /* So many elements ahead memory is asked for moments and for all else that is read; 0: not.
  * Intel's cores see no further than a root and a division. AMD's fetch by themselves, but less well
- * where arrays lie unluckily to each other, which by eight lanes costs a fifth of the rate, and on
- * Zen 3 what is asked for too early costs a tenth; by sixteen moments from the third cache would
+ * where arrays lie unluckily to each other, which by eight lanes costs a fifth of the rate, and up
+ * to Zen 4 what is asked for too early costs a tenth; by sixteen moments from the third cache would
  * come late. */
 struct ahead {
     int64_t moments, rest;
