@@ -81,7 +81,6 @@ static bool cpu_has_f16c(void)
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
-#endif
 
 /* AMD's: 25 is Zen 3 and Zen 4, 26 Zen 5. */
 static unsigned cpu_family(void)
@@ -90,6 +89,7 @@ static unsigned cpu_family(void)
     __get_cpuid(1, &a, &b, &c, &d);
     return (a >> 8 & 15) + (a >> 20 & 255);
 }
+#endif
 
 /* What is reported includes that the operating system saves the registers. */
 static unsigned cpu_ask(void)
