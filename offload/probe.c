@@ -23,7 +23,7 @@
 #include "src/clock.h"
 
 #define SECONDS      2.0
-#define WAIT_SECONDS 30 /* for another rank that measures */
+#define WAIT_SECONDS 30 /* for another rank that measures, and for a drive that says nothing */
 #define MEMORY       ((int64_t)32 << 20)
 #define REQUESTS     (RING_DEPTH_MAX + 4)
 
@@ -45,6 +45,7 @@ struct bench {
     struct ring *ring;
     struct ring_request request[REQUESTS];
     int64_t next; /* offset of the next request */
+    bool stuck;   /* requests never came back: ring and memory stay theirs */
 };
 
 static int ring_make(struct bench *b, int block, int depth, struct error *error)
@@ -79,6 +80,16 @@ static void request_queue(struct bench *b, struct ring_request *r, enum way way)
     b->ring->ops->queue(b->ring, r);
 }
 
+static double get_stuck(struct bench *b, struct error *error)
+{
+    b->stuck = true;
+    error_set(error, ZERO_ERR_IO,
+              "%s (%s): the disk has not answered for %d s while it was measured. Look for what "
+              "holds it up (dmesg), or choose another folder (--nvme-path, .nvme_path).",
+              b->spill.file[0].path, b->spill.type, WAIT_SECONDS);
+    return 0;
+}
+
 /* Moves blocks until the time is up, and waits for all of them. Bytes per
  * second, or 0 with error set. */
 static double rate(struct bench *b, enum way way, int64_t bytes_max, double seconds,
@@ -87,7 +98,7 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
     struct ring_request *done[REQUESTS];
     int64_t moved = 0, asked = 0;
     int out = 0, count = b->ring->depth + 4;
-    double begin = seconds_now();
+    double begin = seconds_now(), heard = begin;
     for (; out < count && asked < bytes_max; out++, asked += b->ring->block)
         request_queue(b, &b->request[out], way);
     b->ring->ops->submit(b->ring, error);
@@ -108,10 +119,20 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
                 out++;
             }
         }
-        if (taken > 0)
+        if (taken > 0) {
+            heard = seconds_now();
             b->ring->ops->submit(b->ring, error);
+        } else if (seconds_now() - heard >= WAIT_SECONDS) {
+            return get_stuck(b, error);
+        }
     }
     return error->status ? 0 : (double)moved / (seconds_now() - begin);
+}
+
+static void ring_end(struct bench *b)
+{
+    if (!b->stuck) /* it would wait for them */
+        b->ring->ops->destroy(b->ring);
 }
 
 /* One point in all ways; keeps the better of what is there and this. */
@@ -124,7 +145,7 @@ static int point_measure(struct bench *b, struct probe *point, double seconds, s
         double found = rate(b, way, INT64_MAX, seconds / 3, error);
         *kept[way] = found > *kept[way] ? found : *kept[way];
     }
-    b->ring->ops->destroy(b->ring);
+    ring_end(b);
     return error->status;
 }
 
@@ -158,7 +179,7 @@ static int file_write(struct bench *b, double seconds, struct error *error)
         written += step;
     }
     b->spill.bytes = written;
-    b->ring->ops->destroy(b->ring);
+    ring_end(b);
     return error->status;
 }
 
@@ -195,23 +216,31 @@ static int must_be_drive(const struct spill *spill, struct error *error)
 
 int probe_run(struct probe *probe, const char *folder, double seconds, struct error *error)
 {
-    struct bench b = {.event_fd = -1};
+    struct bench *b = calloc(1, sizeof(*b));
     struct spill_paths paths;
+    if (!b)
+        return error_set(error, ZERO_ERR_MEMORY,
+                         "No memory to measure a drive with. Free some, or raise the limit on "
+                         "memory (ulimit -v).");
+    b->event_fd = -1;
     if (!spill_paths_split(&paths, folder, error) &&
-        !spill_create(&b.spill, &paths, RING_BLOCK, PROBE_FILE, error) &&
-        !must_be_drive(&b.spill, error) && !arena_create(&b.arena, MEMORY, 1, error)) {
-        b.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (b.event_fd < 0)
+        !spill_create(&b->spill, &paths, RING_BLOCK, PROBE_FILE, error) &&
+        !must_be_drive(&b->spill, error) && !arena_create(&b->arena, MEMORY, 1, error)) {
+        b->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (b->event_fd < 0)
             error_set(error, ZERO_ERR_IO,
                       "An eventfd could not be made: %s. Raise the limit on files (ulimit -n).",
                       strerror(errno));
         else
-            measure(&b, probe, seconds > 0 ? seconds : SECONDS, error);
+            measure(b, probe, seconds > 0 ? seconds : SECONDS, error);
     }
-    if (b.event_fd >= 0)
-        close(b.event_fd);
-    arena_destroy(&b.arena);
-    spill_destroy(&b.spill);
+    if (b->stuck)
+        return error->status;
+    if (b->event_fd >= 0)
+        close(b->event_fd);
+    arena_destroy(&b->arena);
+    spill_destroy(&b->spill);
+    free(b);
     return error->status;
 }
 

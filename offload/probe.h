@@ -32,7 +32,8 @@ static inline int64_t probe_stripe(const struct probe *probe)
 
 /* Measures for about seconds (0: the default, 2). A drive that moves less than 50 MB/s
  * takes longer: at least 110 MB are moved. Errors are those of spill_create and
- * arena_create, and ZERO_ERR_UNSUPPORTED where files move through the page cache alone. */
+ * arena_create, ZERO_ERR_UNSUPPORTED where files move through the page cache alone, and ZERO_ERR_IO
+ * where the drive fails or answers nothing for 30 s: what is under way then keeps its memory. */
 int probe_run(struct probe *probe, const char *folder, double seconds, struct error *error);
 
 /* One line that names what folder's files are on, the same on every start:

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,6 +299,15 @@ END_TEST
 
 /* ----------------------------------------------------------- the measurement */
 
+static atomic_int seconds_ahead; /* that nobody waits for */
+
+int clock_gettime(clockid_t id, struct timespec *now)
+{
+    int status = (int)syscall(SYS_clock_gettime, id, now);
+    now->tv_sec += seconds_ahead;
+    return status;
+}
+
 START_TEST(measures)
 {
     if (!drive_under(home))
@@ -325,13 +335,17 @@ END_TEST
 static char moves[1 << 16];
 static int made;
 static pthread_mutex_t moves_lock = PTHREAD_MUTEX_INITIALIZER;
+static int hangs_at = -1; /* the drive, at that move and all later ones */
 
 static ssize_t moved(char kind, long call, int fd, const void *buffer, size_t bytes, off_t offset)
 {
     pthread_mutex_lock(&moves_lock);
+    bool hangs = hangs_at >= 0 && made >= hangs_at && bytes >= 64 << 10;
     if (made < (int)sizeof(moves) && bytes >= 64 << 10)
         moves[made++] = kind;
     pthread_mutex_unlock(&moves_lock);
+    for (; hangs; usleep(10000))
+        seconds_ahead++;
     return (ssize_t)syscall(call, fd, buffer, bytes, offset);
 }
 
@@ -377,6 +391,27 @@ START_TEST(measures_reads_writes_and_both)
     ck_assert_msg(longest_run('R', first) >= 12 && longest_run('W', first) >= 12 && changes >= 12,
                   "%d blocks: %d in a row are read, %d written, %d changes", made - first,
                   longest_run('R', first), longest_run('W', first), changes);
+}
+END_TEST
+
+/* As it is written, read, and both: nobody waits for it for ever. */
+START_TEST(measures_no_drive_that_hangs)
+{
+    if (!drive_under(home))
+        return;
+    struct probe p = {0};
+    struct error error = {0};
+    if (!deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM)) {
+        printf("skipped: no seccomp here\n");
+        return;
+    }
+    made = 0;
+    hangs_at = (const int[]){0, 100, 258, 290}[_i];
+    ck_assert_int_eq(probe_run(&p, home, 0.3, &error), ZERO_ERR_IO);
+    ck_assert_msg(strstr(error.text, ": the disk has not answered for 30 s while"), "%s",
+                  error.text);
+    ck_assert_int_eq(rmdir(home), 0); /* nothing is left */
+    ck_assert_int_eq(mkdir(home, 0700), 0);
 }
 END_TEST
 
@@ -548,14 +583,6 @@ END_TEST
 static int refused = -1;   /* where locks that are not had are told of, one byte each */
 static bool folders_alone; /* as where the cache is on Lustre without locks, say */
 static bool late;          /* half a minute passes when a lock is not had */
-static int seconds_ahead;
-
-int clock_gettime(clockid_t id, struct timespec *now)
-{
-    int status = (int)syscall(SYS_clock_gettime, id, now);
-    now->tv_sec += seconds_ahead;
-    return status;
-}
 
 /* The C library's, and the library's here. */
 int flock(int fd, int operation)
@@ -698,6 +725,7 @@ int main(void)
     tcase_add_test(c, measures);
     tcase_add_test(c, measures_reads_writes_and_both);
     tcase_add_test(c, measures_no_page_cache);
+    tcase_add_loop_test(c, measures_no_drive_that_hangs, 0, 4);
     tcase_add_test(c, measures_no_memory);
     tcase_add_test(c, one_folder);
     tcase_add_test(c, several_folders);
