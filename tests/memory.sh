@@ -19,19 +19,26 @@ run() { # ranks, words: gpt2's options
 }
 
 # Rows of the memory table, one for each rank or of many the least and the most, that are within
-# the bound; what is not, in words.
+# the bound, and together what the plan wants of the node; what is not, in words.
 within_bound() { # ranks
-    awk -v rows="$(($1 > 8 ? 2 : $1))" '
+    awk -v ranks="$1" -v rows="$(($1 > 8 ? 2 : $1))" '
         function bytes(number, unit) {
             return number * (unit == "B" ? 1 : unit == "KiB" ? 1024 : unit == "MiB" ? 1048576 : \
                              unit == "GiB" ? 1073741824 : 0)
+        }
+        /memory for all that \(--mem\): / {
+            split($0, part, /: |, /); split(part[2], is); node = bytes(is[1], is[2])
         }
         /, memory \(VmHWM\) / {
             planned = bytes($(NF - 3), $(NF - 2)); peak = bytes($(NF - 1), $NF)
             if (planned > 0 && peak > 0 && peak <= 1.02 * planned + 41943040) good++
             else print $0
+            all += planned * ranks / rows
         }
-        END { if (good != rows) print good + 0 " of " rows " rows are within the bound" }' \
+        END {
+            if (good != rows) print good + 0 " of " rows " rows are within the bound"
+            if (node < 0.95 * all || node > 1.05 * all) print "of the node " node ", in all " all
+        }' \
         "$scratch/out"
 }
 
@@ -92,6 +99,7 @@ $1 of $1 are free.*/\2/p" "$scratch/err")
 self_test() {
     local expected script was
     gpt2=$scratch/gpt2 launcher=()
+    export node="  the node's memory for all that (--mem):" row="  rank 0, memory (VmHWM)"
     while IFS='|' read -r expected script; do
         printf '#!/bin/bash\n%s\n' "$script" >"$gpt2" && chmod +x "$gpt2"
         was=$failures
@@ -101,12 +109,16 @@ self_test() {
         failures=0
         verdicts+=("$was $script")
     done <<'LIST'
-0|echo "  rank 0, memory (VmHWM)  100.0 MiB  134.0 MiB"
-1|echo "  rank 0, memory (VmHWM)  100.0 MiB  142.1 MiB"
-1|echo "  rank 0, memory (VmHWM)  100.0 MiB  0.2 GiB"
-1|echo "  rank 0, memory (VmHWM)  0 B  1.0 MiB"
-0|printf "%42s\n" "planned measured"; echo "  rank 0, memory (VmHWM)  1.0 MiB  1.0 MiB"
-1|printf "%41s\n" "planned measured"; echo "  rank 0, memory (VmHWM)  1.0 MiB  1.0 MiB"
+0|echo "$node 100.0 MiB, and"; echo "$row  100.0 MiB  134.0 MiB"
+0|echo "$node 0.1 GiB, and"; echo "$row  100.0 MiB  134.0 MiB"
+1|echo "$node 94.0 MiB, and"; echo "$row  100.0 MiB  134.0 MiB"
+1|echo "$node 106.0 MiB, and"; echo "$row  100.0 MiB  134.0 MiB"
+1|echo "$row  100.0 MiB  134.0 MiB"
+1|echo "$node 100.0 MiB, and"; echo "$row  100.0 MiB  142.1 MiB"
+1|echo "$node 100.0 MiB, and"; echo "$row  100.0 MiB  0.2 GiB"
+1|echo "$node 0 B, and"; echo "$row  0 B  1.0 MiB"
+0|echo "$node 1.0 MiB, and"; printf "%42s\n" "planned measured"; echo "$row  1.0 MiB  1.0 MiB"
+1|echo "$node 1.0 MiB, and"; printf "%41s\n" "planned measured"; echo "$row  1.0 MiB  1.0 MiB"
 1|echo "nothing"
 2|exit 3
 LIST
