@@ -6,18 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/random.h"
 #include "src/engine.h"
 
 const struct gpt_shape session_tiny = {2, 32, 2, 24, 100};
 const struct gpt_shape session_odd = {2, 72, 2, 150, 4200};
 const struct session_kind session_kinds[SESSION_KINDS] = {
     {ZERO_FP32, 1e-5, 1e-5}, {ZERO_BF16, 2e-2, 1e-2}, {ZERO_FP16, 4e-3, 2e-3}};
-
-uint64_t session_mix(uint64_t index) /* splitmix64 */
-{
-    return random_mix((index + 1) * 0x9E3779B97F4A7C15u);
-}
 
 static float value_of(const struct session *s, int tensor, int64_t i)
 {
