@@ -8,6 +8,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/comm/comm.h"
 #include "src/comm/mpi_set.h"
@@ -231,6 +232,34 @@ START_TEST(default_is_the_whole_job)
 END_TEST
 
 /* Two communicators at work at the same time do not hear each other. */
+/* Of four by torchrun: MPI, which runs here, is the job's where it has them; a rank that is alone
+ * in it would train alone. */
+START_TEST(one_of_several_is_not_alone)
+{
+    static const char *const words[][2] = {{"RANK", "0"},
+                                           {"WORLD_SIZE", "4"},
+                                           {"LOCAL_RANK", "0"},
+                                           {"MASTER_PORT", "1"},
+                                           {"LOCAL_WORLD_SIZE", "4"},
+                                           {"MASTER_ADDR", "127.0.0.1"},
+                                           {"TORCHELASTIC_RUN_ID", "run"}};
+    struct zero_comm *comm;
+    struct error error = {0};
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        setenv(words[i][0], words[i][1], 1);
+    int status = comm_default_create(ZERO_CPU, 300, &comm, &error);
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        unsetenv(words[i][0]);
+    bool good = world_size() == 1
+                    ? status == ZERO_ERR_UNSUPPORTED && !comm &&
+                          strstr(error.text, "This job has 4 ranks (WORLD_SIZE is set)")
+                    : status == ZERO_OK && comm->size == world_size();
+    ck_assert(all_agree(good, error.text));
+    if (comm)
+        comm->ops->destroy(comm);
+}
+END_TEST
+
 START_TEST(communicators_are_apart)
 {
     struct zero_comm *comm[2];
@@ -278,6 +307,7 @@ static Suite *suite_make(void)
         tcase_add_test(tests, who_passes_parts_on_is_missed);
     tcase_add_test(tests, ranks_are_those_of_the_parent);
     tcase_add_test(tests, default_is_the_whole_job);
+    tcase_add_test(tests, one_of_several_is_not_alone);
     tcase_add_test(tests, communicators_are_apart);
     suite_add_tcase(suite, tests);
     return suite;

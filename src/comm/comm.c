@@ -123,7 +123,14 @@ int comm_default_create(enum zero_device device, int seconds, struct zero_comm *
         return create_without(device, seconds, comm, error);
     if (comm_mpi_default(seconds, comm, error))
         return error->status;
-    return launcher ? check_size(comm, launcher, error) : ZERO_OK;
+    if (launcher)
+        return check_size(comm, launcher, error);
+    if ((*comm)->size > 1)
+        return ZERO_OK;
+    /* The program has started MPI, in which it is alone; torchrun or srun may tell of others. */
+    (*comm)->ops->destroy(*comm);
+    *comm = NULL;
+    return create_without(device, seconds, comm, error);
 }
 
 #else
