@@ -43,6 +43,8 @@ static const char *const all[] = {"RANK",
                                   "PMIX_RANK",
                                   "PMI_SIZE",
                                   "PMI_RANK",
+                                  "MPI_LOCALRANKID",
+                                  "MPI_LOCALNRANKS",
                                   "MV2_COMM_WORLD_SIZE"};
 
 /* Words NAME=value are all that launchers have set. */
@@ -146,6 +148,22 @@ START_TEST(launchers_tell_where_rank_0_is)
         ck_assert_int_eq(job.port, is->port);
     else
         ck_assert(job.port >= 20000 && job.port < 32000);
+}
+END_TEST
+
+/* Ranks of MPICH's mpirun, which has started one process a node by an srun that speaks PMIx. */
+#define MPICH_IN_STEP                                                                              \
+    SRUN "SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_PROCID=1 SLURM_LOCALID=0 "  \
+         "PMIX_RANK=1 PMI_RANK=5 PMI_SIZE=6 MPI_LOCALRANKID=2 MPI_LOCALNRANKS=3 "
+
+START_TEST(an_mpirun_in_a_step_counts)
+{
+    environment(MPICH_IN_STEP);
+    const struct launch l = launch_find();
+    ck_assert_int_eq(l.rank, 5);
+    ck_assert_int_eq(l.ranks, 6);
+    ck_assert_int_eq(l.local_rank, 2);
+    ck_assert_int_eq(l.local, 3);
 }
 END_TEST
 
@@ -291,6 +309,10 @@ START_TEST(gpus_need_no_mpi)
                    "This job has 4 ranks (PMIX_RANK is set) and this build has no MPI.");
     expect_refused(SRUN "PMI_RANK=3 PMI_SIZE=8", ZERO_CUDA, /* an mpirun in the step */
                    "This job has 8 ranks (PMI_SIZE is set) and this build has no MPI.");
+    expect_refused(MPICH_IN_STEP, ZERO_CUDA,
+                   "This job has 6 ranks (PMI_SIZE is set) and this build has no MPI.");
+    expect_refused(MPICH_IN_STEP "SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 ", ZERO_CPU,
+                   "This job has 6 ranks (PMI_SIZE is set) and this build has no MPI.");
     snprintf(words, sizeof(words), SRUN "%sMASTER_ADDR=127.0.0.1 MASTER_PORT=1", spoken[_i]);
     environment(words);
     ck_assert_int_eq(comm_default_create(ZERO_CUDA, 1, &comm, &error), ZERO_ERR_DEADLINE);
@@ -401,6 +423,7 @@ int main(void)
     tcase_add_test(tests, alone_is_alone);
     tcase_add_loop_test(tests, launchers_tell_where_rank_0_is, 0,
                         (int)(sizeof(places) / sizeof(places[0])));
+    tcase_add_test(tests, an_mpirun_in_a_step_counts);
     tcase_add_test(tests, ports_differ_by_step);
     tcase_add_loop_test(tests, wrong_variables_are_named, 0,
                         (int)(sizeof(wrongs) / sizeof(wrongs[0])));

@@ -134,6 +134,8 @@ info() {
     has '^  launched under  *mpirun \(MPICH or kin\)$' "info with a rank of PMI"
     tool PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 SLURM_JOB_ID=7 info
     has '^  launched under  *mpirun \(MPICH or kin\) in a Slurm job$' "info under MPICH in a job"
+    tool PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 SLURM_JOB_ID=7 PMIX_RANK=0 info
+    has '^  launched under  *mpirun \(MPICH or kin\) in a Slurm job$' "info of MPICH's in a step"
     tool PMI_RANK=0 PMI_SIZE=2 SLURM_JOB_ID=7 info
     has '^  launched under  *Slurm with PMI$' "info in a step with PMI"
     tool SLURM_JOB_ID=7 PMIX_RANK=0 SLURM_STEP_NUM_TASKS=2 info

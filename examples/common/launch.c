@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One row per kind of launcher, as src/comm/comm.c and job.c choose among them: a worker of
- * torchrun is that whatever has started torchrun. Open MPI's mpirun is before Slurm: under
- * Slurm it leaves SLURM_PROCID 0 everywhere. */
+ * torchrun is that whatever has started torchrun. An mpirun is before Slurm: Open MPI's
+ * leaves SLURM_PROCID 0 everywhere, MPICH's what each node's step has, PMIX_RANK too. */
 #include "examples/common/launch.h"
 
 #include <sched.h>
@@ -22,8 +22,8 @@ static const struct launcher {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
-    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
     {"PMI_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",

@@ -34,7 +34,7 @@ struct launcher launcher_find(void)
     if (!worker && getenv("OMPI_COMM_WORLD_SIZE")) {
         l.by = getenv("SLURM_JOB_ID") ? "mpirun (Open MPI) in a Slurm job" : "mpirun (Open MPI)";
         l.meaning = BY_MPI;
-    } else if (!worker && getenv("PMIX_RANK")) {
+    } else if (!worker && getenv("PMIX_RANK") && !getenv("MPI_LOCALRANKID")) {
         l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMIx" : "a launcher with PMIx";
         l.meaning = BY_MPI;
     } else if (!worker &&

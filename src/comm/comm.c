@@ -11,15 +11,17 @@
 #include "src/comm/tcp.h"
 
 /* What the launchers leave in the environment of each rank, with the number of
- * ranks where they tell it: Open MPI, PMIx under Slurm, MPICH and its kin, MVAPICH. */
+ * ranks where they tell it: Open MPI; the mpirun of MPICH and its kin, which passes on what it
+ * has of the step that it runs in; PMIx under Slurm, PMI, MVAPICH. */
 static const struct launcher {
-    const char *mark, *size;
+    const char *mark, *size, *beside; /* without which it is not this one; or NULL */
 } launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
-    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS"},
-    {"PMI_SIZE", "PMI_SIZE"},
-    {"PMI_RANK", "SLURM_STEP_NUM_TASKS"},
-    {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", NULL},
+    {"PMI_SIZE", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", NULL},
+    {"PMI_SIZE", "PMI_SIZE", NULL},
+    {"PMI_RANK", "SLURM_STEP_NUM_TASKS", NULL},
+    {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", NULL},
 };
 
 /* A worker of torchrun is no rank of what has started torchrun, though it has that one's marks. */
@@ -28,7 +30,7 @@ static const struct launcher *launcher_find(void)
     if (getenv("TORCHELASTIC_RUN_ID"))
         return NULL;
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
-        if (getenv(launchers[i].mark))
+        if (getenv(launchers[i].mark) && (!launchers[i].beside || getenv(launchers[i].beside)))
             return &launchers[i];
     return NULL;
 }
