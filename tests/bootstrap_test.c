@@ -7,6 +7,7 @@
 
 #include <check.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,24 @@ START_TEST(ranks_find_rank_0)
     tcp_start_all(ranks, 3);
     tcp_join(ranks, 3);
     tcp_expect_joined(ranks, 3);
+}
+END_TEST
+
+/* A node that is gone would be noticed after hours, or never where nothing is sent. */
+START_TEST(connections_are_kept_alive)
+{
+    struct tcp_rank peer = {0};
+    struct job job = tcp_job(1, 2);
+    struct error error = {0};
+    int fds[2], on = 0, idle = 0;
+    socklen_t size = sizeof(int);
+    tcp_start(&peer, 0, 2);
+    ck_assert_msg(!bootstrap_connect(&job, TCP_PATIENCE, fds, &error), "%s", error.text);
+    ck_assert_int_eq(getsockopt(fds[0], SOL_SOCKET, SO_KEEPALIVE, &on, &size), 0);
+    ck_assert_int_eq(getsockopt(fds[0], IPPROTO_TCP, TCP_KEEPIDLE, &idle, &size), 0);
+    ck_assert(on && idle == 30);
+    close(fds[0]);
+    tcp_join(&peer, 1);
 }
 END_TEST
 
@@ -111,6 +130,22 @@ START_TEST(who_does_not_come_is_named_to_all)
         "The address of rank 0's host 'no-such-host.invalid' was not found within 1 s: ");
     ck_assert(!strstr(ranks[5].error.text, "no memory"));
     ck_assert(ranks[5].took < 5);
+}
+END_TEST
+
+/* Of a rank that never comes; who came long before rank 0 is there until the end, and hears it. */
+START_TEST(who_comes_before_rank_0_waits_for_it)
+{
+    struct tcp_rank ranks[2] = {{.seconds = 3, .late = 2}, {.seconds = 3}};
+    tcp_start(&ranks[0], 0, 3);
+    tcp_start(&ranks[1], 1, 3);
+    tcp_join(ranks, 2);
+    for (int r = 0; r < 2; r++) {
+        tcp_expect_error(&ranks[r], ZERO_ERR_DEADLINE,
+                         "Of 3 ranks these did not connect to rank 0");
+        ck_assert_msg(strstr(ranks[r].error.text, " within 3 s: 2. Look for "), "%s",
+                      ranks[r].error.text);
+    }
 }
 END_TEST
 
@@ -586,8 +621,10 @@ int main(void)
     TCase *door = tcase_create("door");
     tcase_set_timeout(door, 60);
     tcase_add_loop_test(door, ranks_find_rank_0, 0, 3);
+    tcase_add_test(door, connections_are_kept_alive);
     tcase_add_loop_test(door, a_late_rank_is_waited_for, 0, 2);
     tcase_add_test(door, who_does_not_come_is_named_to_all);
+    tcase_add_test(door, who_comes_before_rank_0_waits_for_it);
     tcase_add_test(door, strangers_are_turned_away);
     tcase_add_test(door, silent_strangers_do_not_fill_the_door);
     tcase_add_test(door, the_oldest_stranger_is_shown_out);

@@ -311,11 +311,12 @@ static int door_find(struct visit *v, const struct addrinfo *found, int seconds,
     }
 }
 
-/* In a seat. Rank 0 has the same deadline, and says more: it is given time for that. */
+/* In a seat, from now on: rank 0, which may have come behind this one, has the same deadline,
+ * began no later, and says more. It is given time for that. */
 static void go_hear(const struct visit *v, int fd, int seconds, struct error *error)
 {
     struct answer answer;
-    if (!answer_hear(fd, &answer, v->until + HEAR_SECONDS))
+    if (!answer_hear(fd, &answer, seconds_now() + seconds + HEAR_SECONDS))
         error_set(error, errno == ETIMEDOUT ? ZERO_ERR_DEADLINE : ZERO_ERR_COMM,
                   "Rank 0 at %.200s, port %d, %s before all ranks had connected (rank %d waited %d "
                   "s at most). Look for its own error, or for what stopped it.",
@@ -344,9 +345,21 @@ static int visit(const struct job *job, int seconds, int *fds, struct error *err
     return error->status;
 }
 
+/* Small messages go at once; and a node that is gone is noticed where nothing is sent, too, as
+ * while NCCL waits for it: within 90 s. */
+static void connection_set(int fd)
+{
+    static const int options[][3] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                                     {SOL_SOCKET, SO_KEEPALIVE, 1},
+                                     {IPPROTO_TCP, TCP_KEEPIDLE, 30},
+                                     {IPPROTO_TCP, TCP_KEEPINTVL, 10},
+                                     {IPPROTO_TCP, TCP_KEEPCNT, 6}};
+    for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++)
+        setsockopt(fd, options[i][0], options[i][1], &options[i][2], sizeof(int));
+}
+
 int bootstrap_connect(const struct job *job, int seconds, int *fds, struct error *error)
 {
-    int on = 1;
     assert(job->size > 1 && job->rank >= 0 && job->rank < job->size);
     for (int r = 0; r < job->size; r++)
         fds[r] = -1;
@@ -354,6 +367,6 @@ int bootstrap_connect(const struct job *job, int seconds, int *fds, struct error
         return error->status;
     for (int r = 0; r < job->size; r++)
         if (fds[r] >= 0)
-            setsockopt(fds[r], IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+            connection_set(fds[r]);
     return ZERO_OK;
 }

@@ -17,7 +17,8 @@
 /*
  * Connects rank 0 with each other rank: fds (job->size), on rank 0 one socket for each
  * rank but itself (-1), elsewhere fds[0] alone. Sockets do not block. Returns when
- * all ranks have come, at most seconds later (a little more to hear why it failed).
+ * all ranks have come, at most seconds after this rank and rank 0 have (a little more to hear
+ * why it failed).
  *   ZERO_ERR_DEADLINE  a rank did not come: the sentence says which, and where it
  *                      was waited for
  *   ZERO_ERR_MISMATCH  a process of this job is of another build, counts other
