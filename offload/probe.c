@@ -98,7 +98,7 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
     struct ring_request *done[REQUESTS];
     int64_t moved = 0, asked = 0;
     int out = 0, count = b->ring->depth + 4;
-    double begin = seconds_now(), heard = begin;
+    double begin = seconds_now(), looked = begin, silent = 0;
     for (; out < count && asked < bytes_max; out++, asked += b->ring->block)
         request_queue(b, &b->request[out], way);
     b->ring->ops->submit(b->ring, error);
@@ -119,12 +119,14 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
                 out++;
             }
         }
-        if (taken > 0) {
-            heard = seconds_now();
+        /* A process that was stopped did not wait. */
+        double now = seconds_now(), since = now - looked < 1 ? now - looked : 1;
+        looked = now;
+        silent = taken > 0 ? 0 : silent + since;
+        if (taken > 0)
             b->ring->ops->submit(b->ring, error);
-        } else if (seconds_now() - heard >= WAIT_SECONDS) {
+        else if (silent >= WAIT_SECONDS)
             return get_stuck(b, error);
-        }
     }
     return error->status ? 0 : (double)moved / (seconds_now() - begin);
 }
@@ -220,8 +222,7 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
     struct spill_paths paths;
     if (!b)
         return error_set(error, ZERO_ERR_MEMORY,
-                         "No memory to measure a drive with. Free some, or raise the limit on "
-                         "memory (ulimit -v).");
+                         "No memory to measure a drive with." ERROR_FREE_MEMORY);
     b->event_fd = -1;
     if (!spill_paths_split(&paths, folder, error) &&
         !spill_create(&b->spill, &paths, RING_BLOCK, PROBE_FILE, error) &&
@@ -366,7 +367,7 @@ void probe_paths(struct probe *probe, struct spill_paths *paths, int64_t bytes,
             }
         if (!known && keyed && when == PROBE_CACHED)
             known = probe_load(&found[i], key);
-        if (!known && keyed && (when == PROBE_NOW || worth))
+        if (!known && keyed && all && (when == PROBE_NOW || worth)) /* else it would be in vain */
             known = folder_measure(&found[i], paths->path[i], key, when, why);
         paths->weight[i] = known ? found[i].both : 0;
         all &= known;

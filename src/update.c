@@ -494,8 +494,11 @@ static bool advance(struct chunk_job *j, const struct command *c)
         j->state = JOB_OUT;
         bounce_start(z, c, true);
         return false;
-    default: return true; /* JOB_OUT */
+    case JOB_OUT: return true;
+    case JOB_FREE: break;
     }
+    assert(false);
+    return true;
 }
 
 int update_test(struct zero *z, const struct command *c, bool *done, struct error *error)

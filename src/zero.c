@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The public calls of a run: check arguments and state, ask the schedule, wait where
- * the contract says so. Nothing is decided here. Those that look into an engine, or need
- * none, are in inspect.c, and an engine's making and end in engine.c. */
+ * the contract says so. Nothing is decided here. Those that look into an engine's state, or
+ * need no engine, are in inspect.c. */
 #include <fenv.h>
 #include <math.h>
 #include <string.h>

@@ -136,14 +136,14 @@ END_TEST
 /* Of a rank that never comes; who came long before rank 0 is there until the end, and hears it. */
 START_TEST(who_comes_before_rank_0_waits_for_it)
 {
-    struct tcp_rank ranks[2] = {{.seconds = 3, .late = 2}, {.seconds = 3}};
+    struct tcp_rank ranks[2] = {{.seconds = 4, .late = 2}, {.seconds = 4}};
     tcp_start(&ranks[0], 0, 3);
     tcp_start(&ranks[1], 1, 3);
     tcp_join(ranks, 2);
     for (int r = 0; r < 2; r++) {
         tcp_expect_error(&ranks[r], ZERO_ERR_DEADLINE,
                          "Of 3 ranks these did not connect to rank 0");
-        ck_assert_msg(strstr(ranks[r].error.text, " within 3 s: 2. Look for "), "%s",
+        ck_assert_msg(strstr(ranks[r].error.text, " within 4 s: 2. Look for "), "%s",
                       ranks[r].error.text);
     }
 }
@@ -398,10 +398,12 @@ START_TEST(a_rank_0_that_ends_is_named)
     close(listener);
     tcp_expect_error(&rank, _i ? ZERO_ERR_DEADLINE : ZERO_ERR_COMM, "Rank 0 at 127.0.0.1, port ");
     ck_assert_msg(
-        strstr(rank.error.text,
-               _i ? ", was silent before all ranks had connected (rank 1 waited 1 s at most). "
-                  : ", closed the connection before all ranks had connected (rank 1 waited 30 s at "
-                    "most). "),
+        strstr(
+            rank.error.text,
+            _i ? ", was silent before all ranks had connected (rank 1 was connected for 1 s at "
+                 "most). "
+               : ", closed the connection before all ranks had connected (rank 1 was connected for "
+                 "30 s at most). "),
         "%s", rank.error.text);
 }
 END_TEST

@@ -237,13 +237,15 @@ slow_disk() {
 # Each rank looks at 640 MiB of tokens, one for longer than the deadline: they meet on the way. One
 # that is told to end meanwhile has no run to end.
 slow_data() {
-    local calm data=$scratch/tokens.bin
+    local calm data=$scratch/tokens.bin model=("${model[@]/--quiet/--sample=0}")
     printf '\x88\xd8\x34\x01\1\0\0\0\0\0\0\x28' >"$data" # 5 << 27 tokens of version 1
     truncate -s $((1024 + (10 << 27))) "$data"
     calm 2
     slow="1 pread 1 1"
-    start 2 "--steps 6 --deadline 4"
+    start 2 "--steps 6 --deadline 5"
     ends "rank 1 reads its data slowly" 0 "" "$calm" 6
+    grep -q '^tokens: [0-9.]* [GM]iB of 1\.2 GiB are checked$' "$scratch/out"
+    verdict $? "nothing tells how far the data are checked: $(head -n 3 "$scratch/out")"
     slow='' hit="1 pread 1000 $(kill -l TERM)"
     start 2 "--steps 6"
     ends "rank 1 is told while it reads its data" 143 "(rank 0: Rank 1 [^~]*~)?"
@@ -254,7 +256,7 @@ slow_data() {
 # As late as behind the fourth step, in what is held out: there is no fifth.
 told_in_evaluation() {
     hit="1 MPI_Isend 130 $(kill -l TERM)"
-    start 2 "--steps 1000000 --eval-every 2"
+    start 2 "--steps 1000000 --eval-every 2 --batch 16 --seq 256"
     ends_well "rank 1 is told in an evaluation" 143 SIGTERM
     [ "$(steps_told)" = 4 ]
     verdict $? "a rank that was told in an evaluation behind step 4 went on to $(steps_told)"

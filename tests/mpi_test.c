@@ -231,7 +231,6 @@ START_TEST(default_is_the_whole_job)
 }
 END_TEST
 
-/* Two communicators at work at the same time do not hear each other. */
 /* Of four by torchrun: MPI, which runs here, is the job's where it has them; a rank that is alone
  * in it would train alone. */
 START_TEST(one_of_several_is_not_alone)
@@ -260,6 +259,7 @@ START_TEST(one_of_several_is_not_alone)
 }
 END_TEST
 
+/* Two communicators at work at the same time do not hear each other. */
 START_TEST(communicators_are_apart)
 {
     struct zero_comm *comm[2];

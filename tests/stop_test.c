@@ -125,6 +125,8 @@ START_TEST(behind_a_run_it_changes_nothing)
     stop_watch(NULL);
     zero_destroy(z);
     send(numbers[_i]);
+    while (!stop_asked())
+        usleep(1000);
     usleep(50000); /* to die in */
     ck_assert_int_eq(stop_asked(), numbers[_i]);
 }

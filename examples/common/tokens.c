@@ -234,18 +234,21 @@ void tokens_free(struct tokens *t)
 
 /* ----------------------------------------------------------------- checking */
 
-/* Looks at tokens [begin, end) of a file, and takes its ends into the hash. */
+/* Looks at tokens [begin, end) of a file, and takes its ends into the hash, if any. */
 static int file_check(const struct token_file *f, int64_t begin, int64_t end, uint16_t *piece,
                       uint64_t *hash, struct sink sink)
 {
+    if (begin >= end && !hash)
+        return 0;
     int fd = open(f->path, O_RDONLY | O_CLOEXEC), status = fd < 0 ? lost(f, sink) : 0;
     for (int64_t n; begin < end && status == 0; begin += n) {
         n = least(end - begin, PIECE);
         status = piece_read(f, fd, begin, n, piece, sink);
     }
-    *hash = counter_mix(*hash + (uint64_t)f->tokens);
+    if (hash)
+        *hash = counter_mix(*hash + (uint64_t)f->tokens);
     int64_t count = least(f->tokens, ENDS), ends[] = {0, f->tokens - count};
-    for (int i = 0; i < 2 && status == 0; i++) {
+    for (int i = 0; i < 2 && status == 0 && hash; i++) {
         status = piece_read(f, fd, ends[i], count, piece, sink);
         *hash = counter_hash(*hash, piece, (size_t)count * sizeof(*piece));
     }
@@ -262,13 +265,16 @@ int tokens_check(struct tokens *t, int share, int shares, char *error, size_t er
     const int64_t begin = all * share / shares, end = all * (share + 1) / shares;
     uint16_t *piece = malloc(PIECE * sizeof(*piece));
     int status = piece ? 0 : refuse(sink, "No memory is left to look at tokens. Free some.");
-    t->hash = 0;
+    bool hashed = t->hash != 0; /* with an earlier share */
     for (int64_t i = 0, at = 0; i < t->files && status == 0; i++) {
         const struct token_file *f = &t->list[i];
         int64_t first = begin > at ? begin - at : 0;
-        status = file_check(f, first, least(end - at, f->tokens), piece, &t->hash, sink);
+        status =
+            file_check(f, first, least(end - at, f->tokens), piece, hashed ? NULL : &t->hash, sink);
         at += f->tokens;
     }
+    if (status)
+        t->hash = 0;
     free(piece);
     return status;
 }

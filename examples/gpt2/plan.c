@@ -91,13 +91,14 @@ void plan_print(const struct arguments *a, const struct zero_plan *p, const stru
            in_bytes(own->total).text);
     printf("  all ranks of the node: device %s, host %s, nvme %s\n", in_bytes(p->node_device).text,
            in_bytes(p->node_host).text, in_bytes(p->node_nvme).text);
-    int64_t host = p->node_host + launch_find().local * own->total;
-    printf("  the node's memory for all that (--mem): %s, and code and libraries of each rank\n",
-           in_bytes(host + (a->device == ZERO_CPU ? p->node_device : 0)).text);
+    struct launch l = launch_find();
+    int64_t host = p->node_host + l.local * own->total;
+    printf("  the node's memory for all that (--mem): %s, code and libraries of each rank%s\n",
+           in_bytes(host + (a->device == ZERO_CPU ? p->node_device : 0)).text,
+           p->node_nvme > 0 ? ", and files that are on a tmpfs" : "");
     printf("  each step: %s read and %s written by updates, %s read for each gather of all units\n",
            in_bytes(p->read_bytes).text, in_bytes(p->written_bytes).text,
            in_bytes(p->param_read_bytes).text);
-    struct launch l = launch_find();
     bool far = a->stage == 3 && l.ranks > l.local; /* over the network */
     if ((far || p->param_read_bytes > 0) && a->sample > 0 && !a->quiet)
         printf("  the sample: each of its %d tokens gathers all units once; --sample 0 leaves it "

@@ -34,7 +34,8 @@ struct launcher launcher_find(void)
     if (!worker && getenv("OMPI_COMM_WORLD_SIZE")) {
         l.by = getenv("SLURM_JOB_ID") ? "mpirun (Open MPI) in a Slurm job" : "mpirun (Open MPI)";
         l.meaning = BY_MPI;
-    } else if (!worker && getenv("PMIX_RANK") && !getenv("MPI_LOCALRANKID")) {
+    } else if (!worker && getenv("PMIX_RANK") &&
+               !(getenv("PMI_SIZE") && getenv("MPI_LOCALRANKID"))) {
         l.by = getenv("SLURM_JOB_ID") ? "Slurm with PMIx" : "a launcher with PMIx";
         l.meaning = BY_MPI;
     } else if (!worker &&
@@ -95,6 +96,8 @@ const char *const launcher_variables[] = {
     "PMIX_NAMESPACE",
     "PMI_RANK",
     "PMI_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
     "MV2_COMM_WORLD_SIZE",
     "TORCHELASTIC_RUN_ID",
     "RANK",

@@ -318,8 +318,8 @@ static void go_hear(const struct visit *v, int fd, int seconds, struct error *er
     struct answer answer;
     if (!answer_hear(fd, &answer, seconds_now() + seconds + HEAR_SECONDS))
         error_set(error, errno == ETIMEDOUT ? ZERO_ERR_DEADLINE : ZERO_ERR_COMM,
-                  "Rank 0 at %.200s, port %d, %s before all ranks had connected (rank %d waited %d "
-                  "s at most). Look for its own error, or for what stopped it.",
+                  "Rank 0 at %.200s, port %d, %s before all ranks had connected (rank %d was "
+                  "connected for %d s at most). Look for its own error, or for what stopped it.",
                   v->job->host, v->port,
                   errno == ETIMEDOUT ? "was silent" : "closed the connection", v->job->rank,
                   seconds);

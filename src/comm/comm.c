@@ -100,14 +100,8 @@ static int create_without(enum zero_device device, int seconds, struct zero_comm
 #ifdef HAVE_MPI
 
 /* A launcher of another kind than this MPI starts ranks that are each alone. */
-static int check_size(struct zero_comm **comm, const struct launcher *launcher, struct error *error)
+static int not_together(const struct launcher *launcher, int told, struct error *error)
 {
-    const char *size = getenv(launcher->size);
-    int told = size ? atoi(size) : 0;
-    if ((*comm)->size > 1 || told <= 1)
-        return ZERO_OK;
-    (*comm)->ops->destroy(*comm);
-    *comm = NULL;
     return error_set(
         error, ZERO_ERR_UNSUPPORTED,
         "This job has %d ranks (%s is set), but the MPI of this build sees only this one. Start "
@@ -125,13 +119,15 @@ int comm_default_create(enum zero_device device, int seconds, struct zero_comm *
         return create_without(device, seconds, comm, error);
     if (comm_mpi_default(seconds, comm, error))
         return error->status;
-    if (launcher)
-        return check_size(comm, launcher, error);
-    if ((*comm)->size > 1)
+    const char *size = launcher ? getenv(launcher->size) : NULL;
+    int told = size ? atoi(size) : 0;
+    if ((*comm)->size > 1 || told == 1)
         return ZERO_OK;
-    /* The program has started MPI, in which it is alone; torchrun or srun may tell of others. */
     (*comm)->ops->destroy(*comm);
     *comm = NULL;
+    if (told > 1)
+        return not_together(launcher, told, error);
+    /* The program has started MPI, in which it is alone; torchrun or srun may tell of others. */
     return create_without(device, seconds, comm, error);
 }
 

@@ -10,7 +10,7 @@
 
 /*
  * Connects the ranks of a job and makes their communicator. All ranks wait for each
- * other, at most for seconds; errors are those of bootstrap_connect, and
+ * other, as long as bootstrap_connect says; errors are those of it, and
  * ZERO_ERR_MEMORY. All data of a GATHER passes through rank 0, to each rank all of it.
  */
 int comm_tcp_create(const struct job *job, int seconds, struct zero_comm **comm,
