@@ -36,7 +36,6 @@ cases() {
 1|1||--offload nvme --nvme-path LICENSE|Cannot create a file in LICENSE: Not a dir
 1|2||--offload nvme --nvme-path @/nothing|Cannot create a file in @/nothing: No such file
 1|1|ZERO_DEVICE_MEMORY=1000||bytes of device memory are needed, 1000 of 1000 are free
-2|2||--eval-every 3|--eval-every 3 goes beyond the last of --steps 2, so
 2|2||--eps 1e-60|--eps cannot be '1e-60'\. Give 1\.2e-38 to 3\.4e38\.
 1|1||--lr 3e38|zero_set_adam to lr 3e[+]38, .*within fp32\.
 2|2||--loss-scale 1e300|--loss-scale is 1e[+]300, and can be 2\^-64

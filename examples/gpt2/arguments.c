@@ -136,7 +136,7 @@ static const struct option table[] = {
      .help = "how long a rank waits for another one"},
     {"eval-every", WHOLE(eval_every, 0, 1e9), .value = "K", .initial = "0",
      .help = "measure the loss of 8 micro-batches of the held-out text, the same ones each time, "
-             "every K steps; 0: never"},
+             "every K steps; 0, or more than --steps: never"},
     {"log", TEXT(log), .value = "FILE.csv", .shown = "none", .help = "a row of numbers per step"},
     {"trace", TEXT(trace), .value = "FILE.json", .shown = "none",
      .help = "what happened when, on all ranks, but for what GPUs compute, in Chrome's trace "
@@ -306,11 +306,6 @@ static int resolve_schedule(struct arguments *a, struct check *c)
                       "--warmup %d goes beyond step %d, where --decay ends. Give a shorter "
                       "--warmup or a longer --decay.",
                       a->warmup, a->decay);
-    if (a->eval_every > a->steps)
-        return refuse(c->sink,
-                      "--eval-every %d goes beyond the last of --steps %d, so that nothing held "
-                      "out would be measured. Give a smaller one, or leave --eval-every out.",
-                      a->eval_every, a->steps);
     return 0;
 }
 
