@@ -24,6 +24,7 @@
 
 #define SECONDS      2.0
 #define WAIT_SECONDS 30 /* for another rank that measures, and for a drive that says nothing */
+#define LOOK_SECONDS 1  /* of the latter's silence that are counted at once */
 #define MEMORY       ((int64_t)32 << 20)
 #define REQUESTS     (RING_DEPTH_MAX + 4)
 
@@ -98,7 +99,8 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
     struct ring_request *done[REQUESTS];
     int64_t moved = 0, asked = 0;
     int out = 0, count = b->ring->depth + 4;
-    double begin = seconds_now(), looked = begin, silent = 0;
+    double begin = seconds_now();
+    struct patience silence = {.looked = begin};
     for (; out < count && asked < bytes_max; out++, asked += b->ring->block)
         request_queue(b, &b->request[out], way);
     b->ring->ops->submit(b->ring, error);
@@ -119,14 +121,13 @@ static double rate(struct bench *b, enum way way, int64_t bytes_max, double seco
                 out++;
             }
         }
-        /* A process that was stopped did not wait. */
-        double now = seconds_now(), since = now - looked < 1 ? now - looked : 1;
-        looked = now;
-        silent = taken > 0 ? 0 : silent + since;
-        if (taken > 0)
+        patience_look(&silence, seconds_now(), LOOK_SECONDS, true);
+        if (taken > 0) {
+            silence.seconds = 0;
             b->ring->ops->submit(b->ring, error);
-        else if (silent >= WAIT_SECONDS)
+        } else if (silence.seconds >= WAIT_SECONDS) {
             return get_stuck(b, error);
+        }
     }
     return error->status ? 0 : (double)moved / (seconds_now() - begin);
 }

@@ -220,14 +220,6 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                      engine_deadline_advice(z));
 }
 
-void patience_look(struct patience *p, double now, double most, bool counts)
-{
-    double passed = now - p->looked;
-    p->looked = now;
-    if (counts)
-        p->seconds += passed < most ? passed : most;
-}
-
 /* Whether the caller has waited too long for c. Ranks start collectives in one
  * order, so the oldest is what another rank comes to next: younger ones are not
  * overdue before it. */

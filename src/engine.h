@@ -25,6 +25,7 @@
 #include "offload/pipeline.h"
 #include "offload/preflight.h"
 #include "offload/probe.h"
+#include "src/clock.h"
 #include "src/config.h"
 #include "src/device/device.h"
 #include "src/layout.h"
@@ -112,15 +113,6 @@ struct operation {
     char *data; /* then: where in device memory */
     struct device_copy copies[2];
 };
-
-/* How long something has been waited for, by looks at it. */
-struct patience {
-    double looked, seconds;
-};
-
-/* Another look at what is waited for. What passed since the last one counts up to
- * most, for a process that was stopped did not wait in it. */
-void patience_look(struct patience *p, double now, double most, bool counts);
 
 #define ENGINE_TABLES  14
 #define ENGINE_PASSING (1 << 18) /* elements that ranks read at once of what one of them has */

@@ -335,14 +335,14 @@ END_TEST
 static char moves[1 << 16];
 static int made;
 static pthread_mutex_t moves_lock = PTHREAD_MUTEX_INITIALIZER;
-static int changes, hangs_at = -1; /* the drive, behind so many changes of kind */
+static int turned, hangs_at = -1; /* the drive, behind so many changes of kind */
 
 static ssize_t moved(char kind, long call, int fd, void *buffer, size_t bytes, off_t offset)
 {
     pthread_mutex_lock(&moves_lock);
     bool block = bytes >= 64 << 10;
-    changes += block && made > 0 && moves[made - 1] != kind;
-    bool hangs = block && hangs_at >= 0 && changes >= hangs_at;
+    turned += block && made > 0 && moves[made - 1] != kind;
+    bool hangs = block && hangs_at >= 0 && turned >= hangs_at;
     if (made < (int)sizeof(moves) && block)
         moves[made++] = kind;
     pthread_mutex_unlock(&moves_lock);
@@ -379,7 +379,7 @@ START_TEST(measures_reads_writes_and_both)
         return;
     struct probe p = {0};
     struct error error = {0};
-    int turns = 0, first = 0;
+    int changes = 0, first = 0;
     if (!deny_call(SYS_io_uring_setup, 0, 0, 0, EPERM)) {
         printf("skipped: no seccomp here\n");
         return;
@@ -389,10 +389,10 @@ START_TEST(measures_reads_writes_and_both)
     while (first < made && moves[first] == 'W') /* the file */
         first++;
     for (int i = 1; i < made; i++)
-        turns += moves[i] != moves[i - 1];
-    ck_assert_msg(longest_run('R', first) >= 12 && longest_run('W', first) >= 12 && turns >= 12,
+        changes += moves[i] != moves[i - 1];
+    ck_assert_msg(longest_run('R', first) >= 12 && longest_run('W', first) >= 12 && changes >= 12,
                   "%d blocks: %d in a row are read, %d written, %d changes", made - first,
-                  longest_run('R', first), longest_run('W', first), turns);
+                  longest_run('R', first), longest_run('W', first), changes);
 }
 END_TEST
 
@@ -407,7 +407,7 @@ START_TEST(measures_no_drive_that_hangs)
         printf("skipped: no seccomp here\n");
         return;
     }
-    made = changes = 0;
+    made = turned = 0;
     hangs_at = _i;
     ck_assert_int_eq(probe_run(&p, home, 0.3, &error), ZERO_ERR_IO);
     ck_assert_msg(strstr(error.text, ": the disk has not answered for 30 s while"), "%s",

@@ -234,26 +234,29 @@ void tokens_free(struct tokens *t)
 
 /* ----------------------------------------------------------------- checking */
 
-/* Looks at tokens [begin, end) of a file, and takes its ends into the hash, if any. */
-static int file_check(const struct token_file *f, int64_t begin, int64_t end, uint16_t *piece,
-                      uint64_t *hash, struct sink sink)
+/* Looks at tokens [begin, end) of a file. */
+static int range_check(const struct token_file *f, int fd, int64_t begin, int64_t end,
+                       uint16_t *piece, struct sink sink)
 {
-    if (begin >= end && !hash)
-        return 0;
-    int fd = open(f->path, O_RDONLY | O_CLOEXEC), status = fd < 0 ? lost(f, sink) : 0;
+    int status = 0;
     for (int64_t n; begin < end && status == 0; begin += n) {
         n = least(end - begin, PIECE);
         status = piece_read(f, fd, begin, n, piece, sink);
     }
-    if (hash)
-        *hash = counter_mix(*hash + (uint64_t)f->tokens);
+    return status;
+}
+
+/* Takes a file's ends into the hash. */
+static int ends_hash(const struct token_file *f, int fd, uint64_t *hash, uint16_t *piece,
+                     struct sink sink)
+{
     int64_t count = least(f->tokens, ENDS), ends[] = {0, f->tokens - count};
-    for (int i = 0; i < 2 && status == 0 && hash; i++) {
+    int status = 0;
+    *hash = counter_mix(*hash + (uint64_t)f->tokens);
+    for (int i = 0; i < 2 && status == 0; i++) {
         status = piece_read(f, fd, ends[i], count, piece, sink);
         *hash = counter_hash(*hash, piece, (size_t)count * sizeof(*piece));
     }
-    if (fd >= 0)
-        close(fd);
     return status;
 }
 
@@ -265,16 +268,23 @@ int tokens_check(struct tokens *t, int share, int shares, char *error, size_t er
     const int64_t begin = all * share / shares, end = all * (share + 1) / shares;
     uint16_t *piece = malloc(PIECE * sizeof(*piece));
     int status = piece ? 0 : refuse(sink, "No memory is left to look at tokens. Free some.");
-    bool hashed = t->hash != 0; /* with an earlier share */
+    const bool hashed = t->hash != 0; /* with an earlier share */
+    uint64_t hash = 0;
     for (int64_t i = 0, at = 0; i < t->files && status == 0; i++) {
         const struct token_file *f = &t->list[i];
-        int64_t first = begin > at ? begin - at : 0;
-        status =
-            file_check(f, first, least(end - at, f->tokens), piece, hashed ? NULL : &t->hash, sink);
+        int64_t first = begin > at ? begin - at : 0, last = least(end - at, f->tokens);
         at += f->tokens;
+        if (hashed && first >= last)
+            continue;
+        int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+        status = fd < 0 ? lost(f, sink) : range_check(f, fd, first, last, piece, sink);
+        if (status == 0 && !hashed)
+            status = ends_hash(f, fd, &hash, piece, sink);
+        if (fd >= 0)
+            close(fd);
     }
-    if (status)
-        t->hash = 0;
+    if (status == 0 && !hashed)
+        t->hash = hash;
     free(piece);
     return status;
 }
