@@ -204,8 +204,8 @@ static int refuse(const struct preflight_facts *facts, const struct preflight_li
     if (limit->type[0] != '\0')
         return error_set(error, ZERO_ERR_IO,
                          "%s on node %s %s %s in %s (%s), but only %s are free. Free some, name "
-                         "other folders (--nvme-path, .nvme_path), shard more (--stage, .stage), "
-                         "or use more nodes.",
+                         "other folders (--nvme-path, .nvme_path), or use more nodes (at stage 0: "
+                         "a higher stage, --stage, .stage).",
                          who, facts->name, verb, amount(sum->need).text, limit->name, limit->type,
                          amount(sum->available).text);
     char files[80] = "", program[80] = "";

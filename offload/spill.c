@@ -82,8 +82,8 @@ static int file_lacks(const struct spill_file *file, int64_t available, struct e
 {
     return error_set(error, ZERO_ERR_IO,
                      "%s (%s) has not enough space: %" PRId64 " bytes are needed, %" PRId64
-                     " are free. Free some, choose another folder (--nvme-path, .nvme_path), "
-                     "shard more (--stage, .stage), or use more nodes.",
+                     " are free. Free some, choose another folder (--nvme-path, .nvme_path), or "
+                     "use more nodes (at stage 0: a higher stage, --stage, .stage).",
                      file->path, file->type, file->bytes, available);
 }
 
