@@ -313,6 +313,7 @@ static int fill_all(struct zero *z)
             return z->error.status;
         first = end;
     } while (!engine_agree(z, "initial values") && first < z->plan.chunks);
+    z->settled = z->plan.live;
     return z->error.status;
 }
 

@@ -183,7 +183,7 @@ struct zero {
     bool grads_whole;     /* between steps: the sums at rest are the last step's */
     int64_t steps;        /* performed, by engines before this one too */
     int64_t skipped;      /* by this one */
-    bool unsettled;       /* ranks have not met since the state was last changed */
+    int64_t settled;      /* chunks for whose last change the ranks have met, or all live ones */
     int64_t *verdict;     /* room for one; other sums of the caller's go through it too, as it stays
                          where a communicator holds what it gave up */
     float *passing;       /* room for ENGINE_PASSING, or NULL where ranks have all */
@@ -320,6 +320,11 @@ void engine_tell_order(struct zero *z);
 /* src/meeting.c. In a walk that all ranks make from this chunk on: the chunk before which they meet
  * next, or the end. So a rank waits for what another one's disk is slower in one such part. */
 int64_t engine_meeting_after(const struct zero *z, int64_t chunk);
+
+/* COLLECTIVE. An update may still be under way, on one rank for longer than on others: before ranks
+ * meet for what lies behind so many chunks of it they meet part by part, so that none waits for
+ * longer than one or two parts differ, and than what the call itself does. */
+int engine_settle(struct zero *z, const char *call, int64_t chunks);
 /* At creation and end, COLLECTIVE. COMMAND_EXCHANGE of bytes between all ranks,
  * data has size parts of so many, or COMMAND_BROADCAST of rank 0's. */
 int engine_exchange(struct zero *z, enum command_kind kind, const char *what, void *data,

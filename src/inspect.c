@@ -63,24 +63,6 @@ static int enter_range(struct zero *z, const char *call, int param, enum zero_wh
     return ZERO_OK;
 }
 
-/* COLLECTIVE. An update may still be under way, on one rank for longer than on others: before ranks
- * meet for what lies behind it they meet part by part, so that none waits for longer than one or
- * two parts differ, and than the call's own range takes. */
-static int settle(struct zero *z, const char *call)
-{
-    if (!z->unsettled)
-        return ZERO_OK;
-    for (int64_t end = engine_meeting_after(z, 0); end < z->plan.live;
-         end = engine_meeting_after(z, end)) {
-        z->verdict[0] = 0;
-        if (engine_wait(z, z->schedule.published[end - 1]) ||
-            engine_wait(z, schedule_sum(&z->schedule, call, z->verdict, sizeof(*z->verdict))))
-            return engine_status(z);
-    }
-    z->unsettled = false;
-    return ZERO_OK;
-}
-
 /* A call that all checks have passed becomes known to the other ranks. */
 static void announce(struct zero *z, const char *call, int param, enum zero_what what,
                      int64_t first, int64_t count)
@@ -162,7 +144,7 @@ int zero_read(struct zero *z, int param, enum zero_what what, int64_t first, int
     if (enter_range(z, "zero_read", param, what, first, count, out))
         return engine_status(z);
     announce(z, "zero_read", param, what, first, count);
-    if (settle(z, "zero_read"))
+    if (engine_settle(z, "zero_read", z->plan.live))
         return engine_status(z);
     for (int r = 0; r < z->size; r++) {
         struct run o;
@@ -239,11 +221,11 @@ int zero_write(struct zero *z, int param, enum zero_what what, int64_t first, in
                          t->name, unit);
     if (check_values(z, t, what, first, count, in, &mix))
         return engine_status(z);
-    if (settle(z, "zero_write"))
+    if (engine_settle(z, "zero_write", z->plan.live))
         return engine_status(z);
     announce(z, "zero_write", param, what, first, count);
     schedule_call(&z->schedule, "values", (int64_t)mix, 0);
-    z->unsettled = true; /* others, with nothing to write, would wait for all of it later */
+    z->settled = 0; /* others, with nothing to write, would wait for all of it later */
     struct run o;
     if (overlap_with(z, param, first, count, z->rank, &o) &&
         walk_over(z, WALK_ASSIGN, what, &o, in + o.first - first, NULL))
@@ -287,7 +269,7 @@ int zero_digest(struct zero *z, struct zero_digest *digest)
     if (!digest)
         return no_result(&z->error, "zero_digest", "zero_digest");
     schedule_call(&z->schedule, "zero_digest", 0, 0);
-    if (settle(z, "zero_digest"))
+    if (engine_settle(z, "zero_digest", z->plan.live))
         return engine_status(z);
     const struct zero_digest *own = &z->update.digest;
     z->update.digest = (struct zero_digest){0};

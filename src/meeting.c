@@ -231,6 +231,21 @@ int64_t engine_meeting_after(const struct zero *z, int64_t chunk)
     return chunk + some < z->plan.chunks ? chunk + some : z->plan.chunks;
 }
 
+int engine_settle(struct zero *z, const char *call, int64_t chunks)
+{
+    for (int64_t end = engine_meeting_after(z, z->settled); end <= chunks && end < z->plan.live;
+         end = engine_meeting_after(z, end)) {
+        z->verdict[0] = 0;
+        if (engine_wait(z, z->schedule.published[end - 1]) ||
+            engine_wait(z, schedule_sum(&z->schedule, call, z->verdict, sizeof(*z->verdict))))
+            return engine_status(z);
+        z->settled = end;
+    }
+    if (chunks >= z->plan.live)
+        z->settled = z->plan.live;
+    return ZERO_OK;
+}
+
 int engine_agree(struct zero *z, const char *what)
 {
     struct error *all = parts_alloc(z, sizeof(*all));

@@ -109,7 +109,7 @@ static void update_all(struct zero *z, double factor)
         k->grad_scale = (float)(factor / z->grads_divisor);
     }
     z->steps++;
-    z->unsettled = true;
+    z->settled = 0;
     schedule_walk(&z->schedule, WALK_ADAM, 0, z->plan.live);
 }
 

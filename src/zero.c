@@ -112,6 +112,15 @@ int zero_phase(struct zero *z, enum zero_phase phase)
     return ZERO_OK;
 }
 
+/* How many chunks, from the first on, a unit waits for: where each rank has all of the state they
+ * meet in no gather before that of the next step's gradients. */
+static int64_t live_chunks(const struct zero *z, int unit)
+{
+    int64_t end = plan_part_begin(&z->plan, &z->layout, unit, PART_LIVE) +
+                  plan_part_count(&z->plan, &z->layout, unit, PART_LIVE);
+    return (end + z->plan.chunk - 1) / z->plan.chunk;
+}
+
 int zero_acquire(struct zero *z, int unit)
 {
     if (enter_unit(z, unit, "zero_acquire"))
@@ -122,6 +131,8 @@ int zero_acquire(struct zero *z, int unit)
                          "acquired unit. Release one first, or raise .gather_slots.",
                          unit, z->plan.gather_slots);
     schedule_call(&z->schedule, "zero_acquire", unit, 0);
+    if (z->plan.whole_state && engine_settle(z, "zero_acquire", live_chunks(z, unit)))
+        return engine_status(z);
     return engine_wait(z, schedule_acquire(&z->schedule, unit));
 }
 
