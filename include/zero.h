@@ -221,7 +221,7 @@ struct zero_config {
     void *stream;            /* with ZERO_CUDA: the cudaStream_t that the program computes on, and
                                 that it keeps until zero_destroy; cudaStreamLegacy is CUDA's
                                 default one. Default: one that the engine makes, see zero_stream,
-                                in order with CUDA's default one (cudaStreamDefault) */
+                                in order with cudaStreamLegacy, not with cudaStreamPerThread */
 
     enum zero_place offload;           /* default ZERO_DEVICE. ZERO_HOST and ZERO_NVME: optimizer
                                           state there, at stage 3 parameters too, gradients in
@@ -640,9 +640,9 @@ struct zero_gpu {
 /* Local, needs no engine, and comes before zero_create. Makes a GPU the calling thread's current
  * one, as cudaSetDevice does, for programs that are not linked with CUDA's runtime, and tells of
  * it. index counts the GPUs that this process sees from 0 on, and begins again behind the last: a
- * rank gives its number on the node (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK or SLURM_LOCALID: the
- * first that is set). -1: the thread keeps the one it has. CUDA itself takes some of the GPU's
- * memory with the first call. error (may be NULL): the sentence, if not ZERO_OK.
+ * rank gives its number on the node (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID or
+ * SLURM_LOCALID: the first that is set). -1: the thread keeps the one it has. CUDA itself takes some
+ * of the GPU's memory with the first call. error (may be NULL): the sentence, if not ZERO_OK.
  *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL
  *   ZERO_ERR_UNSUPPORTED  no plugin (.device says where it is looked for), no driver, no GPU
  *                         that answers */

@@ -43,6 +43,12 @@ static const char *const all[] = {"RANK",
                                   "PMIX_RANK",
                                   "PMI_SIZE",
                                   "PMI_RANK",
+                                  "PMI_LOCAL_RANK",
+                                  "PMI_LOCAL_SIZE",
+                                  "FLUX_TASK_RANK",
+                                  "FLUX_TASK_LOCAL_ID",
+                                  "FLUX_JOB_SIZE",
+                                  "FLUX_JOB_NNODES",
                                   "MPI_LOCALRANKID",
                                   "MPI_LOCALNRANKS",
                                   "MV2_COMM_WORLD_SIZE"};
@@ -119,6 +125,9 @@ static const struct place places[] = {
     {TORCHRUN, {JOB_TORCHRUN, NULL, 3, 4, 1, 2, "node-a", 29500, "torchrun run:29500"}},
     {SRUN TORCHRUN "TORCHELASTIC_USE_AGENT_STORE=True", /* the inner launcher counts */
      {JOB_TORCHRUN, NULL, 3, 4, 1, 2, "node-a", 29501, "torchrun run:29500"}},
+    {SRUN
+     "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=10.0.0.1 MASTER_PORT=1234", /* by a script */
+     {JOB_SLURM, NULL, 3, 4, 1, 2, "10.0.0.1", 1234, "slurm 12.3."}},
     {TORCHRUN "LOCAL_WORLD_SIZE=4 LOCAL_RANK=3 MASTER_ADDR=unknown",
      {JOB_TORCHRUN, NULL, 3, 4, 3, 4, "127.0.0.1", 29500, "torchrun run:29500"}},
 };
@@ -164,6 +173,19 @@ START_TEST(an_mpirun_in_a_step_counts)
     ck_assert_int_eq(l.ranks, 6);
     ck_assert_int_eq(l.local_rank, 2);
     ck_assert_int_eq(l.local, 3);
+}
+END_TEST
+
+/* Those that start MPI's ranks: HPE's PALS; Flux, which does not tell how many are on a node. */
+START_TEST(other_launchers_tell_which_gpu)
+{
+    environment("PMI_RANK=5 PMI_SIZE=6 PMI_LOCAL_RANK=1 PMI_LOCAL_SIZE=2");
+    struct launch l = launch_find();
+    ck_assert(l.rank == 5 && l.ranks == 6 && l.local_rank == 1 && l.local == 2);
+    environment("FLUX_TASK_RANK=5 FLUX_JOB_SIZE=6 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=4 "
+                "PMI_RANK=5 PMI_SIZE=6");
+    l = launch_find();
+    ck_assert(l.rank == 5 && l.ranks == 6 && l.local_rank == 1 && l.local == 2);
 }
 END_TEST
 
@@ -424,6 +446,7 @@ int main(void)
     tcase_add_loop_test(tests, launchers_tell_where_rank_0_is, 0,
                         (int)(sizeof(places) / sizeof(places[0])));
     tcase_add_test(tests, an_mpirun_in_a_step_counts);
+    tcase_add_test(tests, other_launchers_tell_which_gpu);
     tcase_add_test(tests, ports_differ_by_step);
     tcase_add_loop_test(tests, wrong_variables_are_named, 0,
                         (int)(sizeof(wrongs) / sizeof(wrongs[0])));

@@ -25,10 +25,12 @@ static const struct launcher {
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
     {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
     {"PMI_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
+    {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "", NULL},
+    {"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE", "PMI_LOCAL_RANK"}, /* PALS */
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
      "MV2_COMM_WORLD_LOCAL_SIZE", NULL},
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"},
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE"},
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", NULL},
 };
 
@@ -62,7 +64,9 @@ struct launch launch_find(void)
         int rank = number(launchers[i].rank, -1), ranks = number(launchers[i].ranks, 0);
         if (rank < 0 || rank >= ranks || (launchers[i].mark && !getenv(launchers[i].mark)))
             continue;
-        int local = local_number(launchers[i].local, ranks);
+        int nodes = number("FLUX_JOB_NNODES", 1); /* Flux does not tell how many are here */
+        int local =
+            local_number(launchers[i].local, nodes > 1 ? (ranks + nodes - 1) / nodes : ranks);
         return (struct launch){.rank = rank,
                                .ranks = ranks,
                                .local_rank = number(launchers[i].local_rank, 0),

@@ -40,11 +40,13 @@ struct launcher launcher_find(void)
         l.meaning = BY_MPI;
     } else if (!worker &&
                (getenv("PMI_RANK") || getenv("PMI_SIZE") || getenv("MV2_COMM_WORLD_SIZE"))) {
-        l.by = !getenv("SLURM_JOB_ID")     ? "mpirun (MPICH or kin)"
+        l.by = getenv("FLUX_TASK_RANK")    ? "Flux with PMI"
+               : !getenv("SLURM_JOB_ID")   ? "mpirun (MPICH or kin)"
                : getenv("MPI_LOCALRANKID") ? "mpirun (MPICH or kin) in a Slurm job"
                                            : "Slurm with PMI";
         l.meaning = BY_PMI;
-    } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR")) {
+    } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR") &&
+               (getenv("LOCAL_WORLD_SIZE") || !getenv("SLURM_STEP_NUM_TASKS"))) {
         l.by = "torchrun";
         l.meaning =
             "MPI's variables are not set: libzero connects the ranks by TCP and NCCL if each has a "
@@ -96,8 +98,13 @@ const char *const launcher_variables[] = {
     "PMIX_NAMESPACE",
     "PMI_RANK",
     "PMI_SIZE",
+    "PMI_LOCAL_RANK",
+    "PMI_LOCAL_SIZE",
     "MPI_LOCALRANKID",
     "MPI_LOCALNRANKS",
+    "FLUX_TASK_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "FLUX_JOB_SIZE",
     "MV2_COMM_WORLD_SIZE",
     "TORCHELASTIC_RUN_ID",
     "RANK",

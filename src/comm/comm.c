@@ -99,6 +99,16 @@ static int create_without(enum zero_device device, int seconds, struct zero_comm
 
 #ifdef HAVE_MPI
 
+/* How many ranks the launcher's variables tell of: one more than this one's number, where there is
+ * no size or only that of the shell around the launcher. */
+static int ranks_told(const struct launcher *launcher)
+{
+    const char *size = launcher ? getenv(launcher->size) : NULL;
+    const char *rank = launcher && strstr(launcher->mark, "_RANK") ? getenv(launcher->mark) : NULL;
+    int told = size ? atoi(size) : 0, least = rank ? atoi(rank) + 1 : 0;
+    return least > 1 && least > told ? least : told;
+}
+
 /* A launcher of another kind than this MPI starts ranks that are each alone. */
 static int not_together(const struct launcher *launcher, int told, struct error *error)
 {
@@ -106,21 +116,20 @@ static int not_together(const struct launcher *launcher, int told, struct error 
         error, ZERO_ERR_UNSUPPORTED,
         "This job has %d ranks (%s is set), but the MPI of this build sees only this one. Start "
         "the job with the mpirun of that MPI (srun: --mpi=pmix), or unset %s for one rank.",
-        told, launcher->size, launcher->mark);
+        told, launcher->mark, launcher->mark);
 }
 
 int comm_default_create(enum zero_device device, int seconds, struct zero_comm **comm,
                         struct error *error)
 {
     const struct launcher *launcher = launcher_find(); /* before MPI, which leaves marks too */
+    int told = ranks_told(launcher);
     *comm = NULL;
     atomic_store(&begun_seconds, seconds);
     if (!launcher && !comm_mpi_started())
         return create_without(device, seconds, comm, error);
     if (comm_mpi_default(seconds, comm, error))
         return error->status;
-    const char *size = launcher ? getenv(launcher->size) : NULL;
-    int told = size ? atoi(size) : 0;
     if ((*comm)->size > 1 || told == 1)
         return ZERO_OK;
     (*comm)->ops->destroy(*comm);

@@ -135,11 +135,14 @@ static int number(const struct job *job, const char *variable, int least, int mo
 int job_find(struct job *job, struct error *error)
 {
     const char *rank = "RANK";
+    bool step = getenv("SLURM_PROCID") && getenv("SLURM_STEP_NUM_TASKS");
     *job = (struct job){.size = 1};
-    if (getenv("RANK") && getenv("WORLD_SIZE") && getenv("MASTER_ADDR")) {
+    /* A job's script may set all but LOCAL_WORLD_SIZE for PyTorch, of what srun tells. */
+    if (getenv("RANK") && getenv("WORLD_SIZE") && getenv("MASTER_ADDR") &&
+        (getenv("LOCAL_WORLD_SIZE") || !step)) {
         job->launcher = JOB_TORCHRUN;
         job->mark = "WORLD_SIZE";
-    } else if (getenv("SLURM_PROCID") && getenv("SLURM_STEP_NUM_TASKS")) {
+    } else if (step) {
         job->launcher = JOB_SLURM;
         job->mark = "SLURM_STEP_NUM_TASKS";
         rank = "SLURM_PROCID";
