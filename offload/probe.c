@@ -305,7 +305,7 @@ static bool folder_measure(struct probe *probe, const char *folder, const char *
     return known;
 }
 
-/* Keys are of drives, or of folders where the file system is on none; then it is asked itself. */
+/* Keys are of drives, or of file systems; two mounts of one may be on no drive that is known. */
 bool probe_one_drive(const char *folder, const char *other)
 {
     char keys[2][PROBE_KEY];

@@ -37,9 +37,9 @@ static inline int64_t probe_stripe(const struct probe *probe)
 int probe_run(struct probe *probe, const char *folder, double seconds, struct error *error);
 
 /* One line that names what folder's files are on, the same on every start:
- * drive, size, model or mapping, file system. Without a block device, the
- * folder itself. root is put before /sys: "" outside of tests. False: folder
- * cannot be asked. */
+ * drive, size, model or mapping, file system. Without a block device, where the file system
+ * begins, and the node if it is no network's. root is put before /sys: "" outside of tests.
+ * False: folder cannot be asked. */
 bool probe_key(char key[PROBE_KEY], const char *root, const char *folder);
 
 /* Whether two keys name one drive, whatever file systems it has. */

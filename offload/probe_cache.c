@@ -49,6 +49,37 @@ static void device_name(char name[64], const char *folder)
         fclose(file);
 }
 
+/* Where the file system that a folder is in begins: its mount point, mostly. */
+static bool top_of(char top[PATH_MAX], const char *folder, dev_t device)
+{
+    struct stat st;
+    if (realpath(folder, top) == NULL)
+        return false;
+    while (top[1] != '\0') {
+        char *cut = strrchr(top, '/');
+        cut += cut == top; /* the root keeps its own */
+        char name = *cut;
+        *cut = '\0';
+        if (stat(top, &st) == 0 && st.st_dev == device)
+            continue;
+        *cut = name;
+        break;
+    }
+    return true;
+}
+
+/* Such a name may be another drive's on each node; a network's is one for all. */
+static bool top_key(char key[PROBE_KEY], const char *folder, dev_t device, const char *type)
+{
+    char top[PATH_MAX], node[HOST_NAME_MAX + 1] = "";
+    if (!top_of(top, folder, device))
+        return false;
+    if (!spill_type_is_network(type))
+        gethostname(node, HOST_NAME_MAX);
+    return snprintf(key, PROBE_KEY, "folder %s of %s type %s", top, *node ? node : "all nodes",
+                    type) < PROBE_KEY;
+}
+
 bool probe_key(char key[PROBE_KEY], const char *root, const char *folder)
 {
     struct stat st;
@@ -68,12 +99,8 @@ bool probe_key(char key[PROBE_KEY], const char *root, const char *folder)
         snprintf(device + strlen(device), sizeof(device) - strlen(device), "/..");
     device_name(name, device);
     line_read(size, sizeof(size), device, "size");
-    if (name[0] == '\0' || size[0] == '\0') {
-        char real[PATH_MAX];
-        if (realpath(folder, real) == NULL)
-            return false;
-        return snprintf(key, PROBE_KEY, "folder %s type %s", real, type) < PROBE_KEY;
-    }
+    if (name[0] == '\0' || size[0] == '\0')
+        return top_key(key, folder, st.st_dev, type);
     line_read(model, sizeof(model), device, "dm/uuid");
     if (model[0] == '\0')
         line_read(model, sizeof(model), device, "device/model");

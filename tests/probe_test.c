@@ -257,15 +257,43 @@ END_TEST
 
 /* ------------------------------------------------------------------ the keys */
 
+/* Folders of one file system have one key where there is no such device: what names where it
+ * begins, and the node. */
+START_TEST(keys_name_file_systems)
+{
+    char root[TREE_ROOT], key[PROBE_KEY], other[PROBE_KEY], folder[PROBE_KEY],
+        parent[PROBE_KEY + 8];
+    struct stat st[3];
+    tree_make(root);
+    snprintf(folder, sizeof(folder), "%s/job", home);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    host = "one";
+    ck_assert(probe_key(key, root, home));
+    ck_assert(probe_key(other, root, folder));
+    ck_assert_str_eq(key, other);
+    host = "two";
+    ck_assert(probe_key(other, root, folder));
+    ck_assert_str_ne(key, other);
+    ck_assert_int_eq(rmdir(folder), 0);
+
+    ck_assert_int_eq(sscanf(key, "folder %s of one type ", folder), 1);
+    snprintf(parent, sizeof(parent), "%s/..", folder);
+    ck_assert_int_eq(stat(home, &st[0]), 0);
+    ck_assert_int_eq(stat(folder, &st[1]), 0);
+    ck_assert_int_eq(stat(parent, &st[2]), 0);
+    ck_assert_uint_eq(st[0].st_dev, st[1].st_dev);
+    ck_assert(st[1].st_dev != st[2].st_dev || strcmp(folder, "/") == 0);
+    host = "node";
+    tree_remove(root);
+}
+END_TEST
+
 START_TEST(keys_name_devices)
 {
     char root[TREE_ROOT], key[PROBE_KEY], device[64], path[128];
     struct stat st;
     tree_make(root);
     ck_assert_int_eq(stat(home, &st), 0);
-    ck_assert(probe_key(key, root, home)); /* no such device there */
-    ck_assert_ptr_nonnull(strstr(key, home));
-    ck_assert_int_eq(strncmp(key, "folder ", 7), 0);
 
     /* A partition: the drive's. */
     snprintf(device, sizeof(device), "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
@@ -723,6 +751,7 @@ int main(void)
     tcase_add_test(c, cache_is_made_of_files);
     tcase_add_test(c, cache_unwritable);
     tcase_add_test(c, cache_parallel);
+    tcase_add_test(c, keys_name_file_systems);
     tcase_add_test(c, keys_name_devices);
     tcase_add_test(c, measures);
     tcase_add_test(c, measures_reads_writes_and_both);
