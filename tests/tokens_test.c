@@ -170,6 +170,26 @@ START_TEST(a_token_file_without_permission)
 }
 END_TEST
 
+/* What is in it is not known. */
+START_TEST(a_token_folder_without_permission)
+{
+    char inner[sizeof(folder) + 16];
+    put_counting("a.bin", 0, 100);
+    snprintf(inner, sizeof(inner), "%s/inner", folder);
+    ck_assert_int_eq(mkdir(inner, 0), 0);
+    ck_assert_int_eq(chmod(folder, 0755), 0);
+    bool root = geteuid() == 0;
+    ck_assert_int_eq(root ? seteuid(65534) : 0, 0);
+    int status = load(8, folder, NULL);
+    ck_assert_int_eq(root ? seteuid(0) : 0, 0);
+    ck_assert_int_eq(rmdir(inner), 0);
+    ck_assert_int_eq(status, -1);
+    ck_assert_ptr_nonnull(
+        strstr(error, "1 of the folders below --data cannot be read, and beside a token file ('"));
+    ck_assert_ptr_nonnull(strstr(error, "a.bin') no file is left out. "));
+}
+END_TEST
+
 /* In the order given, across the files' edges; empty ones do not matter. */
 START_TEST(several_files)
 {
@@ -556,6 +576,7 @@ int main(void)
     tcase_add_loop_test(t, a_file_changes, 0, 5);
     tcase_add_test(t, a_file_that_cannot_be_opened);
     tcase_add_test(t, a_token_file_without_permission);
+    tcase_add_test(t, a_token_folder_without_permission);
     tcase_add_test(t, held_files);
     tcase_add_test(t, batches);
     tcase_add_test(t, refusals);

@@ -45,6 +45,9 @@ told=$(sed -n 's/^the step waits for .* of its \(.*\) s$/\1/p
 awk -v mean="$mean" -v told="$told" 'BEGIN { exit !(told > 0 && 1e3 * told < 2.5 * mean) }'
 verdict $? "a step takes $mean ms, and what bounds it is told of '$told' s"
 
+# Where nothing will be evaluated, what is held out may be too short for it.
+run --steps 2 --eval-every 3 --batch 1 --seq 1000 --data LICENSE
+
 # Threads that take turns on one CPU have one CPU's limit. (What else runs on it takes a smaller
 # share from four threads than from one: the most that one had counts.)
 cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
@@ -56,6 +59,16 @@ done >"$scratch/limits"
 awk 'NR < 4 && $1 > most { most = $1 } END { exit !(NR == 4 && $1 > 0 && $1 < 2.5 * most) }' \
     "$scratch/limits"
 verdict $? "one CPU's limit is $(xargs <"$scratch/limits") Gflop/s for 1, 1, 1 and 4 threads"
+
+# Links beside token files are passed over, and told of.
+mkdir "$scratch/tokens"
+printf '\x88\xd8\x34\x01\1\0\0\0\xd0\7\0\0' >"$scratch/tokens/a.bin" # 2000, all of them 0
+truncate -s 5024 "$scratch/tokens/a.bin"
+ln -s a.bin "$scratch/tokens/b.bin"
+run --steps 1 --data "$scratch/tokens"
+grep -q '^tokens: 1 file, 1900 to train on, 100 held out (0 files), 1 passed over (links)$' \
+    "$scratch/out"
+verdict $? "a link beside token files: $(grep '^tokens' "$scratch/out")"
 
 # A step's row is there also where what is held out, the 20th file, cannot be read behind it.
 for i in {01..20}; do

@@ -31,6 +31,12 @@ static int kind_of(const struct paths *files, struct sink sink)
                       "'%s' cannot be read (%s), and beside a token file ('%s') no file is left "
                       "out. Make it readable, or name the others with --data.",
                       unreadable, file_reason(reason), token);
+    if (token && files->unreadable)
+        return refuse(
+            sink,
+            "%d of the folders below --data cannot be read, and beside a token file ('%s') "
+            "no file is left out. Make them readable, or name the others with --data.",
+            files->unreadable, token);
     if (token && other)
         return refuse(sink,
                       "'%s' is a token file and '%s' is not. Give --data text, or "

@@ -41,17 +41,19 @@ void plan_print_task(const struct arguments *a, const struct data *data, int ran
 {
     const struct gpt_shape *shape = &a->shape;
     int64_t tokens = (int64_t)a->batch * shape->seq * a->accumulate * ranks;
-    char unreadable[48] = "";
+    char unreadable[48] = "", links[48] = "";
     if (data->text.unreadable)
         snprintf(unreadable, sizeof(unreadable), "; %d cannot be read", data->text.unreadable);
+    if (data->paths.passed_over)
+        snprintf(links, sizeof(links), ", %d passed over (links)", data->paths.passed_over);
     printf("model %s: %s parameters in %s; %s, %s, %s, %s, vocabulary %d\n", arguments_model(a),
            in_words(gpt_param_count(shape)).text, arguments_dtype(a),
            counted(shape->layers, "layer").text, counted(shape->channels, "channel").text,
            counted(shape->heads, "head").text, counted(shape->seq, "token").text, shape->vocab);
     if (data->is_tokens)
-        printf("tokens: %s, %lld to train on, %lld held out (%s)\n",
+        printf("tokens: %s, %lld to train on, %lld held out (%s)%s\n",
                counted(data->files, "file").text, (long long)data->train, (long long)data->held,
-               counted(data->held_files, "file").text);
+               counted(data->held_files, "file").text, links);
     else
         printf(
             "text: %s, %s to train on, %s held out (%s), %d passed over (links, or not text%s)\n",

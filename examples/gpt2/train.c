@@ -252,7 +252,7 @@ int run_find(struct arguments *a, struct data *data, char *error, size_t error_s
         snprintf(error, error_size,
                  "--tokenizer is for token files, and --data is text, whose "
                  "tokens are bytes. Leave --tokenizer out, or give token files.");
-    else if (a->eval_every && data->held < text_needs(a->shape.seq))
+    else if (a->eval_every && a->eval_every <= a->steps && data->held < text_needs(a->shape.seq))
         snprintf(error, error_size,
                  "%lld %s of %s are held out, and --eval-every %d needs %lld for one sequence. "
                  "Give more with --data, or --eval-every 0.",
