@@ -169,6 +169,15 @@ int probe_choose(const struct probe *points, int count)
     return chosen;
 }
 
+/* Drives, and file systems on them, may keep zeros without writing any, and compress what is
+ * regular. */
+static void memory_fill(struct arena *arena)
+{
+    uint64_t *words = (uint64_t *)(void *)arena->base;
+    for (uint64_t i = 0; i < (uint64_t)MEMORY / sizeof(*words); i++)
+        words[i] = (i + 1) * 0x9E3779B97F4A7C15;
+}
+
 /* What was never written reads at the speed of memory. A slow drive writes less
  * of the file, and that is then all of it. */
 static int file_write(struct bench *b, double seconds, struct error *error)
@@ -228,6 +237,7 @@ int probe_run(struct probe *probe, const char *folder, double seconds, struct er
     if (!spill_paths_split(&paths, folder, error) &&
         !spill_create(&b->spill, &paths, RING_BLOCK, PROBE_FILE, error) &&
         !must_be_drive(&b->spill, error) && !arena_create(&b->arena, MEMORY, 1, error)) {
+        memory_fill(&b->arena);
         b->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (b->event_fd < 0)
             error_set(error, ZERO_ERR_IO,

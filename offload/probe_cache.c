@@ -15,7 +15,7 @@
 #include "offload/probe.h"
 
 #define NUMBERS(d) "block %d depth %d read %" d " write %" d " both %" d
-#define FORMAT     "libzero io 3\n%s\n" NUMBERS(PRId64) "\nend\n"
+#define FORMAT     "libzero io 4\n%s\n" NUMBERS(PRId64) "\nend\n"
 
 /* ------------------------------------------------------------------- the key */
 

@@ -184,12 +184,12 @@ START_TEST(cache_corrupt)
         "block 4096 depth 8 read 5 write 5 both 5 ",
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
-        int n = snprintf(text, sizeof(text), "libzero io 3\n%s\n%s\nend\n", KEY, wrong[i]);
+        int n = snprintf(text, sizeof(text), "libzero io 4\n%s\n%s\nend\n", KEY, wrong[i]);
         rewrite(path, text, (size_t)n);
         ck_assert_msg(!probe_load(&p, KEY), "%s", wrong[i]);
     }
     int n = snprintf(text, sizeof(text),
-                     "libzero io %d\n%s\nblock 4096 depth 8 read 5 write 5 both 5\nend\n", 3, KEY);
+                     "libzero io %d\n%s\nblock 4096 depth 8 read 5 write 5 both 5\nend\n", 4, KEY);
     rewrite(path, text, (size_t)n);
     ck_assert(probe_load(&p, KEY)); /* what the others differ from */
     text[11] = '2';                 /* another format */
@@ -363,7 +363,13 @@ END_TEST
 static char moves[1 << 16];
 static int made;
 static pthread_mutex_t moves_lock = PTHREAD_MUTEX_INITIALIZER;
+static int regular; /* pages of those written that a drive need not keep as they are */
 static int turned, hangs_at = -1; /* the drive, behind so many changes of kind */
+
+static bool is_regular(const char *page)
+{
+    return !memcmp(page, page + 8, 4096 - 8);
+}
 
 static ssize_t moved(char kind, long call, int fd, void *buffer, size_t bytes, off_t offset)
 {
@@ -373,6 +379,8 @@ static ssize_t moved(char kind, long call, int fd, void *buffer, size_t bytes, o
     bool hangs = block && hangs_at >= 0 && turned >= hangs_at;
     if (made < (int)sizeof(moves) && block)
         moves[made++] = kind;
+    for (size_t at = 0; block && kind == 'W' && at < bytes; at += 4096)
+        regular += is_regular((const char *)buffer + at);
     pthread_mutex_unlock(&moves_lock);
     for (; hangs; usleep(100000))
         seconds_ahead++;
@@ -412,8 +420,9 @@ START_TEST(measures_reads_writes_and_both)
         printf("skipped: no seccomp here\n");
         return;
     }
-    made = 0;
+    made = regular = 0;
     ck_assert_msg(probe_run(&p, home, 0.3, &error) == ZERO_OK, "%s", error.text);
+    ck_assert_int_eq(regular, 0);
     while (first < made && moves[first] == 'W') /* the file */
         first++;
     for (int i = 1; i < made; i++)

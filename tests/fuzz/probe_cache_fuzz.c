@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     REQUIRE(p.block >= SPILL_ALIGN && p.block <= RING_BLOCK_MAX && p.block % SPILL_ALIGN == 0);
     REQUIRE(p.depth >= 1 && p.depth <= RING_DEPTH_MAX && p.read >= 1 && p.write >= 1 &&
             p.both >= 1);
-    int length = snprintf(again, sizeof(again), "libzero io 3\n%s\nblock %d depth %d read ", KEY,
+    int length = snprintf(again, sizeof(again), "libzero io 4\n%s\nblock %d depth %d read ", KEY,
                           p.block, p.depth);
     REQUIRE((size_t)length < size && memcmp(again, data, (size_t)length) == 0);
     return 0;
