@@ -16,7 +16,7 @@ mpi|Open MPI|several ranks; without it, one|libopenmpi-dev openmpi-bin|openmpi-d
 mpirun|mpirun|starts several ranks|openmpi-bin|openmpi|openmpi
 uring|liburing|file I/O by io_uring; without it, by threads|liburing-dev|liburing-devel|liburing
 xxhash|xxHash|checksums of what is read from files|libxxhash-dev|xxhash-devel|xxhash
-cuda|CUDA toolkit|kernels for GPUs|nvidia-cuda-toolkit|cuda-toolkit|cuda
+cuda|CUDA toolkit|kernels for GPUs, by CUDA 11.8 or later|nvidia-cuda-toolkit|cuda-toolkit|cuda
 cublas|cuBLAS|gpt2 on GPUs|nvidia-cuda-toolkit|libcublas-devel|cuda
 nccl|NCCL|units from GPU to GPU; without it, through host memory|libnccl-dev|libnccl-devel|nccl
 cxx|C++ compiler|tests the headers in C++|g++|gcc-c++|gcc

@@ -81,14 +81,15 @@ CHECK_LIBS := $(CHECK_LIBS)
 $(eval $(call find,CHECK,check.h,check))
 
 # The toolkit, whose compiler takes seconds: that it works the first kernel shows. It is
-# gigabytes, so make deps leaves it to the site.
+# gigabytes, so make deps leaves it to the site. Kernels are launched as from CUDA 11.8 on.
 nvcc_given := $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME)))
 NVCC ?= $(or $(nvcc_given),$(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_CFLAGS := $(addprefix -isystem ,$(wildcard $(filter-out /usr,$(CUDA_HOME))/include))
 CUDA_LIBS := $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64)) -lcudart_static -ldl -lrt -lpthread
 ifndef CUDA
-CUDA := $(if $(NVCC),$(call probe,cuda_runtime_api.h,$(CUDA_CFLAGS) $(CUDA_LIBS)),0)
+CUDA := $(if $(NVCC),$(call \
+	probe,cuda_runtime_api.h,$(CUDA_CFLAGS) $(CUDA_LIBS),cudaLaunchKernelExC),0)
 endif
 ifneq ($(CUDA),1)
 CUDA_CFLAGS :=
