@@ -51,6 +51,47 @@ for trace in "" "--trace $scratch/trace"; do
 done
 [ "$(sort -u "$scratch/buffers" | wc -l)" = 2 ]
 verdict $? "--plan with and without --trace: buffers of $(cat "$scratch/buffers")"
+# A server's folder holds the files of all nodes, and a drive behind a page cache is not measured.
+cat >"$scratch/server.c" <<'SERVER'
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+int fstatfs(int fd, struct statfs *fs)
+{
+    (void)fd;
+    *fs = (struct statfs){.f_type = 0x6969};
+    return 0;
+}
+int fstatvfs(int fd, struct statvfs *fs)
+{
+    (void)fd;
+    *fs = (struct statvfs){.f_frsize = 4096, .f_blocks = 1 << 20, .f_bavail = 1 << 20};
+    return 0;
+}
+ssize_t pwrite(int fd, const void *from, size_t bytes, off_t at)
+{
+    (void)fd, (void)from, (void)bytes, (void)at;
+    errno = EINVAL;
+    return -1;
+}
+SERVER
+plan=("${gpt2%/*}/zero" plan --params 4M --ranks 1000 --ranks-per-node 2 --nvme-path "$scratch")
+if ${CC:-cc} -shared -fPIC -o "$scratch/server.so" "$scratch/server.c" 2>/dev/null; then
+    XDG_CACHE_HOME=$scratch "${plan[@]}" >"$scratch/out" 2>&1
+    grep -qE '^ *0 nvme .*  ✓$' "$scratch/out" && ! grep -q "a server's" "$scratch/out"
+    verdict $? "zero plan of files on a disk: $(cat "$scratch/out")"
+    LD_PRELOAD=$scratch/server.so XDG_CACHE_HOME=$scratch "${plan[@]}" >"$scratch/out" 2>&1
+    grep -qE '^ *0 nvme .*✗ files of all nodes: 47\.2 GiB needed, 4\.0 GiB available$' \
+        "$scratch/out" && grep -qE '^ *3 nvme .*  ✓$' "$scratch/out" &&
+        grep -q "^  files: .*, a server's: the files of all nodes count there)$" "$scratch/out"
+    verdict $? "zero plan of files on a server: $(cat "$scratch/out")"
+    grep -qx "  files: $scratch refuses O_DIRECT, so its drive cannot be measured" "$scratch/out"
+    verdict $? "zero plan of what cannot be measured: $(cat "$scratch/out")"
+else
+    echo "skipped: files on a server: nothing can be compiled to stand in for the kernel"
+fi
 run_case 1 ""
 run_case 1 "--stage 3 --offload nvme --dtype fp32 --threads 3"
 run_case 2 "--stage 1 --offload cpu --recompute"

@@ -9,6 +9,7 @@
 #include "examples/gpt2/limits.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "examples/common/clock.h"
 #include "examples/common/launch.h"
@@ -224,7 +225,8 @@ static void limits_set(struct roofline *f, const double *sum, double ranks)
     if (sum[FILES_BYTES] <= 0)
         limit(&f->row[ROOFLINE_DISK], 0, "no files");
     else if (sum[PROBE_MISSING] > 0)
-        limit(&f->row[ROOFLINE_DISK], 0, "not probed: set ZERO_PROBE=1");
+        limit(&f->row[ROOFLINE_DISK], 0,
+              getenv("ZERO_PROBE") ? "not probed" : "not probed: set ZERO_PROBE=1");
     else
         limit(&f->row[ROOFLINE_DISK],
               read + written > 0 ? (read + written) / predict_files(read, written, &probe)

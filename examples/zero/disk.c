@@ -79,6 +79,9 @@ void disk_look(struct disk *d, const char *path)
         return;
     }
     d->free = spill_space(fd);
+    char type[SPILL_TYPE];
+    spill_type_read(fd, type);
+    d->network = spill_type_is_network(type);
     close(fd);
     d->id = (uint64_t)st.st_dev;
     mount_find(d);

@@ -16,6 +16,7 @@ struct disk {
     int64_t free;     /* for this user; INT64_MAX: it does not count */
     uint64_t id;      /* of the file system: equal for two folders of one */
     bool memory;      /* tmpfs or ramfs: its files are in RAM */
+    bool network;     /* NFS and the like: one for all nodes */
     bool direct;
     int refused; /* errno of what could not be done first; 0: all could */
 };

@@ -22,6 +22,7 @@
 #include "offload/spill.h"
 
 struct machine {
+    int ranks; /* of the job, on nodes like this one */
     int64_t memory;
     char source[PATH_MAX];
     bool own_device; /* a GPU: device memory is not the machine's memory */
@@ -32,6 +33,7 @@ struct machine {
     char type[64];
     int64_t free;                  /* of all */
     int in_memory;                 /* folders that are in RAM */
+    int on_network;                /* folders that all nodes share */
     char refused[DISK_PATH + 128]; /* why there is no space for files; "": there is */
     struct zero_probe probe;       /* of folders; zeros: never measured, */
     double stream;                 /* bytes per second of memory; 0: not known */
@@ -85,6 +87,7 @@ static int folders_find(struct machine *m, const struct plan_options *o)
             known = known || m->disk[j].id == d->id;
         m->free += known ? 0 : d->free < INT64_MAX - m->free ? d->free : INT64_MAX - m->free;
         m->in_memory += d->memory;
+        m->on_network += d->network;
         snprintf(m->type, sizeof(m->type), "%s",
                  i && strcmp(m->type, d->type) ? "several" : d->type);
     }
@@ -100,7 +103,7 @@ static int node_threads(void)
 
 static int machine_find(struct machine *m, const struct plan_options *o)
 {
-    *m = (struct machine){0};
+    *m = (struct machine){.ranks = o->ranks};
     m->memory = memory_available("", m->source, sizeof(m->source));
     int status = device_find(m, o);
     if (!status)
@@ -119,13 +122,14 @@ static void machine_print(const struct machine *m)
     if (m->refused[0])
         printf("  files: none: %s\n", m->refused);
     else
-        printf("  files: %s free in %s (%s%s)\n",
+        printf("  files: %s free in %s (%s%s%s)\n",
                m->free == INT64_MAX ? "an unknown amount" : in_bytes(m->free).text, m->folders,
                m->type,
                !m->in_memory ? ""
                : m->in_memory < m->stripes.files
                    ? ", in part RAM: those bytes are counted as memory too"
-                   : ", which is RAM: these bytes are counted as memory too");
+                   : ", which is RAM: these bytes are counted as memory too",
+               m->on_network ? ", a server's: the files of all nodes count there" : "");
     if (m->own_device)
         printf("  device: a GPU of %s for each rank\n", in_bytes(m->device).text);
     else if (m->device != INT64_MAX)
@@ -168,11 +172,14 @@ static void lacks(char *why, size_t size, const char *what, int64_t needed, int6
              in_bytes_beside(there, needed).text);
 }
 
-/* Of the node's files what one folder gets. */
+/* Of the node's files what one folder gets; a network's gets all nodes'. */
 static int64_t folder_bytes(const struct machine *m, const struct zero_plan *p, int folder)
 {
     double bytes = (double)stripes_file_bytes(&m->stripes, folder, p->nvme.total);
-    return p->nvme.total ? (int64_t)(bytes / (double)p->nvme.total * (double)p->node_nvme) : 0;
+    double ranks = (double)m->ranks;
+    if (!m->disk[folder].network)
+        ranks = p->nvme.total ? (double)p->node_nvme / (double)p->nvme.total : 0;
+    return (int64_t)(bytes * ranks);
 }
 
 /* Says which file system has no space for what its folders get. */
@@ -184,8 +191,11 @@ static void disk_lacks(const struct machine *m, const struct zero_plan *p, char 
             needed += m->disk[j].id == m->disk[i].id ? folder_bytes(m, p, j) : 0;
         if (needed <= m->disk[i].free)
             continue;
-        lacks(why, size, m->stripes.files == 1 ? "files" : m->disk[i].path, needed,
-              m->disk[i].free);
+        lacks(why, size,
+              m->stripes.files > 1 ? m->disk[i].path
+              : m->disk[i].network ? "files of all nodes"
+                                   : "files",
+              needed, m->disk[i].free);
         return;
     }
 }
@@ -279,6 +289,15 @@ static void header_print(const struct plan_options *o, const struct plan_model *
            "fits here");
 }
 
+/* A folder whose files would be measured through the page cache, or NULL. */
+static const char *not_direct(const struct machine *m)
+{
+    for (int i = 0; i < m->stripes.files; i++)
+        if (!m->disk[i].direct && !m->disk[i].memory && !m->disk[i].refused)
+            return m->disk[i].path;
+    return NULL;
+}
+
 /* Where the column of seconds comes from. */
 static void predicted_print(const struct machine *m)
 {
@@ -296,6 +315,8 @@ static void predicted_print(const struct machine *m)
     if (m->probe.read > 0)
         printf("  files: %s/s read and written at once, by an earlier probe of %s\n",
                in_bytes((int64_t)m->probe.both).text, m->folders);
+    else if (not_direct(m))
+        printf("  files: %s refuses O_DIRECT, so its drive cannot be measured\n", not_direct(m));
     else
         printf("  files: %s\n", predict_unknown(m->folders, advice, sizeof(advice)));
 }
