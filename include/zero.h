@@ -255,8 +255,8 @@ struct zero_config {
                               in host memory; where its place is another, anything but 0 is
                               ZERO_ERR_ARGUMENT. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64, up to
-                              2^30. Default ZERO_CHUNK_NVME where it is in files, else
-                              ZERO_CHUNK_CUDA with ZERO_CUDA and ZERO_CHUNK without */
+                              2^30. Default ZERO_CHUNK_NVME where it is in files, else (ZERO_CUDA)
+                              ZERO_CHUNK_CUDA or ZERO_CHUNK; larger from 80000 of them on */
     int chunk_slots;       /* chunks in memory at once, 2 to 64. Of state in files so many are
                               read early, while gradients are still reduced, and written late,
                               when nothing waits. The other chunks use only four of the slots

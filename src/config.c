@@ -181,11 +181,12 @@ static int take_program(struct settings *s, const struct zero_config *c, struct 
 static int take_chunks(struct settings *s, const struct zero_config *c, struct error *error)
 {
     bool files = s->state == ZERO_NVME;
+    s->chunk_grows = c->chunk == 0;
     s->chunk = c->chunk                 ? c->chunk
                : files                  ? ZERO_CHUNK_NVME
                : c->device == ZERO_CUDA ? ZERO_CHUNK_CUDA
                                         : ZERO_CHUNK;
-    if (s->chunk < 64 || s->chunk % 64 || s->chunk > (int64_t)1 << 30)
+    if (s->chunk < 64 || s->chunk % 64 || s->chunk > CHUNK_MAX)
         return error_set(error, ZERO_ERR_ARGUMENT,
                          ".chunk is %lld elements. Use a multiple of 64 up to 2^30.",
                          (long long)c->chunk);

@@ -28,12 +28,15 @@ struct settings {
     char nvme_path[1024];               /* folders with ':' between them */
     int64_t host_bytes, program_bytes;
     int64_t chunk;
+    bool chunk_grows; /* with the state of a rank, as it was left to the library */
     int chunk_slots, gather_slots, grad_slots;
     enum zero_ring ring;
     bool verify; /* pages of files have checksums */
     int threads; /* 0: to be chosen from the affinity masks of the node's ranks */
     int deadline_seconds;
 };
+
+#define CHUNK_MAX ((int64_t)1 << 30)
 
 int settings_resolve(struct settings *s, const struct zero_config *config, struct error *error);
 

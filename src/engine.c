@@ -335,6 +335,8 @@ int engine_create(struct zero **out, const struct zero_param *params, int count,
         return z->error.status;
     describe(z, params, count, config);
     int64_t chunks = z->error.status ? 0 : z->plan.chunks;
+    if (chunks > PLAN_CHUNKS_AT_ONCE)
+        chunks = PLAN_CHUNKS_AT_ONCE;
     struct error thread = {0};
     if (queues_create(&z->queues, chunks, &thread) ||
         queues_start(z->queues, &engine_queue_ops, z, &thread)) {

@@ -23,7 +23,6 @@
 #define EAGER_ROUNDS 64     /* without progress, while ranks are polled, before the thread sleeps */
 #define SLEEP_NS_MIN 20000L /* while something must be polled, growing to */
 #define SLEEP_NS_MAX 500000L
-#define CHUNKS_MAX   80000 /* of a walk that is appended without waiting */
 #define SPIN_SECONDS 60e-6 /* before a thread sleeps: longer than another one takes to wake */
 #define SPIN_PAUSE   6     /* after spins in vain: up to 2^6 waits go to sleep at once */
 
@@ -467,9 +466,8 @@ int queues_create(struct queues **queues, int64_t chunks, struct error *error)
             error, ZERO_ERR_MEMORY,
             "The engine's eventfd could not be made: %s. Raise the limit on files (ulimit -n).",
             strerror(errno));
-    uint64_t most = (uint64_t)(chunks < CHUNKS_MAX ? chunks : CHUNKS_MAX);
     for (int i = 0; i < QUEUES; i++) {
-        uint64_t capacity = QUEUE_MARKS + per_chunk[i] * most;
+        uint64_t capacity = QUEUE_MARKS + per_chunk[i] * (uint64_t)chunks;
         s->queue[i].capacity = capacity;
         s->queue[i].ring = calloc(capacity, sizeof(struct command));
         if (!s->queue[i].ring)

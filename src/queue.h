@@ -130,6 +130,7 @@ struct queue_ops {
     void (*failed)(void *arg);
 };
 
+/* With room for a walk over so many chunks: one over more waits for room as it is appended. */
 int queues_create(struct queues **queues, int64_t chunks, struct error *error);
 
 /* Starts the engine thread. */

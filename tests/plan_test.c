@@ -285,6 +285,31 @@ START_TEST(chunks_have_a_bound)
 }
 END_TEST
 
+/* An update of all that a rank has is asked for at once, whatever it has. */
+START_TEST(chunks_grow_with_the_state)
+{
+    struct zero_param param = {.name = "x", .ndim = 1};
+    struct zero_config config = {
+        .size = sizeof(config), .stage = 3, .dtype = ZERO_BF16, .offload = ZERO_NVME};
+    const int64_t most = 80000 * ZERO_CHUNK_NVME;
+    struct zero_plan plan;
+    char error[512];
+    for (int64_t billion = 1; billion <= 100000; billion *= 10) {
+        param.shape[0] = billion * 1000000000;
+        ck_assert_msg(!zero_plan_make(&param, 1, &config, 2, 1, &plan, error, sizeof(error)), "%s",
+                      error);
+        int64_t usual = (param.shape[0] / 2 + ZERO_CHUNK_NVME - 1) / ZERO_CHUNK_NVME;
+        if (param.shape[0] / 2 < most)
+            ck_assert_int_eq(plan.chunks, usual);
+        else
+            ck_assert_msg(plan.chunks > 79000 && plan.chunks <= 80000, "%d chunks", plan.chunks);
+    }
+    config.chunk = 1 << 22; /* what is given is kept */
+    ck_assert_int_eq(zero_plan_make(&param, 1, &config, 2, 1, &plan, NULL, 0), ZERO_OK);
+    ck_assert_int_gt(plan.chunks, 80000);
+}
+END_TEST
+
 /* As many bytes in files' slots as in others, in smaller chunks. */
 START_TEST(chunks_have_a_size)
 {
@@ -351,6 +376,7 @@ int main(void)
     tcase_add_test(tests, plans_are_what_the_hand_says);
     tcase_add_test(tests, cases_cover_every_switch);
     tcase_add_test(tests, chunks_have_a_bound);
+    tcase_add_test(tests, chunks_grow_with_the_state);
     tcase_add_loop_test(tests, chunks_have_a_size, 0, 2);
     tcase_add_test(tests, chunks_in_memory_are_spread);
     tcase_add_test(tests, ranks_have_no_bound_of_their_own);
