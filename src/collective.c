@@ -220,7 +220,7 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                      engine_deadline_advice(z));
 }
 
-/* Whether the caller has waited too long for c. Ranks start collectives in one
+/* Whether the caller, or NCCL, has waited too long for c. Ranks start collectives in one
  * order, so the oldest is what another rank comes to next: younger ones are not
  * overdue before it. */
 static bool too_long(struct zero *z, const struct command *c, const struct operation *o)
@@ -232,7 +232,9 @@ static bool too_long(struct zero *z, const struct command *c, const struct opera
     }
     if (z->oldest != c->sequence)
         return false;
-    patience_look(&z->with_ranks, now, LOOK_SECONDS, queues_waited_for(z->queues));
+    /* What all have come to is NCCL's to do, whose kernels the caller may wait for in CUDA. */
+    bool waits = queues_waited_for(z->queues) || (z->control && missing(z, o, 0) < 0);
+    patience_look(&z->with_ranks, now, LOOK_SECONDS, waits);
     double over = z->with_ranks.seconds - engine_deadline(z);
     return over > 0 && over > grace(z, o);
 }

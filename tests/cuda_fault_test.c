@@ -19,6 +19,7 @@
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
 #include "tests/support/life.h"
+#include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 #include "tests/support/toy_cuda.h"
 
@@ -157,6 +158,53 @@ START_TEST(faults_are_told_or_survived)
     ck_assert_msg(struck > 0, "%s: never struck", t->name);
     ck_assert_msg(t->survives ? failed == 0 : failed > 0, "%s, %s: %d of %d failed", s->name,
                   t->name, failed, struck);
+}
+END_TEST
+
+/* A program that waits in CUDA for what NCCL does is not in a call of the library: what NCCL does
+ * ends all the same. */
+static void waits_in_cuda(int rank, struct zero_comm *comm, void *arg)
+{
+    const struct zero_param p = {.name = "a", .ndim = 1, .shape = {1 << 12}};
+    const struct zero_config config = {.size = sizeof(config),
+                                       .stage = 1,
+                                       .dtype = ZERO_BF16,
+                                       .device = ZERO_CUDA,
+                                       .deadline_seconds = 1,
+                                       .comm = comm,
+                                       .log_level = ZERO_LOG_SILENT};
+    const struct engine_seams seams = {.device = toy_apart->device, .link = toy_apart->link};
+    struct error error = {0};
+    struct zero *z;
+    toy_apart->begin(rank);
+    ck_assert_msg(!engine_create(&z, &p, 1, &config, &seams), "%s", zero_last_error(z));
+    ck_assert_msg(!zero_reduce(z, 0), "%s", zero_last_error(z));
+    for (double until = seconds_now() + 30; !queues_status(z->queues, &error);) {
+        ck_assert_msg(seconds_now() < until, "rank %d waits", rank);
+        usleep(10000);
+    }
+    if (strstr(error.text, "NCCL or a rank did not end the reduce of unit 0 within 1 s ("))
+        atomic_fetch_add((atomic_int *)arg, 1);
+    else
+        ck_assert_msg(strstr(error.text, " gave up before message "), "%s", error.text);
+    zero_destroy(z);
+    toy_apart->end();
+}
+
+START_TEST(what_nccl_does_is_not_waited_for_in_cuda)
+{
+    struct fault fault = {.kind = FAULT_NCCL_LOST, .nth = 1, .again = true};
+    const struct fake_cuda_options gpus = {.gpus = GPUS};
+    const struct fake_nccl_options nccl = {.fault = &fault};
+    fake_cuda_start(&gpus);
+    fake_nccl_start(&nccl);
+    toy_cuda_start(GPUS, true);
+    atomic_int told = 0;
+    ranks_run(GPUS, waits_in_cuda, &told);
+    ck_assert_int_gt(atomic_load(&told), 0);
+    ck_assert_int_gt(atomic_load(&fault.struck), 0);
+    fake_cuda_stop();
+    fake_nccl_stop();
 }
 END_TEST
 
@@ -375,6 +423,7 @@ int main(void)
     TCase *tests = tcase_create("faults");
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, faults_are_told_or_survived, 0, SCENARIOS * TORTURES);
+    tcase_add_test(tests, what_nccl_does_is_not_waited_for_in_cuda);
     tcase_add_test(tests, a_lost_gpu_copies_nothing);
     tcase_add_test(tests, a_lost_gpu_writes_nothing_later);
     tcase_add_test(tests, no_gpu);
