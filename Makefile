@@ -62,9 +62,12 @@ OPT ?= -O3 -g
 CFLAGS ?= $(OPT)
 # A call of what is not declared is no warning: what it returns would be taken for an int.
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror=implicit
-# Behind CFLAGS. Bits: no contraction into FMA. Speed: neither errno of sqrtf nor traps keep a loop
-# from vectors.
-EXACT := -ffp-contract=off -fno-math-errno -fno-trapping-math
+# Behind CFLAGS. Bits: nothing is reordered, approximated or contracted into FMA, and NaN counts.
+# Speed: neither errno of sqrtf nor traps keep a loop from vectors.
+EXACT := -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fsigned-zeros \
+	-fno-finite-math-only -ffp-contract=off -fno-math-errno -fno-trapping-math
+$(if $(filter -ffast-math -Ofast,$(CFLAGS)), \
+	$(error CFLAGS has $(filter -ffast-math -Ofast,$(CFLAGS)), which changes results. Leave it out))
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE := -std=gnu11 -D_GNU_SOURCE -I. $(WARN) -fvisibility=hidden -fPIC -pthread $(SANFLAGS)
 # gpt2's kernels need what GPUs have from compute capability 8.0 on.

@@ -44,31 +44,32 @@ static inline __mmask16 vector_nans(VECTOR x)
     return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
 }
 
-/* The lower (0) or upper (1) halves of two registers' lanes. */
+/* The lower (0) or upper (1) halves of two registers' lanes. (gcc before 9 has no
+ * _mm512_set_epi16.) */
 static inline __m512i vector_halves(__m512i a, __m512i b, short half)
 {
-    const __m512i lower =
-        _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26,
-                         24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    return _mm512_permutex2var_epi16(a, _mm512_or_si512(lower, _mm512_set1_epi16(half)), b);
+    static const uint16_t lower[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
+                                       22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
+                                       44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+    __m512i from = _mm512_or_si512(_mm512_loadu_si512(lower), _mm512_set1_epi16(half));
+    return _mm512_permutex2var_epi16(a, from, b);
 }
 
 /* The other way: sixteen lanes, from element first on, of lower halves and of upper ones. */
 static inline __m512i vector_lanes(__m512i lower, __m512i upper, short first)
 {
-    const __m512i both =
-        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
-                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    return _mm512_permutex2var_epi16(lower, _mm512_add_epi16(both, _mm512_set1_epi16(first)),
-                                     upper);
+    static const uint16_t both[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    __m512i from = _mm512_add_epi16(_mm512_loadu_si512(both), _mm512_set1_epi16(first));
+    return _mm512_permutex2var_epi16(lower, from, upper);
 }
 
 /* The same of upper halves alone. */
 static inline VECTOR vector_uppers(__m512i upper, short first)
 {
-    const __m512i both = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7,
-                                          0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
-    __m512i from = _mm512_add_epi16(both, _mm512_set1_epi16(first));
+    static const uint16_t both[32] = {0, 0, 0, 1, 0, 2,  0, 3,  0, 4,  0, 5,  0, 6,  0, 7,
+                                      0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+    __m512i from = _mm512_add_epi16(_mm512_loadu_si512(both), _mm512_set1_epi16(first));
     return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, from, upper));
 }
 
