@@ -14,7 +14,8 @@ if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then # wait -n -p
 fi
 export LC_ALL=C # a decimal point
 set -um # -m: what runs in the background can be interrupted, as in a terminal
-limit=${TIMEOUT:-300}
+limit=${TIMEOUT:-900}
+umask 022 # some tests become another user
 only=${ONLY:-}
 jobs=${JOBS:-1}
 if [[ ! $jobs =~ ^[1-9][0-9]?$ ]]; then

@@ -39,7 +39,6 @@ cases() {
 2|2||--eps 1e-60|--eps cannot be '1e-60'\. Give 1\.2e-38 to 3\.4e38\.
 1|1||--lr 3e38|zero_set_adam to lr 3e[+]38, .*within fp32\.
 2|2||--loss-scale 1e300|--loss-scale is 1e[+]300, and can be 2\^-64
-1|2||--layers 1024 --channels 65536|332498 chunks, and 16777216 are the most\. Use 4194304 or more
 1|2||--offload nvme --nvme-path @/files::|'@/files::' has an empty name in it\.
 1|2|ZERO_PROBE=2|--offload nvme|ZERO_PROBE is '2'\. Use 1
 1|2|ZERO_DEVICE_MEMORY=many||ZERO_DEVICE_MEMORY=many is not a number of bytes\.
@@ -339,6 +338,8 @@ run_all() {
         cmp -s LICENSE "$scratch/$name"
         verdict $? "$name, input that --log or --trace names as well"
     done
+    run_case 1 2 "" "--layers 1024 --channels 65536 --chunk 1M" \
+        "332498 chunks, and 16777216 are the most\. Use 4194304 or more"
     text=(--data "$scratch/empty")
     run_case 1 2 "" "" "No file was found under --data \(links and folders passed over: 0\)\."
     text=(--data LICENSE)
