@@ -109,7 +109,7 @@ enum zero_reduction { ZERO_REDUCE_ORDERED = 0, ZERO_REDUCE_NCCL };
 
 /* What the model is computed on. */
 enum zero_device {
-    ZERO_CPU = 0, /* whose "device memory" ZERO_DEVICE_MEMORY in the environment limits (512M) */
+    ZERO_CPU = 0, /* its "device memory" is limited by ZERO_DEVICE_MEMORY=512M, say, if set */
     ZERO_CUDA,    /* an NVIDIA GPU */
 };
 
@@ -261,8 +261,8 @@ struct zero_config {
                               read early, while gradients are still reduced, and written late,
                               when nothing waits. The other chunks use only four of the slots
                               for each folder (or an eighth, if more), so that these stay in the
-                              CPU's cache. Default: as many as hold 2^22 elements of files, 4 to
-                              32, else 4 */
+                              CPU's cache. Default: as many as hold 2^22 elements of files (4 to
+                              32; with .chunk's default 32), else 4 */
     int gather_slots;      /* stage 3: units whose parameters are whole at once, 1 to 64.
                               Default 3 */
     int grad_slots;        /* units whose gradients are whole at once, 1 to 64. Default 3 */
@@ -287,7 +287,7 @@ struct zero_config {
                                started is finalized at exit, which waits for all ranks. So that this
                                ends, an alarm ends the process (with the exit status of an error, if
                                it had one; what its open files still buffer is lost) after the
-                               longest deadline of the engines that it destroyed, 10 s at least, or
+                               longest deadline of the engines that it destroyed, 12 s at least, or
                                after 10 s where it exits with an error while it has an engine; it
                                takes the place of the program's alarm and SIGALRM handler. After an
                                engine has failed (not by ZERO_ERR_OVERFLOW or zero_digest), a
@@ -331,7 +331,7 @@ struct zero_config {
  * allocated): ask it zero_last_error, then destroy it. Ranks may differ in
  * .stream, .nvme_path, .ring, .program_bytes, .threads, .deadline_seconds, .comm
  * (each its own), .trace, .log and .log_level; all else is equal on all of them.
- *   ZERO_ERR_ARGUMENT     a field or tensor is out of range
+ *   ZERO_ERR_ARGUMENT     a field, a tensor, a fill's value or a variable is out of range
  *   ZERO_ERR_STATE        another engine uses .comm, or this process is a fork of one
  *                         that had started MPI
  *   ZERO_ERR_UNSUPPORTED  this build or machine cannot do what was asked for
@@ -468,9 +468,9 @@ ZERO_API int zero_vote(struct zero *z, int bit);
 /*
  * Local. From now on this rank waits at most so many seconds for another,
  * instead of .deadline_seconds: also in a wait that is under way, which is
- * counted from its start. What is counted is the time in which a call stands
- * still for the oldest message that another rank has not answered: not while
- * the program computes, and not while this process is stopped. Where the wait is
+ * counted from its start. What is counted is the time in which a call stands still for the oldest
+ * message that another rank has not answered: not while the program computes, but for what NCCL
+ * moves once all ranks have come to it, and not while this process is stopped. Where the wait is
  * too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
  * ranks that are known not to have arrived, and at what. Where they are several, most may only be
  * waiting for the one that is gone: this rank then waits a tenth longer, 1 second at least, in
@@ -606,7 +606,7 @@ struct zero_plan {
 };
 
 /* Local, needs no engine. What zero_create would allocate on a rank of a job of ranks ranks,
- * local_ranks of them on this node, but for tables: 1 MiB, 2 KiB a chunk of up to 80000, 96 bytes a
+ * local_ranks of them on this node, but for tables: 2 MiB, 2 KiB a chunk of up to 80000, 96 bytes a
  * unit and chunk slot, 648 a gather slot and chunk of the largest unit in files. It counts the host
  * memory that units of GPUs pass through without NCCL (.comm), of which it does not know; with it
  * up to 128 MiB more of each GPU are taken, and what NCCL takes itself. error (may be NULL): the
@@ -693,8 +693,8 @@ struct zero_stats {
     int64_t huge_bytes;        /* of the host arena in huge pages, when created */
 };
 
-/* Local. Returns when all that the engine was asked for is done, to the last write
- * of the last update: its bytes are all in step_io[1] then. */
+/* Local. Returns when all that the engine was asked for is done, to the last write of the last
+ * update: its bytes are all in step_io[1] then. Other ranks may take longer, within a deadline. */
 ZERO_API int zero_wait(struct zero *z);
 
 /* Local. Strings live as long as the engine, which was created, failed or not. */

@@ -59,7 +59,8 @@ static const struct option table[] = {
     {"host-bytes", SIZE(host_bytes, 0, 0x1p50), .value = "SIZE", .initial = "0",
      .help = "per rank: how much optimizer state stays in host memory although its place is nvme"},
     {"chunk", SIZE(chunk, 64, 0x1p30), .value = "ELEMENTS",
-     .shown = "128K in files, else 1M, with --device cuda 4M", .help = CHUNK_HELP},
+     .shown = "128K in files, else 1M, with --device cuda 4M; larger from 80000 of them on",
+     .help = CHUNK_HELP},
     {"slots", WHOLE(slots, 2, 64), .value = "K", .shown = SLOTS_SHOWN, .help = SLOTS_HELP},
     {"ring", CHOICE(ring, rings), .initial = "auto",
      .help = "engine for files: io_uring, or pread and pwrite; auto: io_uring where it works"},
@@ -333,9 +334,9 @@ void arguments_help(FILE *out)
           "any\n"
           "number of ranks as long as ranks x accumulate, --batch and --seed stay the same. Other "
           "bits come\n"
-          "from --grad-dtype bf16, --accumulate-in local, --reduction nccl, --tf32, --bf16x3 and "
-          "other\n"
-          "types of CPU or GPU (zero help law).\n"
+          "from --grad-dtype bf16, --accumulate-in local, --reduction nccl, --tf32, --bf16x3, "
+          "another\n"
+          "type of GPU, and in bf16 a CPU with AMX instead of one without (zero help law).\n"
           "SIGTERM or SIGINT to any rank ends all after the step under way, with exit status 128 + "
           "signal;\n"
           "another, a second later or more, ends it at once.\n\n",
