@@ -256,7 +256,7 @@ struct zero_config {
                               ZERO_ERR_ARGUMENT. Default 0 */
     int64_t chunk;         /* elements of optimizer state moved at once, a multiple of 64, up to
                               2^30. Default ZERO_CHUNK_NVME where it is in files, else (ZERO_CUDA)
-                              ZERO_CHUNK_CUDA or ZERO_CHUNK; larger from 80000 of them on */
+                              ZERO_CHUNK_CUDA or ZERO_CHUNK, or 1/80000 of a rank's if larger */
     int chunk_slots;       /* chunks in memory at once, 2 to 64. Of state in files so many are
                               read early, while gradients are still reduced, and written late,
                               when nothing waits. The other chunks use only four of the slots
@@ -381,9 +381,9 @@ ZERO_API int zero_size(const struct zero *z);
 ZERO_API int zero_phase(struct zero *z, enum zero_phase phase);
 
 /*
- * COLLECTIVE. Makes the parameters of a unit usable until its release, and
- * starts gathering the units that come next (as in the last micro-step).
- * Acquires nest. Returns when the parameters are there.
+ * COLLECTIVE. Makes the parameters of a unit usable until its release, and starts gathering the
+ * units that come next (as in the last micro-step). Acquires nest. Returns when the parameters are
+ * there; at stage 0 the ranks meet here behind a long update.
  *   ZERO_ERR_STATE  every gather slot that is large enough holds an acquired
  *                   unit. Slots have the sizes of the largest units: any
  *                   .gather_slots units fit at once where none was acquired before
@@ -468,10 +468,10 @@ ZERO_API int zero_vote(struct zero *z, int bit);
 /*
  * Local. From now on this rank waits at most so many seconds for another,
  * instead of .deadline_seconds: also in a wait that is under way, which is
- * counted from its start. What is counted is the time in which a call stands still for the oldest
- * message that another rank has not answered: not while the program computes, but for what NCCL
- * moves once all ranks have come to it, and not while this process is stopped. Where the wait is
- * too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
+ * counted from its start. What is counted is the time in which a call stands
+ * still for the oldest message that another rank has not answered, not that in which the program
+ * computes; the time that NCCL takes once all ranks have come; none in which this process is
+ * stopped. Where it is too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
  * ranks that are known not to have arrived, and at what. Where they are several, most may only be
  * waiting for the one that is gone: this rank then waits a tenth longer, 1 second at least, in
  * which such a rank can give up first and name it.
@@ -640,9 +640,9 @@ struct zero_gpu {
 /* Local, needs no engine, and comes before zero_create. Makes a GPU the calling thread's current
  * one, as cudaSetDevice does, for programs that are not linked with CUDA's runtime, and tells of
  * it. index counts the GPUs that this process sees from 0 on, and begins again behind the last: a
- * rank gives its number on the node (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID or
- * SLURM_LOCALID: the first that is set). -1: the thread keeps the one it has. CUDA itself takes
- * some of the GPU's memory with the first call. error (may be NULL): the sentence, if not ZERO_OK.
+ * rank gives its number on the node (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID,
+ * PMI_LOCAL_RANK or SLURM_LOCALID: the first set). -1: the thread keeps the one it has. CUDA itself
+ * takes some of the GPU's memory with the first call. error (may be NULL): the sentence, if any.
  *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL
  *   ZERO_ERR_UNSUPPORTED  no plugin (.device says where it is looked for), no driver, no GPU
  *                         that answers */

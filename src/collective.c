@@ -220,8 +220,8 @@ static int overdue(const struct zero *z, const struct command *c, const struct o
                      engine_deadline_advice(z));
 }
 
-/* Whether the caller, or NCCL, has waited too long for c. Ranks start collectives in one
- * order, so the oldest is what another rank comes to next: younger ones are not
+/* Whether c has taken too long while the caller waits, or while NCCL has it. Ranks start
+ * collectives in one order, so the oldest is what another rank comes to next: younger ones are not
  * overdue before it. */
 static bool too_long(struct zero *z, const struct command *c, const struct operation *o)
 {

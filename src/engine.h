@@ -322,8 +322,8 @@ void engine_tell_order(struct zero *z);
 int64_t engine_meeting_after(const struct zero *z, int64_t chunk);
 
 /* COLLECTIVE. An update may still be under way, on one rank for longer than on others: before ranks
- * meet for what lies behind so many chunks of it they meet part by part, so that none waits for
- * longer than one or two parts differ, and than what the call itself does. */
+ * wait for each other behind its first chunks they meet part by part, so that none waits for longer
+ * than one or two parts differ. */
 int engine_settle(struct zero *z, const char *call, int64_t chunks);
 /* At creation and end, COLLECTIVE. COMMAND_EXCHANGE of bytes between all ranks,
  * data has size parts of so many, or COMMAND_BROADCAST of rank 0's. */

@@ -239,10 +239,10 @@ static void cut(struct plan *p, const struct layout *l)
     p->state = l->whole[PART_LIVE] / ranks;
     p->frozen = l->whole[PART_FROZEN] / ranks;
     int64_t state = max64(p->state, p->frozen);
-    p->chunk = s->chunk;
     if (s->chunk_grows) /* so that an update is asked for at once, and goes on beside forward */
-        p->chunk = max64(p->chunk, align_up(state / PLAN_CHUNKS_AT_ONCE + 1, 64));
-    p->chunk = min64(p->chunk, min64(state, CHUNK_MAX));
+        p->set.chunk =
+            min64(max64(s->chunk, align_up(state / PLAN_CHUNKS_AT_ONCE + 1, 64)), CHUNK_MAX);
+    p->chunk = min64(s->chunk, state);
     p->live = (p->state + p->chunk - 1) / p->chunk;
     p->frozen_begin = p->live * p->chunk;
     p->chunks = p->live + (p->frozen + p->chunk - 1) / p->chunk;

@@ -17,9 +17,9 @@
 #include "src/layout.h"
 
 #define PLAN_SLOTS_MAX      64
-#define PLAN_RELAYS         2         /* collectives whose parts pass through host memory at once */
-#define PLAN_CHUNKS_MAX     (1 << 24) /* of which the queues have room for so many at once, */
-#define PLAN_CHUNKS_AT_ONCE 80000     /* each of 2 KB of tables and commands */
+#define PLAN_RELAYS         2 /* collectives whose parts pass through host memory at once */
+#define PLAN_CHUNKS_MAX     (1 << 24)
+#define PLAN_CHUNKS_AT_ONCE 80000 /* have room in the queues, 2 KB each with their tables */
 
 /* A stretch of a part's shard that lies in one chunk: how parameters on NVMe
  * are fetched. */

@@ -138,6 +138,15 @@ START_TEST(default_needs_mpi_under_a_launcher)
     memset(&error, 0, sizeof(error));
     ck_assert_int_eq(comm_default_create(ZERO_CPU, 300, &comm, &error), ZERO_ERR_UNSUPPORTED);
     ck_assert_msg(strstr(error.text, "This job has several ranks"), "%s", error.text);
+    setenv("PMIX_RANK", "2", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1); /* of a shell around the launcher */
+    setenv("SLURM_PROCID", "0", 1);
+    for (int device = ZERO_CPU; device <= ZERO_CUDA; device++) {
+        memset(&error, 0, sizeof(error));
+        ck_assert_int_eq(comm_default_create((enum zero_device)device, 300, &comm, &error),
+                         ZERO_ERR_UNSUPPORTED);
+        ck_assert_msg(strstr(error.text, "This job has several ranks"), "%s", error.text);
+    }
 }
 END_TEST
 #endif

@@ -231,6 +231,9 @@ static const struct wrong wrongs[] = {
     {TORCHRUN "WORLD_SIZE=2x", "WORLD_SIZE is '2x', not a number of 1 to 1000000. Start all "
                                "ranks with torchrun, "},
     {TORCHRUN "LOCAL_RANK=2", "LOCAL_RANK is '2', not a number of 0 to 1. "},
+    {SRUN "SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 MASTER_ADDR=a "
+          "MASTER_PORT=1", /* started from an interactive step */
+     "LOCAL_WORLD_SIZE is '', not a number of 1 to 4. "},
     {TORCHRUN "MASTER_PORT=0", "MASTER_PORT is '0', "},
     {TORCHRUN "MASTER_PORT=65520", "MASTER_PORT is '65520', not a number of 1 to 65519. "},
 };

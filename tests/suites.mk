@@ -4,7 +4,7 @@
 
 # Suites named mpi* start MPI and run on 1 to 4 ranks.
 STRUCTURE := "tests/run.sh --self-test" "tests/install.sh --self-test" \
-	"tests/cross.sh --self-test" \
+	"tests/cross.sh --self-test" tests/flags.sh \
 	$(foreach s,style layers errors shell,"tests/check_$s.sh --self-test" tests/check_$s.sh)
 HOSTED_TEST := $(filter %_on_host,$(CUDA_TESTS))
 # What is for machines with GPUs, over the runtime for tests.

@@ -22,8 +22,10 @@ extern const struct option_choice accumulate_choices[]; /* enum zero_accumulate 
 #define ACCUMULATE_IN_HELP                                                                         \
     "where micro-steps add up: in each rank's shard, or in whole sums on every rank (stages 0 "    \
     "and 1), which sends less and, with several ranks and micro-steps, gives other bits"
-#define CHUNK_HELP      "elements of optimizer state moved at once, a multiple of 64"
-#define SLOTS_SHOWN     "what holds 4M elements in files, from 4 to 32; else 4"
+#define CHUNK_HELP                                                                                 \
+    "elements of optimizer state moved at once, a multiple of 64; by default more where a rank "   \
+    "would have over 80000 chunks"
+#define SLOTS_SHOWN     "32 in files (fewer with a larger --chunk), else 4"
 #define SLOTS_HELP      "chunks that pass through memory at once"
 #define NVME_PATH_VALUE "DIR[:DIR...]"
 #define NVME_PATH_SHOWN "$SLURM_TMPDIR, $TMPDIR or /var/tmp: the first that is set"

@@ -64,7 +64,8 @@ struct launch launch_find(void)
         int rank = number(launchers[i].rank, -1), ranks = number(launchers[i].ranks, 0);
         if (rank < 0 || rank >= ranks || (launchers[i].mark && !getenv(launchers[i].mark)))
             continue;
-        int nodes = number("FLUX_JOB_NNODES", 1); /* Flux does not tell how many are here */
+        /* Flux does not tell how many are here. */
+        int nodes = *launchers[i].local ? 1 : number("FLUX_JOB_NNODES", 1);
         int local =
             local_number(launchers[i].local, nodes > 1 ? (ranks + nodes - 1) / nodes : ranks);
         return (struct launch){.rank = rank,

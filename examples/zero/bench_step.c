@@ -274,13 +274,12 @@ static void print_predicted(const struct bench *b, const struct zero_stats *s, c
     char advice[2 * DISK_PATH + 120], line[80];
     double stream = stream_rate_apart(local * s->threads, launch_bound(local));
     struct prediction p = predict_update(&s->plan, local, &probe, stream);
-    if (p.seconds <= 0 && getenv("ZERO_PROBE")) { /* why there is none was told */
-        bench_note("nothing is predicted without a probe");
-        return;
-    }
     if (p.seconds <= 0) {
-        bench_note("nothing is predicted without a probe: %s makes it",
-                   predict_advice(b->nvme_path, advice, sizeof(advice)));
+        if (getenv("ZERO_PROBE")) /* why there is none was told */
+            bench_note("nothing is predicted without a probe");
+        else
+            bench_note("nothing is predicted without a probe: %s makes it",
+                       predict_advice(b->nvme_path, advice, sizeof(advice)));
         return;
     }
     bench_note("predicted: files %.4g s at %.4g GB/s, read and written at once as probed; memory "

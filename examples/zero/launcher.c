@@ -46,7 +46,7 @@ struct launcher launcher_find(void)
                                            : "Slurm with PMI";
         l.meaning = BY_PMI;
     } else if (getenv("RANK") && several("WORLD_SIZE") && getenv("MASTER_ADDR") &&
-               (getenv("LOCAL_WORLD_SIZE") || !getenv("SLURM_STEP_NUM_TASKS"))) {
+               (getenv("LOCAL_WORLD_SIZE") || !several("SLURM_STEP_NUM_TASKS"))) {
         l.by = "torchrun";
         l.meaning =
             "MPI's variables are not set: libzero connects the ranks by TCP and NCCL if each has a "
@@ -105,6 +105,7 @@ const char *const launcher_variables[] = {
     "FLUX_TASK_RANK",
     "FLUX_TASK_LOCAL_ID",
     "FLUX_JOB_SIZE",
+    "FLUX_JOB_NNODES",
     "MV2_COMM_WORLD_SIZE",
     "TORCHELASTIC_RUN_ID",
     "RANK",

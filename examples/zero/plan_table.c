@@ -129,7 +129,10 @@ static void machine_print(const struct machine *m)
                : m->in_memory < m->stripes.files
                    ? ", in part RAM: those bytes are counted as memory too"
                    : ", which is RAM: these bytes are counted as memory too",
-               m->on_network ? ", a server's: the files of all nodes count there" : "");
+               !m->on_network ? ""
+               : m->on_network < m->stripes.files
+                   ? ", in part a server's: there the files of all nodes count"
+                   : ", a server's: the files of all nodes count there");
     if (m->own_device)
         printf("  device: a GPU of %s for each rank\n", in_bytes(m->device).text);
     else if (m->device != INT64_MAX)

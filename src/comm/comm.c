@@ -50,6 +50,16 @@ int comm_exit_seconds(void)
     return ended ? ended : atomic_load(&begun_seconds);
 }
 
+/* How many ranks the launcher's variables tell of: one more than this one's number, where there is
+ * no size or only that of the shell around the launcher. */
+static int ranks_told(const struct launcher *launcher)
+{
+    const char *size = launcher ? getenv(launcher->size) : NULL;
+    const char *rank = launcher && strstr(launcher->mark, "_RANK") ? getenv(launcher->mark) : NULL;
+    int told = size ? atoi(size) : 0, least = rank ? atoi(rank) + 1 : 0;
+    return least > 1 && least > told ? least : told;
+}
+
 #ifdef HAVE_MPI
 
 /* Ranks that MPI's launcher did not start. */
@@ -98,16 +108,6 @@ static int create_without(enum zero_device device, int seconds, struct zero_comm
 }
 
 #ifdef HAVE_MPI
-
-/* How many ranks the launcher's variables tell of: one more than this one's number, where there is
- * no size or only that of the shell around the launcher. */
-static int ranks_told(const struct launcher *launcher)
-{
-    const char *size = launcher ? getenv(launcher->size) : NULL;
-    const char *rank = launcher && strstr(launcher->mark, "_RANK") ? getenv(launcher->mark) : NULL;
-    int told = size ? atoi(size) : 0, least = rank ? atoi(rank) + 1 : 0;
-    return least > 1 && least > told ? least : told;
-}
 
 /* A launcher of another kind than this MPI starts ranks that are each alone. */
 static int not_together(const struct launcher *launcher, int told, struct error *error)
@@ -169,11 +169,14 @@ int comm_default_create(enum zero_device device, int seconds, struct zero_comm *
 {
     const struct launcher *launcher = launcher_find();
     const char *size = launcher ? getenv(launcher->size) : NULL;
+    int told = ranks_told(launcher);
     *comm = NULL;
     atomic_store(&begun_seconds, seconds);
-    if (!launcher || (device == ZERO_CUDA && started_by_srun(launcher)))
+    if (size && atoi(size) < told) /* a step's around the launcher */
+        size = NULL;
+    if (!launcher || (device == ZERO_CUDA && size && started_by_srun(launcher)))
         return create_without(device, seconds, comm, error);
-    if (!size || atoi(size) != 1)
+    if (told != 1)
         return no_mpi(size, launcher->mark, error);
     return comm_self_create(comm, error);
 }

@@ -132,17 +132,21 @@ static int number(const struct job *job, const char *variable, int least, int mo
                      variable, text, least, most, starters[job->launcher], job->mark);
 }
 
+/* A job's script may set all but LOCAL_WORLD_SIZE for PyTorch, from what srun tells. */
+static bool told_by_srun(void)
+{
+    return !getenv("LOCAL_WORLD_SIZE") && !strcmp(text_of("RANK"), text_of("SLURM_PROCID")) &&
+           !strcmp(text_of("WORLD_SIZE"), text_of("SLURM_STEP_NUM_TASKS"));
+}
+
 int job_find(struct job *job, struct error *error)
 {
     const char *rank = "RANK";
-    bool step = getenv("SLURM_PROCID") && getenv("SLURM_STEP_NUM_TASKS");
     *job = (struct job){.size = 1};
-    /* A job's script may set all but LOCAL_WORLD_SIZE for PyTorch, of what srun tells. */
-    if (getenv("RANK") && getenv("WORLD_SIZE") && getenv("MASTER_ADDR") &&
-        (getenv("LOCAL_WORLD_SIZE") || !step)) {
+    if (getenv("RANK") && getenv("WORLD_SIZE") && getenv("MASTER_ADDR") && !told_by_srun()) {
         job->launcher = JOB_TORCHRUN;
         job->mark = "WORLD_SIZE";
-    } else if (step) {
+    } else if (getenv("SLURM_PROCID") && getenv("SLURM_STEP_NUM_TASKS")) {
         job->launcher = JOB_SLURM;
         job->mark = "SLURM_STEP_NUM_TASKS";
         rank = "SLURM_PROCID";

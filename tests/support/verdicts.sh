@@ -4,7 +4,7 @@
 # It runs nothing.
 # shellcheck shell=bash
 checks=0 failures=0
-scratch=$(mktemp -d -p /var/tmp) || exit 1 # /tmp may be memory, of which gpt2 warns
+scratch=$(mktemp -d -p "${TMPDIR:-/var/tmp}") || exit 1 # /tmp may be memory, of which gpt2 warns
 trap 'rm -rf "$scratch"' EXIT
 
 # Empty: there is no way to start ranks.
