@@ -63,7 +63,6 @@ static void mount_find(struct disk *d)
         longest = mount_read(d, real, line, longest);
     if (f)
         fclose(f);
-    d->memory = spill_type_is_memory(d->type);
 }
 
 void disk_look(struct disk *d, const char *path)
@@ -81,6 +80,7 @@ void disk_look(struct disk *d, const char *path)
     d->free = spill_space(fd);
     char type[SPILL_TYPE];
     spill_type_read(fd, type);
+    d->memory = spill_type_is_memory(type);
     d->network = spill_type_is_network(type);
     close(fd);
     d->id = (uint64_t)st.st_dev;
