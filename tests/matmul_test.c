@@ -3,6 +3,7 @@
  * double, against each other's bits, and against the order in which AMX adds. */
 #include <check.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -337,16 +338,24 @@ START_TEST(terms_not_finite)
 }
 END_TEST
 
-enum { TILED_ROWS = 3 * TILE_ROWS + 5, TILED_COLS = 5 * TILE_COLS + 9, TILED = 12 };
+enum { TILED_ROWS = 3 * TILE_ROWS + 5, TILED_COLS = 5 * TILE_COLS + 9, TILED = 13 };
 
 static void tile_keep(void *to, const struct tile *tile)
 {
-    ck_assert(tile->rows <= TILE_ROWS && tile->row % TILE_ROWS == 0);
+    ck_assert(tile->rows <= TILE_ROWS && tile->row % TILE_ROWS_LEAST == 0);
     ck_assert(tile->cols <= TILE_COLS && tile->col % TILE_COLS == 0);
     memset(tile->spare, 0, TILE_COLS * sizeof(float));
     for (int r = 0; r < tile->rows; r++)
         rows_best()->add(tile->cols, tile_line(tile, r),
                          (float *)to + (tile->row + r) * TILED_COLS + tile->col);
+}
+
+static void tile_height(void *most, const struct tile *tile)
+{
+    int seen = atomic_load((atomic_int *)most);
+    while (seen < tile->rows &&
+           !atomic_compare_exchange_weak((atomic_int *)most, &seen, tile->rows))
+        ;
 }
 
 /* In tiles, each finished once, whatever the number of threads, in strips of any width and of one
@@ -361,7 +370,8 @@ START_TEST(tiles)
                       {ZERO_BF16, 1, 2 * TILE_ROWS, 384}, {ZERO_BF16, 1, 2 * TILE_ROWS, 768},
                       {ZERO_BF16, 3, 2 * TILE_ROWS, 800}, {ZERO_BF16, 1, TILED_ROWS, 769},
                       {ZERO_FP32, 1, TILE_ROWS, 700},     {ZERO_BF16, 1, 40, 1601},
-                      {ZERO_FP16, 2, TILE_ROWS - 7, 650}, {ZERO_FP32, 3, 1, 290}};
+                      {ZERO_FP16, 2, TILE_ROWS - 7, 650}, {ZERO_FP32, 3, 1, 290},
+                      {ZERO_BF16, 8, TILE_ROWS + 5, 1601}};
     bool ta = _i / TILED & 1, tb = _i / TILED & 2;
     enum zero_dtype dtype = cases[_i % TILED].dtype;
     int threads = cases[_i % TILED].threads, n = TILED_COLS;
@@ -387,6 +397,32 @@ START_TEST(tiles)
     ck_assert_mem_eq(whole, c, (size_t)(m * n) * sizeof(float));
     workers_destroy(workers);
     free(a), free(b), free(c), free(whole), free(scratch);
+}
+END_TEST
+
+/* Of few tiles each is as high as lets all threads end soonest, of many as high as there are. */
+START_TEST(tiles_for_all)
+{
+    static const struct {
+        int threads, m, cols, rows;
+    } cases[] = {{1, 256, 1, 256}, {2, 256, 1, 128},   {4, 256, 1, 64},   {8, 256, 1, 64},
+                 {2, 256, 2, 256}, {2, 256, 3, 128},   {3, 256, 2, 64},   {32, 256, 4, 64},
+                 {2, 40, 1, 40},   {2, 512, 4, 256},   {16, 512, 4, 128}, {12, 256, 12, 256},
+                 {2, 768, 3, 256}, {64, 1024, 22, 128}};
+    static float a[1024], b[22 * TILE_COLS];
+    char error[200];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct matmul p = {ZERO_FP32, false, false, cases[i].m, cases[i].cols * TILE_COLS,
+                           1,         a,     1,     b,          cases[i].cols * TILE_COLS};
+        atomic_int most = 0;
+        struct workers *workers = workers_create(
+            cases[i].threads, matmul_tiles_scratch(ZERO_FP32, 1), NULL, error, sizeof(error));
+        ck_assert_ptr_nonnull(workers);
+        matmul_tiles(workers, &p, tile_height, &most);
+        ck_assert_msg(most == cases[i].rows, "%d rows by %d tiles on %d threads: tiles of %d",
+                      cases[i].m, cases[i].cols, cases[i].threads, most);
+        workers_destroy(workers);
+    }
 }
 END_TEST
 
@@ -439,6 +475,7 @@ int main(void)
     tcase_add_loop_test(t, terms_are_as_exact, 0, amx);
     tcase_add_loop_test(t, terms_not_finite, 0, amx);
     tcase_add_loop_test(t, tiles, 0, 4 * TILED);
+    tcase_add_test(t, tiles_for_all);
     tcase_add_loop_test(t, scratch_grows, 0, 3 + amx / 4);
     tcase_add_test(t, counted);
     suite_add_tcase(suite, t);

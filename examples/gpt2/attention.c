@@ -115,6 +115,11 @@ struct span {
     int first, count, keys;
 };
 
+static int64_t spans(const struct compute *c)
+{
+    return (c->seq + QUERIES - 1) / QUERIES;
+}
+
 static struct span span_of(const struct head *h, int first)
 {
     int left = h->a->c->seq - first, count = left < QUERIES ? left : QUERIES;
@@ -177,11 +182,13 @@ static void forward_span(const struct head *h, struct span s)
                            operand_at(c->dtype, a->out, out_at(h, s.first + r)));
 }
 
+/* Spans of all heads, those of most keys first. */
 static void forward_task(void *arg, int64_t index, void *scratch)
 {
-    struct head h = head_of(arg, index, scratch);
-    for (int first = 0; first < h.a->c->seq; first += QUERIES)
-        forward_span(&h, span_of(&h, first));
+    const struct attention *a = arg;
+    int64_t heads = (int64_t)a->c->batch * a->c->heads, span = spans(a->c) - 1 - index / heads;
+    struct head h = head_of(a, index % heads, scratch);
+    forward_span(&h, span_of(&h, (int)span * QUERIES));
 }
 
 /* Gradients of weights, which are those of what they mix, and of scores. */
@@ -252,17 +259,17 @@ static void backward_task(void *arg, int64_t index, void *scratch)
     }
 }
 
-static void attention_run(struct attention *a, workers_task_fn *task)
+static void attention_run(struct attention *a, workers_task_fn *task, int64_t per_head)
 {
     a->size = a->c->channels / a->c->heads;
     a->scale = (float)(1.0 / __builtin_sqrt((double)a->size));
-    workers_run(a->c->workers, task, a, (int64_t)a->c->batch * a->c->heads);
+    workers_run(a->c->workers, task, a, (int64_t)a->c->batch * a->c->heads * per_head);
 }
 
 void attention_forward(const struct compute *c, const void *qkv, float *lse, void *out)
 {
     struct attention a = {.c = c, .qkv = qkv, .lse = lse, .out = out};
-    attention_run(&a, forward_task);
+    attention_run(&a, forward_task, spans(c));
 }
 
 void attention_backward(const struct compute *c, const void *qkv, const float *lse,
@@ -270,5 +277,5 @@ void attention_backward(const struct compute *c, const void *qkv, const float *l
 {
     struct attention a = {.c = c, .qkv = qkv, .lse = (float *)lse, .out = out, .dout = dout,
                           .dqkv = dqkv};
-    attention_run(&a, backward_task);
+    attention_run(&a, backward_task, 1);
 }

@@ -91,7 +91,7 @@ static void tile_to_gelu(void *arg, const struct tile *tile)
 }
 
 /* Tiles of the gradient after GELU become those before it; their column sums,
- * for the bias, are a line of partial per row of tiles. */
+ * for the bias, are a line of partial per ROWS_PER_TASK rows. */
 struct gelu_backward {
     const struct compute *c;
     int width;
@@ -103,10 +103,13 @@ static void tile_gelu_backward(void *arg, const struct tile *tile)
 {
     const struct gelu_backward *g = arg;
     enum zero_dtype dtype = g->c->dtype;
-    float *sum = g->c->partial + (int64_t)(tile->row / TILE_ROWS) * g->width + tile->col;
-    memset(sum, 0, (size_t)tile->cols * sizeof(*sum));
+    float *sum = NULL;
+    _Static_assert(TILE_ROWS_LEAST % ROWS_PER_TASK == 0, "no two tiles write one line");
     for (int r = 0; r < tile->rows; r++) {
-        int64_t at = tile_at(tile, g->width, r);
+        int64_t at = tile_at(tile, g->width, r), line = (tile->row + r) / ROWS_PER_TASK;
+        if (r % ROWS_PER_TASK == 0)
+            sum = memset(g->c->partial + line * g->width + tile->col, 0,
+                         (size_t)tile->cols * sizeof(*sum));
         row_fetch(tile, r, dtype, g->wide, g->width);
         row_fetch(tile, r, dtype, g->dwide, g->width);
         rows_best()->gelu_backward(dtype, tile->cols, operand_at(dtype, g->wide, at),
@@ -180,5 +183,5 @@ void linear_backward_gelu(const struct compute *c, const void *dout, const void 
 {
     struct gelu_backward to = {c, in, wide, dwide};
     backward(c, dout, weight, in, out, tile_gelu_backward, &to);
-    partial_join(c, (compute_rows(c) + TILE_ROWS - 1) / TILE_ROWS, in, dbias);
+    partial_join(c, (compute_rows(c) + ROWS_PER_TASK - 1) / ROWS_PER_TASK, in, dbias);
 }

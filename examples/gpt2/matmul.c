@@ -49,11 +49,11 @@ static int part_at(int whole, int first, int part)
     return whole - first < part ? whole - first : part;
 }
 
-/* TILE_ROWS rows of p's product from the first on, or as many as there are. */
-static struct matmul rows_from(const struct matmul *p, int first)
+/* Rows of p's product from the first on, so many or as many as there are. */
+static struct matmul rows_from(const struct matmul *p, int first, int count)
 {
     struct matmul rows = *p;
-    rows.m = part_at(p->m, first, TILE_ROWS);
+    rows.m = part_at(p->m, first, count);
     rows.a = operand_at(p->dtype, p->a, p->ta ? first : (int64_t)first * p->lda);
     return rows;
 }
@@ -124,7 +124,7 @@ void matmul(const struct matmul *p, bool add, float *c, int ldc, void *scratch)
     double begin = clock_now();
     packed_b_make(pieces_of(p->dtype), p, room.b);
     for (int row = 0; row < p->m; row += TILE_ROWS) {
-        struct matmul rows = rows_from(p, row);
+        struct matmul rows = rows_from(p, row, TILE_ROWS);
         slices_multiply(&rows, add, c + (int64_t)row * ldc, ldc, &room);
     }
     count(p->m, p->n, p->k, begin);
@@ -145,6 +145,7 @@ struct matmul_done matmul_flops_done(void)
  * tile's part is packed when the tile is computed, and so in cache. */
 struct strips {
     const struct matmul *product;
+    int rows;         /* of a tile */
     int down, across; /* tiles of a strip */
     int side_by_side; /* strips */
     tile_finish_fn *finish;
@@ -155,6 +156,7 @@ struct strips {
 #define PACKED_MOST ((int64_t)16 << 20) /* bytes before padding, of several tiles side by side */
 
 enum { TASKS_PER_THREAD = 4 }; /* at least, where there are so many tiles */
+enum { PACKED_ROWS = 16 };     /* rows' time: op(B) is packed for each tile of few */
 
 /* The longest sum for which a strip may be so wide. */
 static int sum_most(int across)
@@ -224,11 +226,11 @@ static void strip_task(void *arg, int64_t index, void *scratch)
 {
     const struct strips *t = arg;
     const struct matmul *whole = t->product;
-    int row = (int)(index / t->side_by_side) * t->down * TILE_ROWS;
+    int row = (int)(index / t->side_by_side) * t->down * t->rows;
     int col = (int)(index % t->side_by_side) * t->across * TILE_COLS;
     struct matmul p = cols_from(whole, col, t->across * TILE_COLS);
-    int height = part_at(whole->m, row, t->down * TILE_ROWS);
-    struct strip_room room = {.one_row = height <= TILE_ROWS};
+    int height = part_at(whole->m, row, t->down * t->rows);
+    struct strip_room room = {.one_row = height <= t->rows};
     room_carve(&room, scratch, p.dtype, t->across, p.k);
     p.m = row + height;
     if (!room.one_row) {
@@ -236,19 +238,34 @@ static void strip_task(void *arg, int64_t index, void *scratch)
         packed_b_make(pieces_of(p.dtype), &p, room.packed.b);
         count(0, 0, 0, begin);
     }
-    for (; row < p.m; row += TILE_ROWS) {
-        struct matmul rows = rows_from(&p, row);
+    for (; row < p.m; row += t->rows) {
+        struct matmul rows = rows_from(&p, row, t->rows);
         for (int k = 0; k < p.k;)
             k += slice_compute(t, &rows, k, row, col, &room);
     }
+}
+
+/* With which few tiles of m rows, so many side by side, are done first, one after the other on each
+ * thread. */
+static int rows_of_tile(int m, int cols, int threads)
+{
+    int best = TILE_ROWS;
+    int64_t least = INT64_MAX;
+    for (int rows = TILE_ROWS; rows >= TILE_ROWS_LEAST; rows /= 2) {
+        int64_t one_by_one = parts(parts(m, rows) * cols, threads);
+        int64_t time = one_by_one * (part_at(m, 0, rows) + PACKED_ROWS);
+        best = time < least ? rows : best;
+        least = time < least ? time : least;
+    }
+    return best;
 }
 
 void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_fn *finish,
                   void *arg)
 {
     int rows = parts(p->m, TILE_ROWS), cols = parts(p->n, TILE_COLS);
-    int enough = workers_threads(workers) > 1 ? TASKS_PER_THREAD * workers_threads(workers) : 1;
-    struct strips t = {p, rows, across_most(p->k), 0, finish, arg};
+    int threads = workers_threads(workers), enough = threads > 1 ? TASKS_PER_THREAD * threads : 1;
+    struct strips t = {p, TILE_ROWS, rows, across_most(p->k), 0, finish, arg};
     assert(p->m >= 1 && p->n >= 1 && p->k >= 1);
     while (t.down * t.across > 1 && parts(rows, t.down) * parts(cols, t.across) < enough)
         if (t.down >= t.across)
@@ -256,6 +273,9 @@ void matmul_tiles(struct workers *workers, const struct matmul *p, tile_finish_f
         else
             t.across--;
     t.side_by_side = parts(cols, t.across);
+    if (rows * cols < enough)
+        t.rows = rows_of_tile(p->m, cols, threads);
+    rows = parts(p->m, t.rows);
     workers_run(workers, strip_task, &t, (int64_t)parts(rows, t.down) * t.side_by_side);
 }
 
