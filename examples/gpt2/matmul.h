@@ -60,7 +60,7 @@ double matmul_peak(enum zero_dtype dtype);
 
 #define TILE_ROWS       256
 #define TILE_ROWS_LEAST 64 /* tiles of few are cut to a half or a quarter, for more threads */
-#define TILE_COLS       192 /* whole pieces of any set: a tile and a slice of its operands, 700 KiB */
+#define TILE_COLS       192 /* whole pieces of any set; a tile and slices of operands: 700 KiB */
 /* Floats from row to row. By 192 rows 16 apart would be 12 KiB apart, and loads from one would wait
  * for stores to the other, as their addresses agree in the last 12 bits. */
 #define TILE_LD (TILE_COLS + 16)
