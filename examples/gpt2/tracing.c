@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Clocks of two nodes have nothing in common: each rank counts from its own time
  * at a barrier. The file is written rank after rank, which costs a few messages
- * a rank, and each of them opens it anew, since nodes share no descriptors. It
- * gets its name when it is whole: until then an older run's stays. Meanwhile rank 0 has
- * FILE.part open, which keeps other runs away from it; a run that is killed leaves that,
- * empty where it was not writing yet. */
+ * a rank, and each of them opens it anew, since nodes share no descriptors. */
 #include "examples/gpt2/tracing.h"
 
 #include <errno.h>
@@ -12,14 +9,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "examples/common/clock.h"
 #include "examples/common/file.h"
+#include "examples/common/part.h"
 #include "examples/common/refuse.h"
-
-enum { LINKS_MAX = 40 }; /* as in the kernel */
 
 int tracing_create(struct run *r, struct zero_config *config)
 {
@@ -78,83 +73,33 @@ static bool fail(struct run *r, const char *what)
     return false;
 }
 
-/* Puts what a chain of links leads to in place of its first name, be a file there or not. */
-static void follow(char name[TRACING_PATH])
-{
-    char target[TRACING_PATH];
-    for (int links = 0; links < LINKS_MAX; links++) {
-        ssize_t length = readlink(name, target, sizeof(target) - 1);
-        if (length < 0)
-            return;
-        target[length] = 0;
-        char *slash = target[0] == '/' ? NULL : strrchr(name, '/');
-        size_t folder = slash ? (size_t)(slash + 1 - name) : 0;
-        if (folder + (size_t)length >= TRACING_PATH)
-            return;
-        memcpy(name + folder, target, (size_t)length + 1);
-    }
-}
-
-/* The file that --trace means; whether it is made under another name first. */
-static bool whole_name(const char *trace, char name[TRACING_PATH])
-{
-    struct stat st;
-    snprintf(name, TRACING_PATH, "%s", trace);
-    if (stat(trace, &st) ? errno == ELOOP : !S_ISREG(st.st_mode))
-        return false;
-    follow(name);
-    return true;
-}
-
-const char *tracing_part(const char *trace, char name[TRACING_PATH])
-{
-    if (whole_name(trace, name))
-        strncat(name, ".part", TRACING_PATH - 1 - strlen(name));
-    return name;
-}
-
-/* Whether what is there may be emptied: nothing, or what a killed run has left. */
-static bool part_is_ours(const char *part)
-{
-    struct stat st;
-    if (lstat(part, &st))
-        return true;
-    return S_ISREG(st.st_mode) && (st.st_size == 0 || trace_begins(part));
-}
-
 bool tracing_open(struct run *r)
 {
-    char whole[TRACING_PATH], part[TRACING_PATH];
+    char part[PART_PATH];
     const char *trace = r->a->trace, *log = r->a->log;
     if (!r->trace || zero_rank(r->z) != 0)
         return true;
-    if (file_same(log, trace) || file_same(log, tracing_part(trace, part))) {
+    if (file_same(log, trace) || file_same(log, part_name(trace, part))) {
         refuse((struct sink){r->error, sizeof(r->error)},
                "'%s' is the file of --log, '%s', too. Give --trace another one.",
                file_same(log, trace) ? trace : part, log);
         return false;
     }
-    bool apart = whole_name(trace, whole);
-    if (strlen(trace) >= TRACING_PATH || strlen(whole) > TRACING_PATH - sizeof(".part")) {
-        errno = ENAMETOOLONG;
-        return fail(r, "cannot be written");
-    }
-    if (apart && !part_is_ours(tracing_part(trace, part))) {
+    r->traced = part_create(trace, trace_begins);
+    if (!r->traced && errno == EEXIST) {
         refuse((struct sink){r->error, sizeof(r->error)},
                "'%s', where the trace is written first, exists already and is not a trace of gpt2. "
                "Move it away, or give --trace another file.",
-               part);
+               part_name(trace, part));
         return false;
     }
-    if (!apart || !file_taken(whole))
-        r->traced = file_create(tracing_part(trace, part));
     return r->traced || fail(r, "cannot be written");
 }
 
 /* A client of NFS that has looked for a file in vain remembers that until it opens the folder. */
 static void look_anew(const char *file)
 {
-    char folder[TRACING_PATH];
+    char folder[PART_PATH];
     snprintf(folder, sizeof(folder), "%s", file);
     char *slash = strrchr(folder, '/');
     if (slash)
@@ -166,12 +111,12 @@ static void look_anew(const char *file)
 
 bool tracing_begin(struct run *r)
 {
-    char whole[TRACING_PATH], part[TRACING_PATH];
+    char whole[PART_PATH], part[PART_PATH];
     if (r->traced)
         return file_empty(r->traced) == 0 || fail(r, "cannot be written");
-    if (!r->trace || !whole_name(r->a->trace, whole))
+    if (!r->trace || !part_whole(r->a->trace, whole))
         return true;
-    look_anew(tracing_part(r->a->trace, part));
+    look_anew(part_name(r->a->trace, part));
     errno = 0;
     FILE *f = file_open(part, O_APPEND);
     if (!f)
@@ -183,27 +128,18 @@ bool tracing_begin(struct run *r)
 /* Whether the file is there, whole, under its own name. */
 static bool publish(struct run *r)
 {
-    char whole[TRACING_PATH], part[TRACING_PATH];
     if (zero_rank(r->z) != 0)
         return true;
-    if (whole_name(r->a->trace, whole) &&
-        (file_taken(whole) || rename(tracing_part(r->a->trace, part), whole)))
+    if (part_publish(r->a->trace))
         return fail(r, "cannot be given its name");
     fclose(r->traced);
     r->traced = NULL;
     return true;
 }
 
-/* What there is of a file that cannot become whole only takes space. It goes while it is
- * ours: closed first, it might be another run's. */
 void tracing_close(struct run *r)
 {
-    char name[TRACING_PATH];
-    if (!r->traced)
-        return;
-    if (whole_name(r->a->trace, name))
-        unlink(tracing_part(r->a->trace, name));
-    fclose(r->traced);
+    part_abandon(r->a->trace, r->traced);
     r->traced = NULL;
 }
 
@@ -224,8 +160,8 @@ static bool write_part(struct run *r, double zero)
 {
     int rank = zero_rank(r->z);
     errno = 0;
-    char name[TRACING_PATH];
-    tracing_part(r->a->trace, name);
+    char name[PART_PATH];
+    part_name(r->a->trace, name);
     FILE *f = file_open(name, rank ? O_APPEND : O_CREAT | O_TRUNC);
     if (!f)
         return fail(r, "cannot be written");

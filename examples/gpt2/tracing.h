@@ -9,11 +9,6 @@
 #include "examples/gpt2/trace.h"
 #include "examples/gpt2/train.h"
 
-enum { TRACING_PATH = 4096 };
-
-/* The file's name while it is written; a device or a pipe is written itself. */
-const char *tracing_part(const char *trace, char name[TRACING_PATH]);
-
 /* Local. 0, or -1 with r->error set. */
 int tracing_create(struct run *r, struct zero_config *config);
 void tracing_hook_model(struct run *r, struct gpt_config *config);

@@ -15,6 +15,7 @@
 #include "examples/common/figure.h"
 #include "examples/common/file.h"
 #include "examples/common/launch.h"
+#include "examples/common/part.h"
 #include "examples/common/ranks.h"
 #include "examples/common/refuse.h"
 #include "examples/common/stop.h"
@@ -219,11 +220,11 @@ static bool create_local(struct run *r)
 /* What is read is not written over: --log and --trace empty their files. */
 static int spare_input(const struct arguments *a, char *error, size_t error_size)
 {
-    char part[TRACING_PATH];
+    char part[PART_PATH];
     const char *const written[][2] = {
         {"--log", a->log},
         {"--trace", a->trace},
-        {"--trace", a->trace ? tracing_part(a->trace, part) : NULL},
+        {"--trace", a->trace ? part_name(a->trace, part) : NULL},
     };
     for (int w = 0; w < 3; w++)
         for (int i = 0; i <= a->data.count; i++) {
