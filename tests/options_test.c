@@ -315,6 +315,8 @@ static const char *const trainer_options[] = {
     "eval-every",
     "log",
     "trace",
+    "checkpoint",
+    "checkpoint-every",
     "sample",
     "temperature",
     "plan",
@@ -565,6 +567,13 @@ START_TEST(trainer_contradictions)
                                      "of at least 0.");
     contradiction("--beta2 1", "--beta2 cannot be '1'. Give a number of at "
                                "least 0 and below 1.");
+    contradiction("--checkpoint-every 3",
+                  "--checkpoint-every 3 says how often, but --checkpoint is missing. Give it a "
+                  "file, or leave --checkpoint-every out.");
+    contradiction("--trace x --checkpoint x",
+                  "--trace and --checkpoint are both x. Give each a file of its own.");
+    contradiction("--log x --checkpoint x",
+                  "--checkpoint and --log are both x. Give each a file of its own.");
     contradiction("--eps 0", "--eps cannot be '0'. Give 1.2e-38 to 3.4e38.");
     ck_assert_int_eq(train("--stage 2 --offload-param none"), 0);
     ck_assert_int_eq(train("--offload cpu --offload-optimizer nvme --host-bytes 1K"), 0);
@@ -628,10 +637,11 @@ START_TEST(alike)
     ck_assert_int_eq(train(""), 0);
     ck_assert_int_eq(arguments_alike(&arguments, plain), ARGUMENTS_ALIKE);
     const char *const same[] = {"--threads 3", "--steps 100", "--deadline 7"};
-    const char *const other[] = {"--seed 2",    "--steps 99",     "--batch 4",
-                                 "--lr 2e-3",   "--quiet",        "--layers 3",
-                                 "--log x.csv", "--accumulate 2", "--sample 7",
-                                 "--l2",        "--device cuda",  "--bf16x3 --dtype fp32"};
+    const char *const other[] = {"--seed 2",       "--steps 99",     "--batch 4",
+                                 "--lr 2e-3",      "--quiet",        "--layers 3",
+                                 "--log x.csv",    "--accumulate 2", "--sample 7",
+                                 "--l2",           "--device cuda",  "--bf16x3 --dtype fp32",
+                                 "--checkpoint x", "--dtype fp32"};
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         ck_assert_int_eq(train(same[i]), 0);
         arguments_alike(&arguments, now);

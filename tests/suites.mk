@@ -40,6 +40,7 @@ GPT2_RUNS = "tests/quickstart.sh $(BUILD)" "tests/install_test.sh $(BUILD)" \
 	"tests/machine.sh check $(BUILD)" "tests/neighbours.sh check $(BUILD)" \
 	"tests/gpu_model.sh $(BUILD)" $(if $(filter 1,$(NCCL)),"tests/processes.sh $(BUILD)") \
 	"tests/plan.sh $(BUILD)/gpt2" "tests/training.sh $(BUILD)/gpt2" \
+	"tests/checkpoint.sh $(BUILD)/gpt2" \
 	"tests/trace.sh $(BUILD)/gpt2" "tests/verify.sh $(BUILD)/gpt2" \
 	"tests/tool_test.sh --self-test" "tests/tool_test.sh $(BUILD)/zero" \
 	"tests/memscale.sh $(BUILD)"

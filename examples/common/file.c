@@ -92,11 +92,11 @@ FILE *file_create(const char *path)
     return stream(fd, fd >= 0 && take(fd), "w");
 }
 
-int file_empty(FILE *file)
+int file_cut(FILE *file, long bytes)
 {
     if (!file_is_regular(file))
         return 0;
-    return fseek(file, 0, SEEK_SET) == 0 ? ftruncate(fileno(file), 0) : -1;
+    return fseek(file, bytes, SEEK_SET) == 0 ? ftruncate(fileno(file), bytes) : -1;
 }
 
 FILE *file_open(const char *path, int flags)

@@ -20,7 +20,7 @@ bool file_printed(void);
 int file_printed_by(int rank);
 
 /* A file to be written from its beginning, made where there is none; what is in it stays until
- * file_empty. NULL with errno where it cannot be opened: a pipe that nobody reads is not waited
+ * file_cut. NULL with errno where it cannot be opened: a pipe that nobody reads is not waited
  * for, and a file that another process has from here, or that standard output or error goes to,
  * is not shared. */
 FILE *file_create(const char *path);
@@ -32,9 +32,10 @@ FILE *file_open(const char *path, int flags);
 /* A file to be read; a pipe that nobody writes to ends at once. NULL with errno. */
 FILE *file_to_read(const char *path);
 
-/* Empties what file_create has opened, once nothing else can be refused, or to write it anew: a
- * device or a pipe is as it is. Returns 0, or -1 with errno. */
-int file_empty(FILE *file);
+/* Keeps so many first bytes of what file_create has opened, once nothing else can be refused, or to
+ * write it anew, and goes on behind them: a device or a pipe is as it is. Returns 0, or -1 with
+ * errno. */
+int file_cut(FILE *file, long bytes);
 
 /* Whether it can be emptied: a device or a pipe cannot. */
 bool file_is_regular(FILE *file);

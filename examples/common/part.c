@@ -2,6 +2,7 @@
 #include "examples/common/part.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,6 +75,20 @@ int part_publish(const char *path)
     if (!part_whole(path, whole))
         return 0;
     return file_taken(whole) ? -1 : rename(part_name(path, part), whole);
+}
+
+void part_folder(const char *file)
+{
+    char folder[PART_PATH];
+    snprintf(folder, sizeof(folder), "%s", file);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
 }
 
 /* It goes while it is ours: closed first, it might be another run's. */

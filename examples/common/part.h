@@ -24,6 +24,10 @@ FILE *part_create(const char *path, bool (*begins)(const char *part));
 /* Gives what is whole its name. 0, or -1 with errno. */
 int part_publish(const char *path);
 
+/* Puts the names in a file's folder on the disk. A client of NFS, which has looked for a file in
+ * vain, looks anew then. */
+void part_folder(const char *file);
+
 /* Closes what part_create has opened. What there is of a file that cannot become whole only takes
  * space: it goes. NULL is fine. */
 void part_abandon(const char *path, FILE *part);

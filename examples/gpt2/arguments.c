@@ -141,6 +141,13 @@ static const struct option table[] = {
     {"trace", TEXT(trace), .value = "FILE.json", .shown = "none",
      .help = "what happened when, on all ranks, but for what GPUs compute, in Chrome's trace "
              "format; in a folder that all nodes share, FILE.json.part until it is whole"},
+    {"checkpoint", TEXT(checkpoint), .value = "FILE", .shown = "none",
+     .help = "all that the run is goes there at its end and when a signal stops it, 12 bytes a "
+             "parameter as safetensors, and where FILE is, the run goes on from it, on any number "
+             "of ranks, at any stage and place; FILE.part until it is whole, in a folder that all "
+             "nodes share"},
+    {"checkpoint-every", WHOLE(checkpoint_every, 0, 1e9), .value = "K", .initial = "0",
+     .help = "write --checkpoint every K steps, too; 0: never"},
     {"sample", WHOLE(sample, 0, 1e6), .value = "N", .initial = "160",
      .help = "tokens to write at the end"},
     {"temperature", REAL(temperature), NOT_NEGATIVE, .value = "X", .initial = "0.8",
@@ -271,9 +278,19 @@ static int check_engine(const struct arguments *a, struct check *c)
             "--heads %d have %d channels each, but on a GPU at most %d are possible. Give more "
             "--heads, or --device cpu.",
             a->shape.heads, a->shape.channels / a->shape.heads, GPT_GPU_HEAD_MAX);
-    if (a->log && a->trace && !strcmp(a->log, a->trace))
-        return refuse(c->sink, "--log and --trace are both %s. Give each a file of its own.",
-                      a->log);
+    const char *const written[][2] = {
+        {"log", a->log}, {"trace", a->trace}, {"checkpoint", a->checkpoint}};
+    for (int i = 0; i < 3; i++) {
+        const char *const *one = written[i], *const *other = written[(i + 1) % 3];
+        if (one[1] && other[1] && !strcmp(one[1], other[1]))
+            return refuse(c->sink, "--%s and --%s are both %s. Give each a file of its own.",
+                          one[0], other[0], one[1]);
+    }
+    if (a->checkpoint_every && !a->checkpoint)
+        return refuse(c->sink,
+                      "--checkpoint-every %d says how often, but --checkpoint is missing. Give it "
+                      "a file, or leave --checkpoint-every out.",
+                      a->checkpoint_every);
     if (a->chunk % 64)
         return refuse(c->sink, "--chunk %lld is not a multiple of 64. Give %lld.",
                       (long long)a->chunk, (long long)(a->chunk / 64 * 64));
@@ -418,34 +435,40 @@ double arguments_lr(const struct arguments *a, int64_t step)
 int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMENTS_ALIKE])
 {
     const struct argument_value values[] = {
-        {"--layers", a->shape.layers, true},
-        {"--channels", a->shape.channels, true},
-        {"--heads", a->shape.heads, true},
-        {"--seq", a->shape.seq, true},
-        {"kind of --data (vocabulary)", a->shape.vocab, true},
-        {"--batch", a->batch, true},
-        {"--accumulate", a->accumulate, true},
-        {"--steps", a->steps, true},
-        {"--warmup", a->warmup, true},
-        {"--decay", a->decay, true},
-        {"--lr", a->lr, true},
-        {"--clip", a->clip, true},
-        {"--weight-decay", a->weight_decay, true},
-        {"--beta1", a->beta1, true},
-        {"--beta2", a->beta2, true},
-        {"--eps", a->eps, true},
-        {"--eval-every", a->eval_every, true},
-        {"--sample", a->sample, true},
-        {"--temperature", a->temperature, true},
-        {"--seed", (double)a->seed, true},
-        {"--quiet", a->quiet, false},
-        {"--log", a->log != NULL, false},
-        {"--tokenizer", a->tokenizer != NULL, false},
-        {"--trace", a->trace != NULL, false},
-        {"--l2", a->l2, true},
-        {"--device", a->device, false},
-        {"--tf32", a->tf32, false},
-        {"--bf16x3", a->bf16x3, false},
+        {"--layers", a->shape.layers, true, ARGUMENT_OF_MODEL},
+        {"--channels", a->shape.channels, true, ARGUMENT_OF_MODEL},
+        {"--heads", a->shape.heads, true, ARGUMENT_OF_MODEL},
+        {"--seq", a->shape.seq, true, ARGUMENT_OF_MODEL},
+        {"kind of --data (vocabulary)", a->shape.vocab, true, ARGUMENT_OF_MODEL},
+        {"--batch", a->batch, true, ARGUMENT_OF_STEPS},
+        {"--accumulate", a->accumulate, true, ARGUMENT_OF_RUN},
+        {"--steps", a->steps, true, ARGUMENT_OF_RUN},
+        {"--warmup", a->warmup, true, ARGUMENT_OF_STEPS},
+        {"--decay", a->decay, true, ARGUMENT_OF_STEPS},
+        {"--lr", a->lr, true, ARGUMENT_OF_STEPS},
+        {"--clip", a->clip, true, ARGUMENT_OF_STEPS},
+        {"--weight-decay", a->weight_decay, true, ARGUMENT_OF_STEPS},
+        {"--beta1", a->beta1, true, ARGUMENT_OF_STEPS},
+        {"--beta2", a->beta2, true, ARGUMENT_OF_STEPS},
+        {"--eps", a->eps, true, ARGUMENT_OF_STEPS},
+        {"--eval-every", a->eval_every, true, ARGUMENT_OF_RUN},
+        {"--sample", a->sample, true, ARGUMENT_OF_RUN},
+        {"--temperature", a->temperature, true, ARGUMENT_OF_RUN},
+        {"--seed", (double)a->seed, true, ARGUMENT_OF_STEPS},
+        {"--quiet", a->quiet, false, ARGUMENT_OF_RUN},
+        {"--log", a->log != NULL, false, ARGUMENT_OF_RUN},
+        {"--tokenizer", a->tokenizer != NULL, false, ARGUMENT_OF_RUN},
+        {"--trace", a->trace != NULL, false, ARGUMENT_OF_RUN},
+        {"--checkpoint", a->checkpoint != NULL, false, ARGUMENT_OF_RUN},
+        {"--checkpoint-every", a->checkpoint_every, true, ARGUMENT_OF_RUN},
+        {"--dtype", a->dtype, false, ARGUMENT_OF_STEPS},
+        {"--grad-dtype", a->grad_dtype, false, ARGUMENT_OF_STEPS},
+        {"--accumulate-in", a->accumulate_in, false, ARGUMENT_OF_STEPS},
+        {"--reduction", a->reduction, false, ARGUMENT_OF_STEPS},
+        {"--l2", a->l2, true, ARGUMENT_OF_STEPS},
+        {"--device", a->device, false, ARGUMENT_OF_STEPS},
+        {"--tf32", a->tf32, false, ARGUMENT_OF_STEPS},
+        {"--bf16x3", a->bf16x3, false, ARGUMENT_OF_STEPS},
     };
     static_assert(sizeof(values) / sizeof(*values) == ARGUMENTS_ALIKE, "all of them");
     memcpy(out, values, sizeof(values));

@@ -24,7 +24,8 @@ struct arguments {
     int64_t seed, host_bytes, chunk;
     int device; /* enum */
     int threads, slots, deadline, eval_every, sample;
-    const char *nvme_path, *log, *trace, *tokenizer;
+    int checkpoint_every;
+    const char *nvme_path, *log, *trace, *tokenizer, *checkpoint;
     bool tf32, bf16x3, verify_spill, l2, recompute, plan, quiet, help;
 };
 
@@ -55,12 +56,14 @@ struct zero_config arguments_config(const struct arguments *a);
 double arguments_lr(const struct arguments *a, int64_t step);
 
 /* Everything that all ranks must give alike for one run: an option and what it is worth, 1
- * for one that is given where its text may differ. Returns how many. */
-#define ARGUMENTS_ALIKE 28
+ * for one that is given where its text may differ. Use: another value makes another model, other
+ * steps (but for --accumulate, which counts times the ranks) or neither. Returns how many. */
+#define ARGUMENTS_ALIKE 34
 struct argument_value {
     const char *option;
     double value;
     bool number; /* else a word or a flag */
+    enum argument_use { ARGUMENT_OF_MODEL, ARGUMENT_OF_STEPS, ARGUMENT_OF_RUN } use;
 };
 int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMENTS_ALIKE]);
 

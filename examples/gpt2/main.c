@@ -28,9 +28,10 @@ static int stopped(const struct run *r)
 {
     if (zero_rank(r->z) == 0)
         fprintf(stderr,
-                "rank 0: %s stopped all ranks after step %lld of %d. Nothing of the model is "
-                "saved: to make all steps, start the run again.\n",
-                stop_name(r->stopped), (long long)r->made, r->a->steps);
+                "rank 0: %s stopped all ranks after step %lld of %d. %s: to make all steps, start "
+                "the run again.\n",
+                stop_name(r->stopped), (long long)(r->before + r->made), r->a->steps,
+                r->kept ? "It goes on from its checkpoint" : "Nothing of the model is saved");
     return 128 + r->stopped;
 }
 

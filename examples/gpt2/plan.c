@@ -10,6 +10,7 @@
 #include "examples/common/launch.h"
 #include "examples/common/predict.h"
 #include "examples/common/stream.h"
+#include "examples/gpt2/checkpoint.h"
 #include "examples/gpt2/sample.h"
 #include "examples/gpt2/trace.h"
 #include "examples/gpt2/train.h"
@@ -28,6 +29,7 @@ struct own_bytes own_planned(const struct arguments *a, const struct data *data,
     own.buffers = 2 * rows * (int64_t)sizeof(int32_t) + a->accumulate * (int64_t)sizeof(double);
     if (a->trace)
         own.buffers += trace_plan_bytes(TRACE_SPANS);
+    own.buffers += checkpoint_room(a);
     if (sample > 0) /* logits, and what was drawn */
         own.buffers += a->shape.vocab * (int64_t)sizeof(float) + sample * (int64_t)sizeof(int32_t) +
                        sample_bytes(a);
@@ -101,6 +103,9 @@ void plan_print(const struct arguments *a, const struct zero_plan *p, const stru
     printf("  each step: %s read and %s written by updates, %s read for each gather of all units\n",
            in_bytes(p->read_bytes).text, in_bytes(p->written_bytes).text,
            in_bytes(p->param_read_bytes).text);
+    if (a->checkpoint)
+        printf("  a checkpoint: %s, beside the one before while it is written\n",
+               in_bytes(checkpoint_bytes(&a->shape)).text);
     bool far = a->stage == 3 && l.ranks > l.local; /* over the network */
     if ((far || p->param_read_bytes > 0) && a->sample > 0 && !a->quiet)
         printf("  the sample: each of its %d tokens gathers all units once; --sample 0 leaves it "

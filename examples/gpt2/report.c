@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "examples/common/clock.h"
@@ -37,22 +38,45 @@ static int64_t step_tokens(const struct run *r)
 
 /* ---------------------------------------------------------------- the start */
 
-void report_reading(struct run *r, int part, int parts)
+/* A line that a watched one takes the place of, unless it stays. */
+static void say(struct run *r, const char *line, bool stays)
 {
-    char line[96];
-    bool all = part == parts, late = clock_now() - r->printed >= LINE_SECONDS;
-    if (r->a->quiet || zero_rank(r->z) != 0 || !(late || (r->live && all)))
-        return;
-    double bytes = (double)(r->data.train + r->data.held) * sizeof(uint16_t);
-    snprintf(line, sizeof(line), "tokens: %s of %s are checked",
-             in_bytes((int64_t)(bytes * part / parts)).text, in_bytes((int64_t)bytes).text);
     r->printed = clock_now();
-    r->live = terminal_watched() && !all;
+    r->live = terminal_watched() && !stays;
     if (terminal_watched())
-        terminal_line(line, all);
+        terminal_line(line, stays);
     else
         puts(line);
     fflush(stdout);
+}
+
+void report_part(struct run *r, const char *what, const char *done, int64_t bytes, int64_t all)
+{
+    char line[96];
+    bool late = clock_now() - r->printed >= LINE_SECONDS;
+    if (r->a->quiet || zero_rank(r->z) != 0 || !(late || (r->live && bytes == all)))
+        return;
+    snprintf(line, sizeof(line), "%s: %s of %s are %s", what, in_bytes(bytes).text,
+             in_bytes(all).text, done);
+    say(r, line, bytes == all);
+}
+
+void report_kept(struct run *r, const char *done, int64_t step)
+{
+    char line[96];
+    if (r->a->quiet || zero_rank(r->z) != 0)
+        return;
+    snprintf(line, sizeof(line), "checkpoint: step %lld is %s", (long long)step, done);
+    say(r, line, true);
+}
+
+void report_aside(struct run *r, const char *then)
+{
+    if (r->live)
+        putchar('\n');
+    r->live = false;
+    fflush(stdout);
+    fprintf(stderr, "rank %d: %s %s\n", zero_rank(r->z), r->error, then);
 }
 
 static void print_machine(const struct run *r, const struct zero_stats *s)
@@ -98,12 +122,30 @@ void report_start(struct run *r)
 
 /* ------------------------------------------------------------------- a step */
 
+static const char log_header[] =
+    "step,loss,loss_bits,norm,norm_bits,lr,eval_loss,tokens_per_s,step_ms,forward_ms,backward_ms,"
+    "update_ms,wait_ms,read_bytes,written_bytes\n";
+
 int report_log_header(FILE *log)
 {
-    fputs("step,loss,loss_bits,norm,norm_bits,lr,eval_loss,tokens_per_s,step_ms,forward_ms,"
-          "backward_ms,update_ms,wait_ms,read_bytes,written_bytes\n",
-          log);
+    fputs(log_header, log);
     return fflush(log) || ferror(log) ? -1 : 0;
+}
+
+long report_log_rows(const char *path, int64_t steps)
+{
+    FILE *f = steps > 0 ? file_to_read(path) : NULL;
+    char *line = NULL;
+    size_t size = 0;
+    long bytes = 0;
+    if (f && getline(&line, &size, f) > 0 && strcmp(line, log_header) == 0)
+        do
+            bytes = ftell(f);
+        while (getline(&line, &size, f) > 0 && strchr(line, '\n') && atoll(line) <= steps);
+    free(line);
+    if (f)
+        fclose(f);
+    return bytes;
 }
 
 /* Said while somebody may still make room for the next run; run_finish says it again. */
@@ -160,7 +202,7 @@ static void progress_line(const struct run *r, const struct step_record *s, char
 static void listen(struct run *r)
 {
     bool well = fflush(stdout) == 0 && !ferror(stdout);
-    if (well || (errno != EPIPE && errno != EBADF) || r->a->log || r->a->trace)
+    if (well || (errno != EPIPE && errno != EBADF) || r->a->log || r->a->trace || r->a->checkpoint)
         return;
     r->unheard = true;
     snprintf(r->error, sizeof(r->error),
@@ -335,7 +377,7 @@ static int report_retries(struct run *r, const struct zero_stats *s)
 /* The engine has written its state once before the first step, and, unless the
  * run was stopped, read it once more for the digest: one walk over it more than
  * there were updates. A step that is skipped has read some of it ahead: how much, no
- * plan knows. */
+ * plan knows. Nor what checkpoints read and write. */
 static int report_io(struct run *r, const struct zero_stats *s)
 {
     int64_t writes = s->steps + 1, reads = r->stopped ? s->steps : writes;
@@ -345,9 +387,10 @@ static int report_io(struct run *r, const struct zero_stats *s)
         const char *name;
         int64_t bytes, planned;
     } kinds[] = {
-        {"state read from files", s->io.state_read, s->skipped ? -1 : reads * s->plan.read_bytes},
+        {"state read from files", s->io.state_read,
+         s->skipped || r->a->checkpoint ? -1 : reads * s->plan.read_bytes},
         {"written to files", s->io.state_written + s->io.param_written,
-         writes * s->plan.written_bytes},
+         r->a->checkpoint ? -1 : writes * s->plan.written_bytes},
         {"parameters read from files", s->io.param_read, -1},
         {"copied host to device", s->to_device_bytes, -1},
         {"copied device to host", s->to_host_bytes, -1},
@@ -378,7 +421,7 @@ static void print_result(const struct run *r, const struct zero_stats *s)
     if (r->stopped)
         snprintf(made, sizeof(made), "%lld of ", (long long)r->made);
     printf("\n%s%s in %.1f s (%s ktok/s), %lld skipped; mean loss of the last %d: %.4f\n\n", made,
-           counted(r->stopped ? r->a->steps : r->made, "step").text, r->seconds,
+           counted(r->stopped ? r->a->steps - r->before : r->made, "step").text, r->seconds,
            in_thousands((double)step_tokens(r) * (double)r->made / r->seconds).text,
            (long long)s->skipped, count, sum / count);
 }

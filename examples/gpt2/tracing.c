@@ -36,8 +36,12 @@ int tracing_create(struct run *r, struct zero_config *config)
 static void model_span(void *arg, const char *name, int unit, double begin, double end)
 {
     struct run *r = arg;
-    struct zero_span span = {
-        .name = name, .unit = unit, .chunk = -1, .step = r->made, .begin = begin, .end = end};
+    struct zero_span span = {.name = name,
+                             .unit = unit,
+                             .chunk = -1,
+                             .step = r->before + r->made,
+                             .begin = begin,
+                             .end = end};
     trace_add(r->trace, unit < 0 ? TRACE_PASS : TRACE_COMPUTE, &span);
 }
 
@@ -56,7 +60,7 @@ void tracing_step(struct run *r, double begun)
     struct zero_span span = {.name = "step",
                              .unit = -1,
                              .chunk = -1,
-                             .step = r->made - 1,
+                             .step = r->before + r->made - 1,
                              .begin = begun,
                              .end = clock_now()};
     trace_add(r->trace, TRACE_STEP, &span);
@@ -96,27 +100,14 @@ bool tracing_open(struct run *r)
     return r->traced || fail(r, "cannot be written");
 }
 
-/* A client of NFS that has looked for a file in vain remembers that until it opens the folder. */
-static void look_anew(const char *file)
-{
-    char folder[PART_PATH];
-    snprintf(folder, sizeof(folder), "%s", file);
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        close(fd);
-}
-
 bool tracing_begin(struct run *r)
 {
     char whole[PART_PATH], part[PART_PATH];
     if (r->traced)
-        return file_empty(r->traced) == 0 || fail(r, "cannot be written");
+        return file_cut(r->traced, 0) == 0 || fail(r, "cannot be written");
     if (!r->trace || !part_whole(r->a->trace, whole))
         return true;
-    look_anew(part_name(r->a->trace, part));
+    part_folder(part_name(r->a->trace, part));
     errno = 0;
     FILE *f = file_open(part, O_APPEND);
     if (!f)

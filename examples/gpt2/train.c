@@ -19,6 +19,7 @@
 #include "examples/common/ranks.h"
 #include "examples/common/refuse.h"
 #include "examples/common/stop.h"
+#include "examples/gpt2/checkpoint.h"
 #include "examples/gpt2/device.h"
 #include "examples/gpt2/limits.h"
 #include "examples/gpt2/report.h"
@@ -181,10 +182,12 @@ static int set_numbers(struct run *r)
     return run_check(r, zero_set_accumulate(r->z, r->a->accumulate));
 }
 
-/* What an older run has left goes once every rank is ready to run. */
+/* What an older run has left goes once every rank is ready to run, but for rows of the steps that
+ * this one goes on from. */
 static bool log_begin(struct run *r)
 {
-    if (r->log && (file_empty(r->log) || report_log_header(r->log)))
+    long kept = r->log ? report_log_rows(r->a->log, r->before) : 0;
+    if (r->log && (file_cut(r->log, kept) || (kept == 0 && report_log_header(r->log))))
         return log_fail(r);
     return true;
 }
@@ -214,19 +217,21 @@ static bool create_local(struct run *r)
                  tokens);
         return false;
     }
-    return log_open(r) && tracing_open(r);
+    return log_open(r) && tracing_open(r) && checkpoint_open(r);
 }
 
-/* What is read is not written over: --log and --trace empty their files. */
+/* What is read is not written over. */
 static int spare_input(const struct arguments *a, char *error, size_t error_size)
 {
-    char part[PART_PATH];
+    char part[2][PART_PATH];
     const char *const written[][2] = {
         {"--log", a->log},
         {"--trace", a->trace},
-        {"--trace", a->trace ? part_name(a->trace, part) : NULL},
+        {"--trace", a->trace ? part_name(a->trace, part[0]) : NULL},
+        {"--checkpoint", a->checkpoint},
+        {"--checkpoint", a->checkpoint ? part_name(a->checkpoint, part[1]) : NULL},
     };
-    for (int w = 0; w < 3; w++)
+    for (int w = 0; w < 5; w++)
         for (int i = 0; i <= a->data.count; i++) {
             bool data = i < a->data.count;
             const char *name = written[w][1], *input = data ? a->data.items[i] : a->tokenizer;
@@ -302,7 +307,7 @@ static int read_data(struct run *r)
 {
     int rank = zero_rank(r->z), ranks = zero_size(r->z);
     int64_t tokens = r->data.is_tokens ? r->data.train + r->data.held : 0;
-    int64_t most;
+    int64_t bytes = tokens * (int64_t)sizeof(uint16_t), most;
     if (run_most(r, tokens / ranks / LOOKED_AT + 1, &most))
         return -1;
     int parts = (int)most;
@@ -312,7 +317,7 @@ static int read_data(struct run *r)
         if (run_agree(r, !due || data_read(&r->data, rank * parts + part, ranks * parts, r->error,
                                            sizeof(r->error)) == 0))
             return -1;
-        report_reading(r, part + 1, parts);
+        report_part(r, "tokens", "checked", bytes * (part + 1) / parts, bytes);
     }
     return 0;
 }
@@ -350,7 +355,7 @@ int run_create(struct run *r, struct arguments *a)
         return -1;
     stop_watch(r->z);
     if (check_alike(r) || compare_products(r) || run_agree(r, create_local(r)) || set_numbers(r) ||
-        run_agree(r, tracing_begin(r)))
+        checkpoint_load(r) || run_agree(r, tracing_begin(r)))
         return -1;
     return run_agree(r, log_begin(r));
 }
@@ -384,6 +389,7 @@ void run_destroy(struct run *r)
     if (r->log)
         fclose(r->log);
     tracing_close(r);
+    checkpoint_close(r);
     gpt_destroy(r->model);
     stop_watch(NULL);
     zero_destroy(r->z);
@@ -416,7 +422,7 @@ static int mean_loss(struct run *r, double *losses, int count, double *mean)
 /* Micro-batches of held-out text are dealt round-robin like those of training.
  * Where the ranks do not divide them, some compute one more, uncounted, since
  * all have to take part in every gather. */
-static int evaluate(struct run *r, double *loss)
+static int evaluate(struct run *r, struct step_record *record)
 {
     const struct arguments *a = r->a;
     int rank = zero_rank(r->z), ranks = zero_size(r->z), counted = 0;
@@ -431,7 +437,7 @@ static int evaluate(struct run *r, double *loss)
         if (first + rank < EVAL_BATCHES)
             losses[counted++] = one;
     }
-    if (run_check(r, status) || mean_loss(r, losses, counted, loss))
+    if (run_check(r, status) || mean_loss(r, losses, counted, &record->eval_loss))
         return -1;
     return run_check(r, zero_phase(r->z, ZERO_TRAIN));
 }
@@ -510,23 +516,45 @@ static int train_step(struct run *r, struct zero_stats *last, struct step_record
         return -1;
     r->seconds += record->seconds;
     r->waited += record->wait;
-    r->recent[step % RECENT] = record->loss;
+    r->recent[(r->made - 1) % RECENT] = record->loss;
     return 0;
 }
 
-/* Measures the held-out loss, and hears of signals that came meanwhile. What it waited is not the
- * next step's. What it gathered is, for the engine counts bytes from one zero_step to the next. */
-static int evaluate_apart(struct run *r, struct zero_stats *last, struct step_record *record)
+/* What is done between two steps, and signals that came meanwhile are heard. What it waited is not
+ * the next step's. What it gathered or read is, for the engine counts bytes from one zero_step to
+ * the next. */
+static int apart(struct run *r, struct zero_stats *last, struct step_record *record,
+                 int (*what)(struct run *r, struct step_record *record))
 {
     struct run_mark before, after;
     int64_t number;
-    if (limits_mark(r, &before) || evaluate(r, &record->eval_loss) ||
-        run_most(r, stop_asked(), &number) || limits_mark(r, &after))
+    if (limits_mark(r, &before) || what(r, record) || run_most(r, stop_asked(), &number) ||
+        limits_mark(r, &after))
         return -1;
     last->wait_seconds += after.stats.wait_seconds - before.stats.wait_seconds;
     limits_leave_out(r, &before, &after);
     take_stop(r, record->step, (int)number);
     return 0;
+}
+
+/* One that cannot be written is no reason to lose the run: there may be room for the next. */
+static int save(struct run *r, struct step_record *record)
+{
+    struct zero_digest digest;
+    bool well;
+    if (run_check(r, zero_digest(r->z, &digest)) ||
+        checkpoint_save(r, record->step, &digest, &well))
+        return -1;
+    if (!well && zero_rank(r->z) == 0)
+        report_aside(r, "The run goes on.");
+    if (!well)
+        r->error[0] = 0;
+    return 0;
+}
+
+static bool is_due(const struct run *r, int every, int64_t step)
+{
+    return every && step % every == 0 && !r->stopped;
 }
 
 int run_train(struct run *r)
@@ -540,16 +568,19 @@ int run_train(struct run *r)
     if (limits_mark(r, &r->begun))
         return -1;
     bool adapts = a->dtype == ZERO_FP16 && a->loss_scale == 0; /* then the engine ends it */
-    for (int step = 1, skips = 0; step <= a->steps && !r->stopped; step++) {
+    for (int step = (int)r->before + 1, skips = 0; step <= a->steps && !r->stopped; step++) {
         struct step_record record = {.step = step};
         if (train_step(r, &last, &record))
             return -1;
         r->pending = record; /* should measuring what is held out end the run */
-        record.evaluated = a->eval_every && step % a->eval_every == 0 && !r->stopped;
-        if (record.evaluated && evaluate_apart(r, &last, &record))
+        record.evaluated = is_due(r, a->eval_every, step);
+        if (record.evaluated && apart(r, &last, &record, evaluate))
             return -1;
         report_step(r, &record);
         r->pending = record;
+        if (step < a->steps && is_due(r, a->checkpoint_every, step) &&
+            apart(r, &last, &record, save))
+            return -1;
         skips = record.skipped ? skips + 1 : 0;
         if ((skips == SKIPS_MAX || skips == a->steps) && !adapts) {
             snprintf(r->error, sizeof(r->error),
@@ -617,8 +648,22 @@ static int print_end(struct run *r, const struct zero_digest *digest)
     return print_digest(r, digest);
 }
 
+/* What would be lost first of all. A run that was stopped takes no digest otherwise. */
+static int keep(struct run *r, struct zero_digest *digest)
+{
+    bool well = true;
+    if (r->stopped && !r->a->checkpoint)
+        return 0;
+    if (run_check(r, zero_digest(r->z, digest)) ||
+        (r->a->checkpoint && checkpoint_save(r, r->before + r->made, digest, &well)))
+        return -1;
+    r->kept = well && r->a->checkpoint;
+    return 0;
+}
+
 /* First of all the last update comes to its end, so that the reports and the last row count all
- * of it. A log or a trace that could not be written is a failure, and all the rest is told. */
+ * of it. A checkpoint, a log or a trace that could not be written is a failure, and all the rest is
+ * told. */
 int run_finish(struct run *r)
 {
     struct zero_digest digest;
@@ -628,10 +673,10 @@ int run_finish(struct run *r)
         return -1;
     r->seconds += r->ended.when - begun; /* of the last update, which no step was behind */
     r->waited += r->ended.when - begun;
-    int status = r->stopped ? ZERO_OK : zero_digest(r->z, &digest);
-    if (run_check(r, status) || run_check(r, zero_stats(r->z, &stats)) ||
+    if (keep(r, &digest) || run_check(r, zero_stats(r->z, &stats)) ||
         row_finish(r, &stats.step_io[1]))
         return -1;
+    int kept = r->a->checkpoint && !r->kept;
     int logged = run_agree(r, log_close(r)), traced = tracing_write(r);
-    return print_end(r, &digest) || logged || traced ? -1 : 0;
+    return print_end(r, &digest) || logged || traced || kept ? -1 : 0;
 }

@@ -56,7 +56,10 @@ struct run {
     FILE *traced;                 /* rank 0's, with --trace: open, so that no other run writes it
                                      and a pipe's reader sees no end before all ranks wrote */
     double trace_zero;            /* when all ranks had been created, on this rank's clock */
-    int64_t made;                 /* zero_step calls so far */
+    FILE *saving;                 /* rank 0's, with --checkpoint: FILE.part, open all the time */
+    float *piece;                 /* with --checkpoint: what passes through memory at once */
+    int64_t before;               /* steps of the runs that --checkpoint goes on from */
+    int64_t made;                 /* zero_step calls so far, without those */
     FILE *log;                    /* rank 0's, with --log */
     struct step_record pending;   /* the log's next row, if there is one; step 0: none */
     double recent[RECENT];        /* loss of step s at s % RECENT */
@@ -69,6 +72,7 @@ struct run {
     double updated_apart;         /* seconds of updates behind evaluations, between the two */
     double printed;               /* clock_now of the last progress line */
     int stopped;                  /* the signal that ended all ranks after the last step; 0: none */
+    bool kept;                    /* --checkpoint has all of the run */
     bool live;                    /* a progress line stands on the terminal without its end */
     bool unheard;                 /* nothing would be left of this run: error says why */
     char error[640];              /* "" when this rank is well and only another one failed */

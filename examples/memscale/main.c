@@ -67,7 +67,7 @@ static bool open_file(struct test *t, const char *name, FILE **file)
 /* What was in it goes: a table's once both can be written, a plot's when there is another. */
 static bool empty_file(struct test *t, const char *name, FILE *file)
 {
-    if (!file || file_empty(file) == 0)
+    if (!file || file_cut(file, 0) == 0)
         return true;
     refuse(sink_of(t), "'%s' cannot be written: %s. Give another file.", name, file_reason(errno));
     return false;
