@@ -47,7 +47,7 @@ goes_on() { # options of all, then of each part: ranks, options
 goes_on "--dtype bf16" "1 --accumulate 2" "1 --accumulate 2 --stage 3 --offload nvme" \
     "1 --accumulate 2 --offload cpu --state split"
 goes_on "--dtype fp32 --clip 0.1" "2 --stage 3" "1 --accumulate 2" "2 --stage 2 --offload nvme"
-goes_on "--dtype fp16" "1 --accumulate 2" "2 --stage 3 --offload cpu" "2 --stage 1"
+goes_on "--dtype fp16" "1 --accumulate 2" "2 --stage 3 --offload cpu" "2 --stage 0"
 
 # Its log goes on, too: rows of steps that are made anew are replaced.
 rm -f "$file"

@@ -25,7 +25,7 @@
 
 enum {
     PIECE = 1 << 20,       /* elements */
-    LEFT_MOST = 1 << 26,   /* elements that are not on the disk yet: 256 MiB */
+    LEFT_MOST = 1 << 24,   /* elements that are not on the disk yet: 64 MiB */
     HEADER_MOST = 1 << 26, /* bytes, far beyond that of 10000 layers */
     KINDS = 3,             /* arrays of a tensor, in the order of enum zero_what */
 };
@@ -300,12 +300,13 @@ static int state_load(struct run *r, FILE *f, const struct state *s)
         run_check(r, zero_set_progress(r->z, &s->progress)) ||
         run_check(r, zero_digest(r->z, &digest)))
         return -1;
+    if (memcmp(&digest, &s->digest, sizeof(digest))) {
+        refuse_file(r, "is damaged: its values are not those that were saved");
+        return -1;
+    }
     r->before = s->step;
     report_kept(r, "read", s->step);
-    if (memcmp(&digest, &s->digest, sizeof(digest)) == 0)
-        return 0;
-    refuse_file(r, "is damaged: its values are not those that were saved");
-    return -1;
+    return 0;
 }
 
 int checkpoint_load(struct run *r)
