@@ -2,11 +2,10 @@
 /* A header of JSON, then fp32. What the run is comes first in it, then tensor by tensor master and
  * moments, in the order of the model: a header is read by comparing it with the one that this
  * model would have. Values pass through all ranks piece by piece; rank 0 writes, every rank reads.
- * Between two pieces ranks wait for a disk no longer than for one of them. */
+ * Others wait for a rank's disk no longer than for LEFT_MOST of them. */
 #include "examples/gpt2/checkpoint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -152,7 +152,9 @@ static const char slurm[] =
     "tracks jobs by control groups (another kills srun), but SIGKILL follows after\n"
     "the site's KillWait, 30 s unless set. --signal=TERM@120 does it two minutes\n"
     "before the time limit. SIGTERM to srun itself, or Ctrl-C twice within a\n"
-    "second, kills the ranks at once.\n";
+    "second, kills the ranks at once. With --checkpoint FILE in a folder that all\n"
+    "nodes share gpt2 writes all of the run there before it ends, and goes on from\n"
+    "it when the job is submitted again, or Slurm puts it back into its queue.\n";
 
 static const char mpi[] =
     "MPI: several ranks\n"
