@@ -9,6 +9,7 @@
  */
 #include <check.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -518,23 +519,30 @@ END_TEST
 
 /* ------------------------------------------------------------ the contract */
 
+static void expect_gpu(int expected)
+{
+    int gpu = -1;
+    ck_assert_int_eq(cudaGetDevice(&gpu), cudaSuccess);
+    ck_assert_int_eq(gpu, expected);
+}
+
 /* The calls that a program's thread makes leave it its GPU. */
 static void expect_gpu_kept(struct device *device, char *host)
 {
     const struct device_ops *ops = device->ops;
     struct error error = {0};
     struct device_copy mark;
-    int gpu = -1;
     ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
     char *memory = ops->alloc(device, 4096, &error);
     ck_assert_ptr_nonnull(memory);
     ops->clear(device, DEVICE_COMPUTE, memory, 4096);
     ops->mark(device, DEVICE_COMPUTE, &mark);
-    while (!ops->copied(device, &mark))
+    expect_gpu(0);
+    while (!ops->copied(device, &mark)) /* the engine thread's call */
         ;
+    ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
     ck_assert_int_eq(ops->read(device, host, memory, 4096, &error), ZERO_OK);
-    ck_assert_int_eq(cudaGetDevice(&gpu), cudaSuccess);
-    ck_assert_int_eq(gpu, 0);
+    expect_gpu(0);
 }
 
 static void run_contract(int i, bool pinned, bool own_stream)
@@ -573,6 +581,48 @@ START_TEST(contract)
 }
 END_TEST
 
+/* What an engine thread may ask for first, which has chosen no GPU yet. */
+struct first_look {
+    struct device *device;
+    const struct device_copy *mark; /* NULL: the status */
+    bool well;
+    int gpu;
+};
+
+static void *first_look(void *arg)
+{
+    struct first_look *l = arg;
+    const struct device_ops *ops = l->device->ops;
+    struct error error = {0};
+    while (l->mark && !ops->copied(l->device, l->mark))
+        usleep(100);
+    l->well = (l->mark || !ops->status(l->device, &error)) && !cudaGetDevice(&l->gpu);
+    return NULL;
+}
+
+/* It does so on the device's GPU, and opens no other. */
+START_TEST(first_looks)
+{
+    struct error error = {0};
+    struct device_copy mark;
+    struct device *device;
+    pthread_t thread;
+    const struct device_options options = {.event_fd = eventfd(0, EFD_NONBLOCK)};
+    int gpu = begin(2, 0) - 1;
+    ck_assert_int_eq(cudaSetDevice(gpu), cudaSuccess);
+    ck_assert_msg(!device_cuda_create(&device, &options, &error), "%s", error.text);
+    device->ops->mark(device, DEVICE_COMPUTE, &mark);
+    struct first_look look = {.device = device, .mark = _i ? &mark : NULL, .gpu = -1};
+    ck_assert_int_eq(pthread_create(&thread, NULL, first_look, &look), 0);
+    pthread_join(thread, NULL);
+    ck_assert(look.well);
+    ck_assert_int_eq(look.gpu, gpu);
+    device->ops->destroy(device);
+    end();
+    close(options.event_fd);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cuda");
@@ -591,6 +641,7 @@ int main(void)
     c = tcase_create("device");
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, contract, 0, DEVICE_SUITE_CASES);
+    tcase_add_loop_test(c, first_looks, 0, 2);
     tcase_add_loop_test(c, nccl_of_one_rank, 0, 3);
     suite_add_tcase(s, c);
     return suite_run_all(s);

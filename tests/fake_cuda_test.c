@@ -548,11 +548,17 @@ END_TEST
 static void *without_device(void *arg)
 {
     const struct scene *s = arg;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     void *memory;
     ok(cudaMalloc(&memory, N));
     ok(cudaMemcpy(memory, s->host, N, cudaMemcpyHostToDevice));
     ok(cudaMemcpyAsync(memory, s->host, N, cudaMemcpyHostToDevice, s->stream));
-    ok(cudaStreamSynchronize(s->stream)); /* names what it is for */
+    /* These name what they are for, and open the thread's own GPU all the same. */
+    ok(cudaStreamSynchronize(s->stream));
+    ok(cudaStreamQuery(s->stream));
+    ok(cudaEventQuery(s->event));
+    ok(cudaEventSynchronize(s->event));
+    ok(cudaThreadExchangeStreamCaptureMode(&mode));
     ok(cudaFree(memory));
     return NULL;
 }
@@ -561,9 +567,10 @@ START_TEST(no_device)
 {
     struct scene s = scene_new();
     pthread_t thread;
+    ok(cudaEventRecord(s.event, s.stream));
     ck_assert_int_eq(pthread_create(&thread, NULL, without_device, &s), 0);
     pthread_join(thread, NULL);
-    scene_end(&s, 3, FAKE_CUDA_NO_DEVICE);
+    scene_end(&s, 8, FAKE_CUDA_NO_DEVICE);
 }
 END_TEST
 

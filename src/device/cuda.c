@@ -139,11 +139,12 @@ static int tell(struct device_cuda *d, struct error *error)
     return error->status;
 }
 
-/* Whether a stream has work yet, or has ended it well. */
+/* Whether a stream has work yet, or has ended it well. The engine thread asks, and may never have
+ * chosen its GPU: CUDA would open GPU 0 for it. A GPU whose work has failed may say so there. */
 static bool healthy(struct device_cuda *d, cudaStream_t stream)
 {
     assert(stream);
-    if (failed(d))
+    if (failed(d) || !good(d, cudaSetDevice(d->gpu), "run its queued work"))
         return false;
     enum cudaStreamCaptureMode mode = cuda_capture_mode(cudaStreamCaptureModeRelaxed);
     cudaError_t rc = cudaStreamQuery(stream);

@@ -150,6 +150,7 @@ bool fake_may_query(void)
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
+    (void)fake_gpu(__func__);
     enum cudaStreamCaptureMode before = capture_mode;
     capture_mode = *mode;
     *mode = before;

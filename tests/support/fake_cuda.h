@@ -61,7 +61,8 @@ enum fake_cuda_report {
     FAKE_CUDA_FREED,        /* memory, streams, events, registrations: used after they were
                                given back, or given back twice */
     FAKE_CUDA_UNRECORDED,   /* a wait for an event that was never recorded: it waits for nothing */
-    FAKE_CUDA_NO_DEVICE,    /* a call for the current device, in a thread that has set none */
+    FAKE_CUDA_NO_DEVICE,    /* a call for the current device, or one that opens it, in a thread
+                               that has set none */
     FAKE_CUDA_OTHER_DEVICE, /* a stream, event or memory of another GPU than the call's */
     FAKE_CUDA_DEFAULT,      /* an operation in the default stream */
     FAKE_CUDA_SPINS,        /* a wait for an event that was not made with cudaEventBlockingSync:

@@ -394,10 +394,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 static struct CUstream_st *stream_asked(const char *call, cudaStream_t stream, cudaError_t *error)
 {
     *error = fake_enter();
-    if (fake_options.gpus == 0)
+    if (fake_options.gpus == 0 || *error == cudaErrorNotPermitted)
         return NULL;
+    int gpu = fake_gpu(call);
     if (!stream)
-        return stream_default(fake_gpu(call)); /* it may have had no work */
+        return stream_default(gpu); /* it may have had no work */
     if (stream_valid(call, stream))
         return stream;
     *error = cudaErrorInvalidResourceHandle;
@@ -576,8 +577,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 static struct fake_op *event_asked(const char *call, cudaEvent_t event, cudaError_t *error)
 {
     *error = fake_enter();
-    if (fake_options.gpus == 0)
+    if (fake_options.gpus == 0 || *error == cudaErrorNotPermitted)
         return NULL;
+    (void)fake_gpu(call);
     if (event_valid(call, event))
         return event_recorded(call, event);
     *error = cudaErrorInvalidResourceHandle;
