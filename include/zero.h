@@ -211,17 +211,17 @@ struct zero_config {
                               3: and parameters. Default 0 */
     enum zero_dtype dtype; /* default ZERO_FP32 */
 
-    enum zero_device device; /* default ZERO_CPU. ZERO_CUDA: the calling thread's current GPU
-                                (cudaSetDevice). Parameters and gradients are in its memory: their
-                                addresses are for kernels, not for the host. Needs the plugin
-                                libzero_cuda.so beside the library or the program, from there in
-                                ../lib, where the loader looks, or named by $ZERO_CUDA_PLUGIN. An
-                                engine has a dozen streams: CUDA runs 8 at once unless a program
-                                sets CUDA_DEVICE_MAX_CONNECTIONS=32 before its first call */
-    void *stream;            /* with ZERO_CUDA: the cudaStream_t that the program computes on, and
-                                that it keeps until zero_destroy; cudaStreamLegacy is CUDA's
-                                default one. Default: one that the engine makes, see zero_stream,
-                                in order with cudaStreamLegacy, not with cudaStreamPerThread */
+    /* Default ZERO_CPU. ZERO_CUDA: the calling thread's current GPU, by cudaSetDevice (behind which
+     * CUDA 11 needs cudaFree(NULL)) or zero_gpu_use; other threads that call the engine choose it
+     * too, else CUDA opens GPU 0 for them. Parameters and gradients are in its memory: their
+     * addresses are for kernels, not for the host. Needs the plugin libzero_cuda.so beside the
+     * library or the program, from there in ../lib, where the loader looks, or named by
+     * $ZERO_CUDA_PLUGIN. An engine has a dozen streams: CUDA runs 8 at once unless a program sets
+     * CUDA_DEVICE_MAX_CONNECTIONS=32 before its first call */
+    enum zero_device device;
+    void *stream; /* with ZERO_CUDA: the cudaStream_t that the program computes on, and keeps until
+                     zero_destroy; cudaStreamLegacy: CUDA's default one. Default: the engine's own
+                     (zero_stream), in order with cudaStreamLegacy, not cudaStreamPerThread */
 
     enum zero_place offload;           /* default ZERO_DEVICE. ZERO_HOST and ZERO_NVME: optimizer
                                           state there, at stage 3 parameters too, gradients in
