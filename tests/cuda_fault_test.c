@@ -379,6 +379,21 @@ START_TEST(no_memory)
 }
 END_TEST
 
+/* Of the host: the first is what the toy computes in, then come the device's own two. */
+START_TEST(no_host_memory)
+{
+    for (int n = 2; n <= 3; n++) {
+        struct fault fault = {.kind = FAULT_CUDA_MEMORY, .nth = n};
+        const struct fake_cuda_options one = {.gpus = 1, .fault = &fault};
+        expect_creation(&one, ZERO_ERR_MEMORY,
+                        "1048576 bytes of host memory that the driver registers with GPU 0 (fake "
+                        "GPU 0) were refused (cudaErrorMemoryAllocation, 2). Leave more of it "
+                        "free, or raise the limit (ulimit -l).",
+                        PINNED_NONE);
+    }
+}
+END_TEST
+
 START_TEST(no_kernels)
 {
     const struct fake_cuda_options one = {.gpus = 1};
@@ -429,6 +444,7 @@ int main(void)
     tcase_add_test(tests, no_gpu);
     tcase_add_test(tests, no_gpu_to_tell_of);
     tcase_add_test(tests, no_memory);
+    tcase_add_test(tests, no_host_memory);
     tcase_add_test(tests, no_kernels);
     tcase_add_test(tests, no_registration);
     suite_add_tcase(suite, tests);

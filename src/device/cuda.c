@@ -686,6 +686,21 @@ static bool make_stream(struct device_cuda *d, struct stream *s, unsigned flags,
            good(d, cudaEventCreateWithFlags(&s->event, cudaEventDisableTiming), "make an event");
 }
 
+/* No memory of the host has the code of a GPU's. Nobody else has the device yet. */
+static bool make_landing(struct device_cuda *d, char **landing)
+{
+    cudaError_t rc = cudaHostAlloc((void **)landing, LANDING_BYTES, cudaHostAllocDefault);
+    if (rc != cudaErrorMemoryAllocation)
+        return good(d, rc, "allocate registered memory");
+    (void)cudaGetLastError();
+    error_set(&d->error, ZERO_ERR_MEMORY,
+              "%" PRId64 " bytes of host memory that the driver registers with GPU %d (%s) were "
+              "refused (%s, %d). Leave more of it free, or raise the limit (ulimit -l).",
+              LANDING_BYTES, d->gpu, d->name, cudaGetErrorName(rc), (int)rc);
+    d->failed = true;
+    return false;
+}
+
 /* What the program waits for goes before what it computes meanwhile. A program that computes in
  * CUDA's default stream all the same is in order with a stream that is made with no flag. */
 static bool make_all(struct device_cuda *d, void *compute)
@@ -697,8 +712,7 @@ static bool make_all(struct device_cuda *d, void *compute)
         ok = i == DEVICE_COMPUTE ||
              make_stream(d, &d->streams[i], cudaStreamNonBlocking, CUDA_PRIORITY_FIRST);
     for (int i = 0; ok && i < 2; i++)
-        ok = good(d, cudaHostAlloc((void **)&d->landing[i], LANDING_BYTES, cudaHostAllocDefault),
-                  "allocate registered memory");
+        ok = make_landing(d, &d->landing[i]);
     return ok &&
            good(d, cudaStreamCreateWithFlags(&d->calls, cudaStreamNonBlocking), "make a stream") &&
            good(
