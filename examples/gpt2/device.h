@@ -157,7 +157,8 @@ struct gpu_plugin {
      * all; busy is what lies between WORKS and RESTS. */
     void (*mark)(struct gpu *gpu, enum gpu_mark mark);
     void (*seconds)(struct gpu *gpu, bool wait, struct gpt_times *times);
-    double (*flops)(const struct gpu *gpu); /* of all products so far */
+    /* Of all products so far: those of cuBLASLt, and attention's, of these what is not masked. */
+    double (*flops)(const struct gpu *gpu);
     /* Measured now, in what is between two calls of the model's memory: flop/s of products
      * in this dtype, bytes/s that copies within it read and write. 0: not known. What fails there
      * is no failure of the model's. */

@@ -125,6 +125,7 @@ static void cuda_stop(struct gpu *gpu)
     g->loss = NULL;
     matmul_plans_destroy(g->plans);
     g->plans = NULL;
+    g->attention_flops = 0;
     (void)cudaFree(g->memory);
     (void)cudaFreeHost(g->pinned);
     g->memory = g->pinned = NULL;
@@ -265,7 +266,8 @@ static void cuda_seconds(struct gpu *gpu, bool wait, struct gpt_times *times)
 
 static double cuda_flops(const struct gpu *gpu)
 {
-    return matmul_plans_flops(cuda_of(gpu)->plans);
+    const struct gpu_cuda *g = cuda_of(gpu);
+    return matmul_plans_flops(g->plans) + g->attention_flops;
 }
 
 #define MEASURED_MS 20.0f /* is enough for the clock */

@@ -24,6 +24,7 @@ struct gpu_cuda {
     /* of a model */
     cudaStream_t stream;
     struct matmul_plans *plans;
+    double attention_flops; /* of attention's products so far */
     void *memory, *pinned;
     int64_t bytes;
     cudaEvent_t loss; /* behind the copy of it */

@@ -203,11 +203,26 @@ static void bias_backward(const struct compute *c, const void *dout, int width, 
 
 /* --------------------------------------------------------------- attention */
 
+/* What attention has to multiply, by the formula: of each product the pairs of a query and a key
+ * that it sees. What our kernels make beyond that, halves of tiles on the diagonal and two of seven
+ * products of backward (attention.cuh), is their own way, and not counted; the CPU's products are
+ * counted as they are made, whole spans (attention.c). A forward pass that recompute asks for again
+ * counts again. */
+#define FORWARD_PRODUCTS  2 /* scores; weights by values */
+#define BACKWARD_PRODUCTS 5 /* scores again; gradients of weights, queries, keys and values */
+
+static void attention_count(const struct compute *c, int products)
+{
+    double pairs = 0.5 * c->seq * (c->seq + 1.0);
+    gpu_of(c)->attention_flops += products * 2.0 * pairs * c->batch * c->channels;
+}
+
 static void attention_forward(const struct compute *c, const void *qkv, float *lse, void *out)
 {
     LAUNCH(c, "attend",
            gpt_launch_attention(stream_of(c), c->dtype, c->batch, c->seq, c->heads,
                                 c->channels / c->heads, qkv, lse, out));
+    attention_count(c, FORWARD_PRODUCTS);
 }
 
 static void attention_backward(const struct compute *c, const void *qkv, const float *lse,
@@ -217,6 +232,7 @@ static void attention_backward(const struct compute *c, const void *qkv, const f
            gpt_launch_attention_backward(stream_of(c), c->dtype, c->batch, c->seq, c->heads,
                                          c->channels / c->heads, qkv, lse, out, dout,
                                          c->room->delta, dqkv));
+    attention_count(c, BACKWARD_PRODUCTS);
 }
 
 /* ---------------------------------------------------------------- the head */
