@@ -567,13 +567,6 @@ START_TEST(trainer_contradictions)
                                      "of at least 0.");
     contradiction("--beta2 1", "--beta2 cannot be '1'. Give a number of at "
                                "least 0 and below 1.");
-    contradiction("--checkpoint-every 3",
-                  "--checkpoint-every 3 says how often, but --checkpoint is missing. Give it a "
-                  "file, or leave --checkpoint-every out.");
-    contradiction("--trace x --checkpoint x",
-                  "--trace and --checkpoint are both x. Give each a file of its own.");
-    contradiction("--log x --checkpoint x",
-                  "--checkpoint and --log are both x. Give each a file of its own.");
     contradiction("--eps 0", "--eps cannot be '0'. Give 1.2e-38 to 3.4e38.");
     ck_assert_int_eq(train("--stage 2 --offload-param none"), 0);
     ck_assert_int_eq(train("--offload cpu --offload-optimizer nvme --host-bytes 1K"), 0);
@@ -581,6 +574,18 @@ START_TEST(trainer_contradictions)
     ck_assert(arguments.help);
     ck_assert_int_eq(train("--data LICENSE -h"), 0);
     ck_assert(arguments.help);
+}
+END_TEST
+
+START_TEST(trainer_files)
+{
+    contradiction("--checkpoint-every 3",
+                  "--checkpoint-every 3 says how often, but --checkpoint is missing. Give it a "
+                  "file, or leave --checkpoint-every out.");
+    contradiction("--trace x --checkpoint x",
+                  "--trace and --checkpoint are both x. Give each a file of its own.");
+    contradiction("--log x --checkpoint x",
+                  "--checkpoint and --log are both x. Give each a file of its own.");
 }
 END_TEST
 
@@ -682,6 +687,7 @@ int main(void)
     tcase_add_test(trainer, trainer_models);
     tcase_add_test(trainer, trainer_sizes);
     tcase_add_test(trainer, trainer_contradictions);
+    tcase_add_test(trainer, trainer_files);
     tcase_add_test(trainer, trainer_ranges);
     tcase_add_test(trainer, learning_rate);
     tcase_add_test(trainer, alike);
