@@ -154,8 +154,8 @@ typedef int zero_fill_fn(void *arg, int64_t first, int64_t count, float *out);
 struct zero_param {
     const char *name;             /* unique, printable, 1 to 200 characters; copied */
     int unit;                     /* 0 .. units-1, in forward order, each used at least once */
-    int ndim;                     /* 0 (a scalar, with shape[0] 0 or 1) .. ZERO_MAX_DIMS */
-    int64_t shape[ZERO_MAX_DIMS]; /* elements per dimension, >= 0 */
+    int ndim;                     /* 0 (a scalar) .. ZERO_MAX_DIMS */
+    int64_t shape[ZERO_MAX_DIMS]; /* elements per dimension, >= 0; behind ndim: 0 or 1 */
     uint8_t group;                /* hyper-parameter group, 0 unless you use several */
     uint32_t flags;               /* ZERO_NO_DECAY, ZERO_FROZEN, both or 0 */
     zero_fill_fn *fill;           /* initial values; NULL: zeros */

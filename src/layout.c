@@ -18,12 +18,13 @@ static int take_shape(const struct zero_param *p, int i, struct tensor *t, struc
     if (p->ndim < 0 || p->ndim > ZERO_MAX_DIMS)
         return error_set(error, ZERO_ERR_ARGUMENT, "params[%d] (%s) has ndim %d. Use 0 to %d.", i,
                          p->name, p->ndim, ZERO_MAX_DIMS);
-    /* One element where many are meant would be overrun. */
-    if (p->ndim == 0 && (p->shape[0] < 0 || p->shape[0] > 1))
-        return error_set(error, ZERO_ERR_ARGUMENT,
-                         "params[%d] (%s) has shape[0] = %lld, but ndim 0, which is a scalar. Set "
-                         "ndim.",
-                         i, p->name, (long long)p->shape[0]);
+    /* A tensor without dimensions that are meant would be overrun. */
+    for (int d = p->ndim; d < ZERO_MAX_DIMS; d++)
+        if (p->shape[d] < 0 || p->shape[d] > 1)
+            return error_set(error, ZERO_ERR_ARGUMENT,
+                             "params[%d] (%s) has shape[%d] = %lld, but ndim %d. Set ndim to the "
+                             "number of dimensions, and shape to 0 or 1 behind them.",
+                             i, p->name, d, (long long)p->shape[d], p->ndim);
     t->elements = 1;
     t->ndim = p->ndim;
     for (int d = 0; d < p->ndim; d++) {

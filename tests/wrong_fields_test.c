@@ -289,10 +289,17 @@ START_TEST(tensors_refused)
         memcpy(p.shape, shapes[i], sizeof(shapes[i]));
         expect_tensor(p, "has shape[");
     }
-    p = good, p.ndim = 0;
-    expect_tensor(p, "has shape[0] = 100, but ndim 0");
-    p.shape[0] = -5;
-    expect_tensor(p, "has shape[0] = -5, but ndim 0");
+    for (int ndim = 0; ndim < ZERO_MAX_DIMS; ndim++)
+        for (int d = ndim; d < ZERO_MAX_DIMS; d++) {
+            char says[64];
+            p = (struct zero_param){.name = "x", .unit = 1, .ndim = ndim, .shape = {1, 1, 1}};
+            p.shape[d] = 3072;
+            snprintf(says, sizeof(says), "has shape[%d] = 3072, but ndim %d", d, ndim);
+            expect_tensor(p, says);
+            p.shape[d] = -5;
+            snprintf(says, sizeof(says), "has shape[%d] = -5, but ndim %d", d, ndim);
+            expect_tensor(p, says);
+        }
     p = good, p.shape[0] = (int64_t)1 << 48;
     expect_tensor(p, "The model has more than 2^48 elements");
     p = good, p.flags = 4;
@@ -308,7 +315,7 @@ START_TEST(edges_of_tensors_are_taken)
     char name[201], first[201];
     struct zero_param p[] = {
         {.name = name, .ndim = ZERO_MAX_DIMS, .shape = {1, 2, 1, 2, 1, 2, 1, 2}},
-        {.name = "scalar", .ndim = 0, .shape = {1}, .group = 255},
+        {.name = "scalar", .ndim = 0, .shape = {1, 1, 0, 1}, .group = 255},
         {.name = "empty", .ndim = 1, .shape = {0}},
         {.name = "all flags", .unit = 1, .ndim = 1, .shape = {3}, .flags = 3},
     };
