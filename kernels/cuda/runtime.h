@@ -89,6 +89,7 @@ struct cudaDeviceProp {
     size_t totalGlobalMem;
     int major, minor;
     int multiProcessorCount;
+    int pciDomainID, pciBusID, pciDeviceID;
 };
 #endif
 
