@@ -88,9 +88,8 @@ enum zero_status {
  * IEEE binary16, and its gradients need a loss scale: see zero_loss_scale. */
 enum zero_dtype { ZERO_FP32 = 0, ZERO_BF16, ZERO_FP16 };
 
-/* How the fp32 master is kept. SPLIT (bf16 models only): as the bf16 weight,
- * which is there anyway, and a 16-bit remainder. 10 bytes of optimizer state an
- * element instead of 12, and the same bits. */
+/* How the fp32 master is kept. SPLIT (bf16 models only): as the bf16 weight and a
+ * 16-bit remainder: 10 bytes of optimizer state an element, not 12, and the same bits. */
 enum zero_state { ZERO_STATE_FP32 = 0, ZERO_STATE_SPLIT };
 
 /* Where gradients accumulate over the micro-steps of a step. SHARD: each
@@ -197,8 +196,7 @@ struct zero_span {
     double begin, end; /* seconds of CLOCK_MONOTONIC */
 };
 
-/* Called on an engine thread as each piece of work ends: return soon, and call
- * nothing of this header. */
+/* Called on an engine thread as each of them ends: return soon, call nothing of this header. */
 typedef void zero_trace_fn(void *arg, const struct zero_span *span);
 
 ZERO_API const char *zero_lane_name(int lane); /* "comm", "state-disk", ... */
@@ -278,7 +276,9 @@ struct zero_config {
 
     int threads;            /* of the engine's update, on the CPUs of the thread that creates it,
                                1 to 1024. Default: as many as these CPUs, or as a control group's
-                               quota allows, divided by the node's ranks that share them */
+                               quota allows, divided by the node's ranks that share them.
+                               OMP_PROC_BIND narrows that thread to one: unset it, or widen the mask
+                               by sched_setaffinity around zero_create */
     int deadline_seconds;   /* how long a rank waits for another (see zero_set_deadline), for all
                                ranks to come where zero_create starts MPI, and, but 10 at least,
                                for a disk that moves nothing. Up to 2^30. Default 300 */

@@ -5,6 +5,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "offload/groups.h"
 #include "src/comm/comm.h"
@@ -139,6 +141,21 @@ static void judge_nodes(const struct zero *z, const struct introduction *all)
                    least, most);
 }
 
+/* OpenMP binds a program's first thread as it is loaded, and what that starts inherits it. */
+static void judge_cpus(const struct zero *z, const struct introduction *me)
+{
+    const char *bind = getenv("OMP_PROC_BIND");
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    if (z->plan.set.threads == 0 && CPU_COUNT_S(sizeof(me->cpus), me->cpus) == 1 && online > 1 &&
+        bind && *bind && strcasecmp(bind, "false") != 0)
+        engine_warn_of_machine(z,
+                               "The thread that creates this engine may use 1 of %ld CPUs, which "
+                               "all of the engine's threads share, and OMP_PROC_BIND is '%.32s'. "
+                               "Unset it, or widen the mask by sched_setaffinity around "
+                               "zero_create.",
+                               online, bind);
+}
+
 /* Of ranks none of which has failed. */
 static void judge(struct zero *z, struct introduction *all)
 {
@@ -165,6 +182,8 @@ static void judge(struct zero *z, struct introduction *all)
     if (z->unprobed.status)
         engine_warn_of_machine(z, "ZERO_PROBE=1, but the defaults are used: %.400s",
                                z->unprobed.text);
+    if (!z->error.status)
+        judge_cpus(z, me);
     int threads = z->plan.set.threads;
     z->threads = threads ? threads : share_of_cpus(all, z->size, z->rank);
 }

@@ -438,14 +438,20 @@ START_TEST(acquires_nest_without_end)
 }
 END_TEST
 
-static bool many_cpus;
+static bool many_cpus, one_cpu;
 
-/* The kernel's, or that of one for more CPUs than a set has, three of which are allowed. */
+/* The kernel's, the first of these alone, or that of one for more CPUs than a set has, three of
+ * which are allowed. */
 int sched_getaffinity(pid_t id, size_t size, cpu_set_t *set)
 {
     memset(set, 0, size);
-    if (!many_cpus)
-        return syscall(SYS_sched_getaffinity, id, size, set) < 0 ? -1 : 0;
+    if (!many_cpus) {
+        int rc = syscall(SYS_sched_getaffinity, id, size, set) < 0 ? -1 : 0;
+        for (size_t cpu = 0, seen = 0; one_cpu && cpu < 8 * size; cpu++)
+            if (CPU_ISSET_S(cpu, size, set) && seen++)
+                CPU_CLR_S(cpu, size, set);
+        return rc;
+    }
     if (size <= sizeof(*set)) {
         errno = EINVAL;
         return -1;
@@ -568,6 +574,43 @@ static void keep_log(void *arg, enum zero_log_level level, const char *line)
     snprintf(log->last, sizeof(log->last), "%s", line);
 }
 
+/* Where OpenMP has bound this thread to one of several CPUs the log says so, unless that is what
+ * .threads asks for. */
+START_TEST(a_bound_thread_is_told)
+{
+    static const struct {
+        const char *bind;
+        int threads, lines;
+        bool one;
+    } rows[] = {{"true", 0, 1, true},  {"close,spread", 0, 1, true},
+                {"false", 0, 0, true}, {"FALSE", 0, 0, true},
+                {"", 0, 0, true},      {NULL, 0, 0, true},
+                {"true", 1, 0, true},  {"true", 0, 0, false}};
+    struct zero_param param = {.name = "w", .ndim = 1, .shape = {1000}};
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2) {
+        printf("skipped: a bound thread, on one CPU\n");
+        return;
+    }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct log log = {0};
+        struct zero *z;
+        one_cpu = rows[i].one;
+        many_cpus = !one_cpu;
+        unsetenv("OMP_PROC_BIND");
+        ck_assert(!rows[i].bind || !setenv("OMP_PROC_BIND", rows[i].bind, 1));
+        ck_assert_int_eq(
+            zero_init(&z, &param, 1, .threads = rows[i].threads, .log = keep_log, .log_arg = &log),
+            ZERO_OK);
+        ck_assert_msg(log.lines == rows[i].lines, "%zu: '%s'", i, log.last);
+        ck_assert(!log.lines || strstr(log.last, "OMP_PROC_BIND is 'true'") ||
+                  strstr(log.last, "OMP_PROC_BIND is 'close,spread'"));
+        zero_destroy(z);
+    }
+    many_cpus = one_cpu = false;
+    unsetenv("OMP_PROC_BIND");
+}
+END_TEST
+
 /* io_uring refused: pread and pwrite, said once and seen in the counters; but
  * an error when io_uring was asked for by name. */
 START_TEST(no_io_uring)
@@ -669,6 +712,7 @@ int main(void)
     tcase_add_loop_test(c, acquires_nest_without_end, 0, 4);
     tcase_add_test(c, threads_on_many_cpus);
     tcase_add_test(c, threads_of_several_ranks);
+    tcase_add_test(c, a_bound_thread_is_told);
     tcase_add_test(c, adam_not_set);
     tcase_add_test(c, no_io_uring);
     tcase_add_loop_test(c, creation_is_agreed, 0, 4);
