@@ -641,8 +641,8 @@ struct zero_gpu {
  * one, as cudaSetDevice does, for programs that are not linked with CUDA's runtime, and tells of
  * it. index counts the GPUs that this process sees from 0 on, and begins again behind the last: a
  * rank gives its number on the node (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID,
- * PMI_LOCAL_RANK or SLURM_LOCALID: the first set). -1: the thread keeps the one it has. CUDA itself
- * takes some of the GPU's memory with the first call. error (may be NULL): the sentence, if any.
+ * FLUX_TASK_LOCAL_ID, PMI_LOCAL_RANK, MV2_COMM_WORLD_LOCAL_RANK or SLURM_LOCALID: the first set).
+ * -1: the thread's stays. The first call takes some of its memory. error (may be NULL): a sentence.
  *   ZERO_ERR_ARGUMENT     index < -1, or gpu is NULL
  *   ZERO_ERR_UNSUPPORTED  no plugin (.device says where it is looked for), no driver, no GPU
  *                         that answers */

@@ -51,6 +51,17 @@ for call in zero_param_data zero_grad_data; do
     verdict $? "quickstart where $call is NULL: $(cat "$scratch/err")"
 done
 
+# A rank's number on its node: README and zero.h name what examples/common/launch.c knows, in its
+# order, Slurm's last, which a batch script has too.
+local='LOCAL_?(RANK|RANKID|ID)'
+grep -oE "\"[A-Z0-9_]*$local\"" examples/common/launch.c | tr -d '"' | awk '!seen[$0]++' |
+    awk '/SLURM/ { last = $0; next } 1; END { print last }' >"$scratch/known"
+grep -oE 'getenv\("[A-Z0-9_]+' README.md | cut -d'"' -f2 | cmp -s - "$scratch/known"
+verdict $? "README does not list $(tr '\n' ' ' <"$scratch/known")"
+tr '\n' ' ' <include/zero.h | grep -oE '\(LOCAL_RANK[^:]*: the first set' |
+    grep -oE "[A-Z0-9_]*$local" | cmp -s - "$scratch/known"
+verdict $? "zero.h does not list $(tr '\n' ' ' <"$scratch/known")"
+
 cat >"$scratch/header.c" <<'CODE'
 #include "include/zero.h"
 extern uint64_t sequence_of(const struct zero_collective *c);
