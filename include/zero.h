@@ -92,11 +92,9 @@ enum zero_dtype { ZERO_FP32 = 0, ZERO_BF16, ZERO_FP16 };
  * 16-bit remainder: 10 bytes of optimizer state an element, not 12, and the same bits. */
 enum zero_state { ZERO_STATE_FP32 = 0, ZERO_STATE_SPLIT };
 
-/* Where gradients accumulate over the micro-steps of a step. SHARD: each
- * micro-step is reduced as it comes. LOCAL (stages 0 and 1): each rank keeps
- * whole fp32 sums on its device and reduces them once, in the last micro-step:
- * less is sent, more is stored, and the law of equal bits holds only with one
- * micro-step or one rank. */
+/* Where gradients accumulate over the micro-steps of a step. SHARD: each is reduced as it comes.
+ * LOCAL (stages 0 and 1): each rank keeps whole fp32 sums on its device and reduces them in the
+ * last: less is sent, more is stored, and bits are equal only with one micro-step or one rank. */
 enum zero_accumulate { ZERO_SHARD = 0, ZERO_LOCAL };
 
 /* Who adds gradients up over the ranks. ORDERED: the engine, in fp32 and in the order of the
@@ -324,13 +322,11 @@ struct zero_config {
 /* -------------------------------------------------------- create, destroy */
 
 /*
- * COLLECTIVE. Makes an engine for count tensors, allocates everything it will
- * ever need, and initialises the parameters with each tensor's fill. Params,
- * their names and config are copied. Returns when this rank's state is in
- * place. On failure *z is still set (NULL only when not even that could be
- * allocated): ask it zero_last_error, then destroy it. Ranks may differ in
- * .stream, .nvme_path, .ring, .program_bytes, .threads, .deadline_seconds, .comm
- * (each its own), .trace, .log and .log_level; all else is equal on all of them.
+ * COLLECTIVE. Makes an engine for count tensors, allocates all it will ever need, and initialises
+ * the parameters with each tensor's fill. Params, their names and config are copied. Returns when
+ * this rank's state is in place. On failure *z is still set (NULL only without memory for it): ask
+ * it zero_last_error, then destroy it. Ranks may only differ in .stream, .nvme_path, .ring,
+ * .program_bytes, .threads, .deadline_seconds, .comm (each its own), .trace, .log and .log_level.
  *   ZERO_ERR_ARGUMENT     a field, a tensor, a fill's value or a variable is out of range
  *   ZERO_ERR_STATE        another engine uses .comm, or this process is a fork of one
  *                         that had started MPI
@@ -395,21 +391,26 @@ ZERO_API int zero_acquire(struct zero *z, int unit);
  *   ZERO_ERR_STATE  the unit is not acquired */
 ZERO_API int zero_release(struct zero *z, int unit);
 
-/* Local. Tensor i's parameters, row-major in the engine's dtype (bf16 as
- * uint16_t), 64-byte aligned. The content is defined while its unit is
- * acquired; NULL while it is not. Read only. */
+/* Local. Tensor i's parameters while its unit is acquired, else NULL: read only, row-major in the
+ * engine's dtype (bf16 as uint16_t), zero_from_fp32 of the masters bit for bit, 64-byte aligned. */
 ZERO_API const void *zero_param_data(struct zero *z, int param);
 
-/* Local. Tensor i's gradients, shaped and typed as its parameters, zeroed at
- * the unit's first call in a micro-step (on ZERO_CUDA by the program's stream):
- * add d(mean loss of this rank's micro-batch * zero_loss_scale) here until the
- * unit's reduce. The engine divides by micro-steps, ranks and scale. A tensor that a rank
- * never asks for adds zeros. (Where no more gradients come, moments shrink to denormals, which
- * CPUs update several times slower.) A unit's first call in a micro-step waits
- * until the last reduce of its slot is done, on all ranks. NULL on failure: tensor frozen,
- * out of phase, unit already reduced, the engine has failed, or all slots that are large enough
- * hold units not reduced yet (any .grad_slots units fit at once where none was held before). */
+/* Local. Tensor i's gradients, shaped and typed as its parameters, zeroed at the unit's first call
+ * in a micro-step (on ZERO_CUDA by the program's stream): add d(mean loss of this rank's
+ * micro-batch * zero_loss_scale) here until the unit's reduce. The engine divides by micro-steps,
+ * ranks and scale. A tensor that a rank never asks for adds zeros. (Where no more gradients come,
+ * moments shrink to denormals, which CPUs update several times slower.) A unit's first call in a
+ * micro-step waits until the last reduce of its slot is done, on all ranks. NULL on failure: tensor
+ * frozen, out of phase, unit already reduced, the engine has failed, or all slots that are large
+ * enough hold units not reduced yet (any .grad_slots units fit where none was held before). */
 ZERO_API void *zero_grad_data(struct zero *z, int param);
+
+/* Local, needs no engine. Converts n elements from a type of parameters to fp32, and back: bf16 is
+ * rounded to nearest, ties away from zero, with NaN 0x7FC0; fp16 to nearest, ties to even, infinite
+ * from 65520 on, with NaN 0x7E00; fp32 is copied. in and out do not overlap.
+ *   ZERO_ERR_ARGUMENT  another dtype, n < 0, or NULL where n is not 0 */
+ZERO_API int zero_to_fp32(enum zero_dtype dtype, int64_t n, const void *in, float *out);
+ZERO_API int zero_from_fp32(enum zero_dtype dtype, int64_t n, const float *in, void *out);
 
 /* COLLECTIVE. The unit's gradients are complete, or will be when what the program's stream was
  * given is done: sum them over the ranks, in rank order. Exactly once per unit and micro-step, also
@@ -466,15 +467,14 @@ ZERO_API int zero_discard(struct zero *z);
 ZERO_API int zero_vote(struct zero *z, int bit);
 
 /*
- * Local. From now on this rank waits at most so many seconds for another,
- * instead of .deadline_seconds: also in a wait that is under way, which is
- * counted from its start. What is counted is the time in which a call stands
- * still for the oldest message that another rank has not answered, not that in which the program
- * computes; the time that NCCL takes once all ranks have come; none in which this process is
- * stopped. Where it is too long the engine fails with ZERO_ERR_DEADLINE, and the sentence names the
- * ranks that are known not to have arrived, and at what. Where they are several, most may only be
- * waiting for the one that is gone: this rank then waits a tenth longer, 1 second at least, in
- * which such a rank can give up first and name it.
+ * Local. From now on this rank waits at most so many seconds for another, instead of
+ * .deadline_seconds: also in a wait that is under way, from its start. What is counted is the time
+ * in which a call stands still for the oldest message that another rank has not answered, not that
+ * in which the program computes; the time that NCCL takes once all ranks have come; none in which
+ * this process is stopped. Where it is too long the engine fails with ZERO_ERR_DEADLINE, and the
+ * sentence names the ranks that are known not to have arrived, and at what. Where they are several,
+ * most may only be waiting for the one that is gone: this rank then waits a tenth longer, 1 second
+ * at least, in which such a rank can give up first and name it.
  * A disk may move nothing for as long as the deadline, but 10 seconds at least.
  * One atomic store: a signal handler and any thread may call it, at any time
  * between zero_create's return and zero_destroy. It returns ZERO_OK, or
@@ -523,14 +523,12 @@ ZERO_API int zero_mean(struct zero *z, const double *values, int count, double *
 enum zero_what { ZERO_MASTER = 0, ZERO_MOMENT1, ZERO_MOMENT2, ZERO_GRAD };
 
 /*
- * COLLECTIVE, between steps (ZERO_GRAD: also between the last reduce and the
- * step; not after a zero_discard that dropped it). Elements [first, first +
- * count) of tensor param as fp32, on every rank, from wherever they rest.
- * ZERO_GRAD is the mean gradient before clipping, between steps that of the
- * last one; zero_write takes the other three only, uses every rank's own copy of
- * in (finite, and equal: the next message compares them), and rounds the new
- * parameters from the master. A frozen tensor's master is its parameter; moments
- * it has none. Where count is 0, out and in may be NULL.
+ * COLLECTIVE, between steps (ZERO_GRAD: also between the last reduce and the step; not after a
+ * zero_discard that dropped it). Elements [first, first + count) of tensor param as fp32, on every
+ * rank, from wherever they rest. ZERO_GRAD is the mean gradient before clipping, between steps that
+ * of the last one; zero_write takes the other three only, uses every rank's own copy of in (finite,
+ * and equal: the next message compares them), and rounds the new parameters from the master. A
+ * frozen tensor's master is its parameter; moments it has none. For count 0 out and in may be NULL.
  *   ZERO_ERR_ARGUMENT  out of range; zero_write: a value is not finite (a master: nor once
  *                      rounded to the dtype), or a second moment below 0
  *   ZERO_ERR_STATE     within a step, or there is no gradient to read; zero_write: the
@@ -703,9 +701,8 @@ ZERO_API int zero_stats(const struct zero *z, struct zero_stats *stats);
 /* ----------------------------------------------------------- communication */
 
 /*
- * How ranks reach each other: a table of two calls that matter, start and
- * test, for four collectives. include/zero_mpi.h makes one from an MPI
- * communicator; write your own to run over something else.
+ * How ranks reach each other: a table of two calls that matter, start and test, for four
+ * collectives. zero_mpi.h makes one from an MPI communicator: write your own for something else.
  *
  * All calls come from one thread at a time: the engine's, or at creation and destroy the caller's.
  * One engine at a time uses a communicator: zero_create of a second one is ZERO_ERR_STATE until the
