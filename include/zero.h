@@ -544,7 +544,8 @@ ZERO_API int zero_write(struct zero *z, int param, enum zero_what what, int64_t 
  * program sets itself. A run goes on in another engine with the same bits, at any stage and place
  * and on any number of ranks, where zero_write takes over what zero_read gave of all tensors (but
  * it refuses infinities, and masters beyond the dtype), and zero_set_progress what zero_progress
- * gave. Without it Adam's bias corrections begin anew, whatever the moments. For moments from
+ * gave. zero_digest is then the same again: one that was kept along tells a damaged checkpoint.
+ * Without it Adam's bias corrections begin anew, whatever the moments. For moments from
  * elsewhere (PyTorch's exp_avg and exp_avg_sq) change .steps of what zero_progress gives. It is one
  * count for all tensors: where moments begin at 0 at a high one (tensors that were frozen, or new),
  * Adam's first steps are too large, so give these a group with a low lr. Of a run whose scale was

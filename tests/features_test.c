@@ -100,9 +100,22 @@ struct saved {
     bool goes_on;
     float values[3][TOY_TENSORS_ALL][1500]; /* by enum zero_what */
     struct zero_progress progress;
+    struct zero_digest kept; /* with it */
     struct zero_digest digest;
     double scale;
 };
+
+/* One bit of a frozen tensor that was lost shows in the digest. */
+static void damage(struct zero *z, struct saved *s)
+{
+    enum { FROZEN = 8, AT = 100 };
+    struct zero_digest digest;
+    float *x = &s->values[ZERO_MASTER][FROZEN][AT], other = -*x;
+    EXPECT(z->layout.tensors[FROZEN].frozen && *x != 0);
+    EXPECT(!zero_write(z, FROZEN, ZERO_MASTER, AT, 1, &other) && !zero_digest(z, &digest));
+    EXPECT(digest.master != s->kept.master && digest.moment1 == s->kept.moment1);
+    EXPECT(!zero_write(z, FROZEN, ZERO_MASTER, AT, 1, x));
+}
 
 static void pass_on(struct zero *z, struct saved *s)
 {
@@ -115,12 +128,17 @@ static void pass_on(struct zero *z, struct saved *s)
             EXPECT(!(s->goes_on ? zero_write(z, t, (enum zero_what)what, 0, tensor_size[t], x)
                                 : zero_read(z, t, (enum zero_what)what, 0, tensor_size[t], x)));
         }
+    struct zero_digest digest;
+    EXPECT(!zero_digest(z, &digest));
     if (s->goes_on) {
+        EXPECT(!memcmp(&digest, &s->kept, sizeof(digest)));
+        damage(z, s);
         struct zero_progress steps = {.steps = s->progress.steps}; /* a fixed scale needs no more */
         bool alone = !z->scaler.dynamic && s->config.stage == 0;
         EXPECT(!zero_set_progress(z, alone ? &steps : &s->progress));
     } else if (zero_rank(z) == 0) {
         EXPECT(!zero_progress(z, &s->progress));
+        s->kept = digest;
     }
 }
 
