@@ -228,8 +228,9 @@ $(BUILD)/libzero.a: $(call obj,$(CORE)) $(BUILD)/stamp/CORE
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
-# Programs ask for the library by the first component of its version.
-SONAME := libzero.so.$(firstword $(subst ., ,$(VERSION)))
+# Programs ask for the library by the first component of its version, before 1.0 by two.
+MAJOR := $(firstword $(subst ., ,$(VERSION)))
+SONAME := libzero.so.$(patsubst 0,$(basename $(VERSION)),$(MAJOR))
 # It stays until the process ends, also when what asked for it is closed (dlclose): MPI starts once,
 # and what is left to do at exit is in it.
 SHARED := -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete $(if $(SAN),,-Wl,-z,defs)

@@ -66,6 +66,7 @@ check_build() {
 # mode or link|what|where: all that is installed.
 files() {
     local soname=libzero.so.${version%%.*}
+    [ "$soname" != libzero.so.0 ] || soname=libzero.so.${version%.*} # as in the Makefile
     echo "644|include/zero.h|$INCLUDEDIR/zero.h"
     if nm -D --defined-only "$build/$library" | grep -q ' zero_comm_mpi$'; then
         echo "644|include/zero_mpi.h|$INCLUDEDIR/zero_mpi.h"

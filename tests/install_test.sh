@@ -16,6 +16,7 @@ unset SLURM_TMPDIR
 prefix=$scratch/prefix
 version=$(sed -n 's/^#define ZERO_VERSION "\(.*\)"/\1/p' include/zero.h)
 soname=libzero.so.${version%%.*}
+[ "$soname" != libzero.so.0 ] || soname=libzero.so.${version%.*} # until 1.0 each minor is another
 
 try() { # what, command...: it must succeed
     timeout 100 "${@:2}" >"$scratch/out" 2>&1 </dev/null

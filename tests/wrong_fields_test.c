@@ -39,6 +39,37 @@ static void expect_both(const struct zero_param *params, int count, const struct
     zero_destroy(z);
 }
 
+/* ----------------------------------------------------------------- versions */
+
+/* A program that was built with other structs has to ask for another library. */
+#define SIZE(type) #type, sizeof(struct type)
+START_TEST(sizes_are_of_this_version)
+{
+    static const struct {
+        const char *name;
+        size_t now, then;
+    } sizes[] = {
+        {SIZE(zero_param), 104},      {SIZE(zero_normal), 24},
+        {SIZE(zero_span), 64},        {SIZE(zero_config), 192},
+        {SIZE(zero_step_info), 48},   {SIZE(zero_adam), 48},
+        {SIZE(zero_progress), 32},    {SIZE(zero_digest), 24},
+        {SIZE(zero_bytes), 48},       {SIZE(zero_plan), 256},
+        {SIZE(zero_probe), 1048},     {SIZE(zero_gpu), 104},
+        {SIZE(zero_io), 32},          {SIZE(zero_lane_stats), 16},
+        {SIZE(zero_stats), 656},      {SIZE(zero_collective_header), 56},
+        {SIZE(zero_collective), 128}, {SIZE(zero_comm_ops), 56},
+        {SIZE(zero_comm), 544},
+    };
+    ck_assert_msg(strncmp(ZERO_VERSION, "0.1.", 4) == 0,
+                  "These are the sizes of 0.1, not of " ZERO_VERSION ": take those over.");
+    for (int i = 0; i < COUNT(sizes) && sizeof(long) == 8; i++)
+        ck_assert_msg(sizes[i].now == sizes[i].then,
+                      "struct %s has %zu bytes, not %zu as in " ZERO_VERSION
+                      ": raise the minor of ZERO_VERSION, and take the sizes over.",
+                      sizes[i].name, sizes[i].now, sizes[i].then);
+}
+END_TEST
+
 /* ------------------------------------------------------------ configuration */
 
 #define WRONG(says, ...)                                                                           \
@@ -581,6 +612,7 @@ int main(void)
 {
     Suite *suite = suite_create("wrong fields");
     TCase *tests = tcase_create("fields");
+    tcase_add_test(tests, sizes_are_of_this_version);
     tcase_add_test(tests, configurations_refused);
     tcase_add_test(tests, folders_refused);
     tcase_add_test(tests, edges_are_taken);
