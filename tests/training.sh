@@ -37,6 +37,15 @@ held=$(log_column eval_loss "$scratch/log.csv" | tail -n 1)
 awk -v loss="$loss" -v held="$held" 'BEGIN { exit !(loss < 1 && held > 5) }'
 verdict $? "trained to $loss, and what was held out has $held"
 
+# It is measured every so many steps and behind the last one, and told at the end.
+run --steps 7 --eval-every 3 --data "$scratch/text"
+log_column eval_loss "$scratch/log.csv" >"$scratch/held"
+measured=$(grep -n . "$scratch/held" | cut -d: -f 1 | xargs)
+[ "$measured" = "3 6 7" ] &&
+    grep -q "; mean loss of the last 7: [0-9.]*, held out after step 7: $(
+        awk 'END { printf "%.4f", $1 }' "$scratch/held")\$" "$scratch/out"
+verdict $? "every 3 of 7 steps was behind $measured, told as: $(grep 'mean loss' "$scratch/out")"
+
 # What bounds a step is told of steps alone: measuring what is held out takes longer than one here.
 run --steps 40 --eval-every 1 --data LICENSE
 mean=$(log_column step_ms "$scratch/log.csv" | awk '{ sum += $1 } END { print sum / NR }')
@@ -47,6 +56,9 @@ verdict $? "a step takes $mean ms, and what bounds it is told of '$told' s"
 
 # Where nothing will be evaluated, what is held out may be too short for it.
 run --steps 2 --eval-every 3 --batch 1 --seq 1000 --data LICENSE
+[ -z "$(log_column eval_loss "$scratch/log.csv" | xargs)" ] &&
+    grep -q 'mean loss of the last 2: [0-9.]*$' "$scratch/out"
+verdict $? "--eval-every 3 of 2 steps: $(grep 'mean loss' "$scratch/out")"
 
 # Threads that take turns on one CPU have one CPU's limit. (What else runs on it takes a smaller
 # share from four threads than from one: the most that one had counts, in one of five tries.)

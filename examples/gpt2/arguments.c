@@ -136,7 +136,7 @@ static const struct option table[] = {
      .help = "how long a rank waits for another one"},
     {"eval-every", WHOLE(eval_every, 0, 1e9), .value = "K", .initial = "0",
      .help = "measure the loss of 8 micro-batches of the held-out text, the same ones each time, "
-             "every K steps; 0, or more than --steps: never"},
+             "every K steps and behind the last; 0, or more than --steps: never"},
     {"log", TEXT(log), .value = "FILE.csv", .shown = "none", .help = "a row of numbers per step"},
     {"trace", TEXT(trace), .value = "FILE.json", .shown = "none",
      .help = "what happened when, on all ranks, but for what GPUs compute, in Chrome's trace "

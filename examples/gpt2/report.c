@@ -414,16 +414,19 @@ static int report_io(struct run *r, const struct zero_stats *s)
 static void print_result(const struct run *r, const struct zero_stats *s)
 {
     int count = r->made < RECENT ? (int)r->made : RECENT;
-    char made[32] = "";
+    char made[32] = "", held[64] = "";
     double sum = 0;
     for (int i = 0; i < count; i++)
         sum += r->recent[i];
     if (r->stopped)
         snprintf(made, sizeof(made), "%lld of ", (long long)r->made);
-    printf("\n%s%s in %.1f s (%s ktok/s), %lld skipped; mean loss of the last %d: %.4f\n\n", made,
+    if (r->held_step)
+        snprintf(held, sizeof(held), ", held out after step %lld: %.4f", (long long)r->held_step,
+                 r->held_loss);
+    printf("\n%s%s in %.1f s (%s ktok/s), %lld skipped; mean loss of the last %d: %.4f%s\n\n", made,
            counted(r->stopped ? r->a->steps - r->before : r->made, "step").text, r->seconds,
            in_thousands((double)step_tokens(r) * (double)r->made / r->seconds).text,
-           (long long)s->skipped, count, sum / count);
+           (long long)s->skipped, count, sum / count, held);
 }
 
 int report_end(struct run *r)

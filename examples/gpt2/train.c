@@ -246,6 +246,12 @@ static int spare_input(const struct arguments *a, char *error, size_t error_size
     return 0;
 }
 
+/* Whether what is held out is measured at all. */
+static bool evaluates(const struct arguments *a)
+{
+    return a->eval_every > 0 && a->eval_every <= a->steps;
+}
+
 int run_find(struct arguments *a, struct data *data, char *error, size_t error_size)
 {
     if (spare_input(a, error, error_size) ||
@@ -258,7 +264,7 @@ int run_find(struct arguments *a, struct data *data, char *error, size_t error_s
         snprintf(error, error_size,
                  "--tokenizer is for token files, and --data is text, whose "
                  "tokens are bytes. Leave --tokenizer out, or give token files.");
-    else if (a->eval_every && a->eval_every <= a->steps && data->held < text_needs(a->shape.seq))
+    else if (evaluates(a) && data->held < text_needs(a->shape.seq))
         snprintf(error, error_size,
                  "%lld %s of %s are held out, and --eval-every %d needs %lld for one sequence. "
                  "Give more with --data, or --eval-every 0.",
@@ -439,6 +445,8 @@ static int evaluate(struct run *r, struct step_record *record)
     }
     if (run_check(r, status) || mean_loss(r, losses, counted, &record->eval_loss))
         return -1;
+    r->held_step = record->step;
+    r->held_loss = record->eval_loss;
     return run_check(r, zero_phase(r->z, ZERO_TRAIN));
 }
 
@@ -573,7 +581,7 @@ int run_train(struct run *r)
         if (train_step(r, &last, &record))
             return -1;
         r->pending = record; /* should measuring what is held out end the run */
-        record.evaluated = is_due(r, a->eval_every, step);
+        record.evaluated = is_due(r, a->eval_every, step) || (evaluates(a) && step == a->steps);
         if (record.evaluated && apart(r, &last, &record, evaluate))
             return -1;
         report_step(r, &record);

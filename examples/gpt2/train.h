@@ -63,6 +63,8 @@ struct run {
     FILE *log;                    /* rank 0's, with --log */
     struct step_record pending;   /* the log's next row, if there is one; step 0: none */
     double recent[RECENT];        /* loss of step s at s % RECENT */
+    int64_t held_step;            /* behind which held_loss was measured last; 0: never */
+    double held_loss;
     double seconds, waited;       /* in steps and the last wait, evaluation apart; for the engine */
     double longest;               /* seconds of the longest step so far */
     double computed;              /* seconds of forward and backward in them, on GPUs busy ones */
