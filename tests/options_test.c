@@ -299,6 +299,7 @@ static const char *const trainer_options[] = {
     "lr",
     "warmup",
     "decay",
+    "final-lr",
     "clip",
     "weight-decay",
     "beta1",
@@ -594,6 +595,8 @@ START_TEST(trainer_ranges)
     static const char *const rows[][3] = {
         {"lr", "nan", "a number from 0 to 3.4e38"},
         {"lr", "1e300", "a number from 0 to 3.4e38"},
+        {"final-lr", "-1", "a number from 0 to 1"},
+        {"final-lr", "1.5", "a number from 0 to 1"},
         {"clip", "-1", "a number of at least 0"},
         {"clip", "1e-400", "a number of at least 0"},
         {"batch", "0", "a whole number from 1 to 65536"},
@@ -635,6 +638,37 @@ START_TEST(learning_rate)
 }
 END_TEST
 
+/* The default's bits are those of all runs before there was a choice. */
+START_TEST(final_learning_rate)
+{
+    static const struct {
+        int step;
+        double lr;
+    } tenth[] = {{9, 0x1.3a92a30553261p-11},  {10, 0x1.3a92a30553261p-11},
+                 {11, 0x1.3a22ecba214aap-11}, {23, 0x1.edf520df6e7b9p-12},
+                 {30, 0x1.5a07b352a8437p-12}, {49, 0x1.fe4c69886f8ccp-15},
+                 {50, 0x1.f75104d551d68p-15}, {99, 0x1.f75104d551d68p-15}};
+    const char *const lines[] = {"--steps 100 --lr 6e-4 --warmup 10 --decay 50",
+                                 "--steps 100 --lr 6e-4 --warmup 10 --decay 50 --final-lr 0.1"};
+    for (size_t i = 0; i < 2 * sizeof(tenth) / sizeof(*tenth); i++) {
+        ck_assert_int_eq(train(lines[i % 2]), 0);
+        ck_assert_double_eq(arguments_lr(&arguments, tenth[i / 2].step), tenth[i / 2].lr);
+    }
+    ck_assert_int_eq(train("--steps 100 --lr 2 --warmup 10 --decay 50 --final-lr 0"), 0);
+    ck_assert_double_eq(arguments_lr(&arguments, 9), 2.0);
+    ck_assert_double_eq_tol(arguments_lr(&arguments, 30), 1.0, 1e-12);
+    ck_assert_double_gt(arguments_lr(&arguments, 49), 0);
+    ck_assert_double_eq(arguments_lr(&arguments, 50), 0);
+    ck_assert_double_eq(arguments_lr(&arguments, 99), 0);
+    ck_assert_int_eq(train("--steps 100 --lr 2 --warmup 10 --decay 50 --final-lr 1"), 0);
+    for (int step = 9; step < 100; step++)
+        ck_assert_double_eq(arguments_lr(&arguments, step), 2.0);
+    ck_assert_int_eq(train("--steps 100 --lr 2 --warmup 10 --decay 50 --final-lr 0.5"), 0);
+    ck_assert_double_eq_tol(arguments_lr(&arguments, 30), 1.5, 1e-12);
+    ck_assert_double_eq(arguments_lr(&arguments, 50), 1.0);
+}
+END_TEST
+
 /* Ranks agree on what shapes the run; how each of them computes is its own. */
 START_TEST(alike)
 {
@@ -646,7 +680,7 @@ START_TEST(alike)
                                  "--lr 2e-3",      "--quiet",        "--layers 3",
                                  "--log x.csv",    "--accumulate 2", "--sample 7",
                                  "--l2",           "--device cuda",  "--bf16x3 --dtype fp32",
-                                 "--checkpoint x", "--dtype fp32"};
+                                 "--checkpoint x", "--dtype fp32",   "--final-lr 0"};
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         ck_assert_int_eq(train(same[i]), 0);
         arguments_alike(&arguments, now);
@@ -690,6 +724,7 @@ int main(void)
     tcase_add_test(trainer, trainer_files);
     tcase_add_test(trainer, trainer_ranges);
     tcase_add_test(trainer, learning_rate);
+    tcase_add_test(trainer, final_learning_rate);
     tcase_add_test(trainer, alike);
     suite_add_tcase(suite, trainer);
     return suite_run_all(suite);

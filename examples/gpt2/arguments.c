@@ -100,7 +100,9 @@ static const struct option table[] = {
     {"warmup", WHOLE(warmup, 0, 1e9), .value = "S", .shown = "a tenth of --decay, at most 100",
      .help = "steps over which the learning rate rises"},
     {"decay", WHOLE(decay, 1, 1e9), .value = "S", .shown = "as --steps",
-     .help = "step at which the learning rate has fallen, along a cosine, to a tenth"},
+     .help = "step at which the learning rate has fallen, along a cosine, to --final-lr"},
+    {"final-lr", REAL(final_lr), .max = 1, .range = "a number from 0 to 1", .value = "F",
+     .initial = "0.1", .help = "fraction of --lr that is left at --decay"},
     {"clip", REAL(clip), NOT_NEGATIVE, .value = "X", .initial = "1",
      .help = "gradient norm to clip to; 0: no clipping"},
     {"weight-decay", REAL(weight_decay), IN_FP32, .value = "X", .initial = "0.1",
@@ -427,9 +429,9 @@ double arguments_lr(const struct arguments *a, int64_t step)
     if (step < a->warmup)
         return a->lr * (double)(step + 1) / a->warmup;
     if (step >= a->decay)
-        return a->lr * 0.1;
+        return a->lr * a->final_lr;
     double part = (double)(step - a->warmup) / (a->decay - a->warmup);
-    return a->lr * (0.1 + 0.9 * half_cosine(part));
+    return a->lr * (a->final_lr + (1 - a->final_lr) * half_cosine(part));
 }
 
 int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMENTS_ALIKE])
@@ -446,6 +448,7 @@ int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMEN
         {"--warmup", a->warmup, true, ARGUMENT_OF_STEPS},
         {"--decay", a->decay, true, ARGUMENT_OF_STEPS},
         {"--lr", a->lr, true, ARGUMENT_OF_STEPS},
+        {"--final-lr", a->final_lr, true, ARGUMENT_OF_STEPS},
         {"--clip", a->clip, true, ARGUMENT_OF_STEPS},
         {"--weight-decay", a->weight_decay, true, ARGUMENT_OF_STEPS},
         {"--beta1", a->beta1, true, ARGUMENT_OF_STEPS},

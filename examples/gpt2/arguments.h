@@ -20,7 +20,7 @@ struct arguments {
     struct gpt_shape shape; /* what the line above amounts to */
     int batch;              /* sequences of one rank's micro-step */
     int accumulate, steps, warmup, decay;
-    double lr, clip, weight_decay, beta1, beta2, eps, temperature, loss_scale;
+    double lr, final_lr, clip, weight_decay, beta1, beta2, eps, temperature, loss_scale;
     int64_t seed, host_bytes, chunk;
     int device; /* enum */
     int threads, slots, deadline, eval_every, sample;
@@ -52,13 +52,13 @@ struct gpt_config arguments_model_config(const struct arguments *a, int threads)
 struct zero_config arguments_config(const struct arguments *a);
 
 /* Learning rate of step 0, 1, ...: a linear rise over warmup steps, then half
- * a cosine down to a tenth at step decay, then level. */
+ * a cosine down to final_lr times lr at step decay, then level. */
 double arguments_lr(const struct arguments *a, int64_t step);
 
 /* Everything that all ranks must give alike for one run: an option and what it is worth, 1
  * for one that is given where its text may differ. Use: another value makes another model, other
  * steps (but for --accumulate, which counts times the ranks) or neither. Returns how many. */
-#define ARGUMENTS_ALIKE 34
+#define ARGUMENTS_ALIKE 35
 struct argument_value {
     const char *option;
     double value;

@@ -166,13 +166,14 @@ coverage() {
 options_that_matter() {
     local options run=("$gpt2" --layers 1 --channels 16 --seq 16 --batch 1 --steps 3 --sample 0)
     for options in "" "--clip 0.3" "--weight-decay 0.4" "--l2" "--beta1 0.8" "--beta2 0.9" \
-        "--eps 1e-3" "--lr 2e-3" "--warmup 3" "--decay 2" "--seed 2" "--accumulate 2"; do
+        "--eps 1e-3" "--lr 2e-3" "--warmup 3" "--decay 2" "--final-lr 0.4" "--seed 2" \
+        "--accumulate 2"; do
         # shellcheck disable=SC2086 # words
         timeout -k 5 "$limit" "${run[@]}" --quiet --data LICENSE $options 2>&1 </dev/null |
             tail -n 1 | sed "s/\$/ $options/"
     done >"$scratch/digests"
     checks=$((checks + 1))
-    [ "$(grep '^digest ' "$scratch/digests" | cut -d' ' -f 1-4 | sort -u | wc -l)" = 12 ] && return
+    [ "$(grep '^digest ' "$scratch/digests" | cut -d' ' -f 1-4 | sort -u | wc -l)" = 13 ] && return
     failures=$((failures + 1))
     echo "options without effect, or that failed:"
     sort "$scratch/digests"
