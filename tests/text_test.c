@@ -383,6 +383,47 @@ START_TEST(print)
 }
 END_TEST
 
+/* What sample_print makes of bytes, behind its bar and without the end of the line. */
+static void is_printed(const char *bytes, size_t count, const char *expect)
+{
+    char *out = NULL, line[512];
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+    sample_print((const unsigned char *)bytes, (int)count, f);
+    fclose(f);
+    snprintf(line, sizeof(line), "  | %s\n", expect);
+    ck_assert_str_eq(out, line);
+    free(out);
+}
+
+/* Cyrillic, an accent, an emoji, and the edges of each length from U+00A0 on. */
+START_TEST(print_utf8)
+{
+    const char *whole = "\xd0\x9f\xd1\x80\xd0\xb8 caf\xc3\xa9 \xf0\x9f\x98\x80~ \xc2\xa0 \xdf\xbf "
+                        "\xe0\xa0\x80 \xed\x9f\xbf \xee\x80\x80 \xef\xbf\xbf \xf0\x90\x80\x80 "
+                        "\xf4\x8f\xbf\xbf";
+    is_printed(whole, strlen(whole), whole);
+}
+END_TEST
+
+/* C1 controls, what is longer than it need be, surrogates, what is beyond U+10FFFF, bytes that
+ * begin nothing, and what ends early. */
+START_TEST(print_no_utf8)
+{
+    const char *wrong = "\xc2\x80 \xc2\x9b \xc2\x9f \xc0\xaf \xc1\xbf \xe0\x80\xaf \xe0\x9f\xbf "
+                        "\xf0\x8f\xbf\xbf \xed\xa0\x80 \xed\xbf\xbf \xf4\x90\x80\x80 "
+                        "\xf5\x80\x80\x80 \xf8\x90\x80\x80 \x80 \xbf \xfe \xc3 \xe2\x82 "
+                        "\xf0\x9f\x98 \xe2 \xf0";
+    char escaped[512] = "", *end = escaped;
+    for (const char *at = wrong; *at; at++)
+        end += sprintf(end, *at & 0x80 ? "\\x%02x" : "%c", (unsigned char)*at);
+    is_printed(wrong, strlen(wrong), escaped);
+    is_printed("\xe2\x82\xac", 2, "\\xe2\\x82"); /* the sample ends within it */
+    is_printed("\xe2\x82\xc3\xa9", 4, "\\xe2\\x82\xc3\xa9");
+    is_printed("\xf0\x9f\n\x98\x80", 5, "\\xf0\\x9f\n  | \\x98\\x80");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("text");
@@ -403,6 +444,8 @@ int main(void)
     tcase_add_test(sequences, batches);
     tcase_add_test(sequences, pick);
     tcase_add_test(sequences, print);
+    tcase_add_test(sequences, print_utf8);
+    tcase_add_test(sequences, print_no_utf8);
     suite_add_tcase(suite, sequences);
     return suite_run_all(suite);
 }

@@ -46,6 +46,12 @@ measured=$(grep -n . "$scratch/held" | cut -d: -f 1 | xargs)
         awk 'END { printf "%.4f", $1 }' "$scratch/held")\$" "$scratch/out"
 verdict $? "every 3 of 7 steps was behind $measured, told as: $(grep 'mean loss' "$scratch/out")"
 
+# A letter of two bytes, which are two tokens, is one in the sample, and no byte is lost.
+for _ in {1..64}; do printf '\xd0\xb6%.0s' {1..32} && echo; done >"$scratch/letter"
+run --steps 300 --lr 1e-2 --sample 41 --temperature 0 --data "$scratch/letter"
+grep -q $'^  | \\(\xd0\xb6\\)\\{20\\}\\\\xd0$' "$scratch/out"
+verdict $? "of a letter of two bytes there is: $(grep '^  |' "$scratch/out")"
+
 # What bounds a step is told of steps alone: measuring what is held out takes longer than one here.
 run --steps 40 --eval-every 1 --data LICENSE
 mean=$(log_column step_ms "$scratch/log.csv" | awk '{ sum += $1 } END { print sum / NR }')

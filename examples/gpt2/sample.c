@@ -39,16 +39,39 @@ int sample_pick(const float *logits, int count, double temperature, double u)
     return best; /* only rounding, or logits that are not numbers, lead here */
 }
 
+/* The bytes of the character that begins here, of printable ASCII or of UTF-8 from U+00A0 on: below
+ * are controls. 0: there is none that is whole within left bytes. */
+static int printable(const unsigned char *bytes, int left)
+{
+    static const uint32_t least[] = {[2] = 0xA0, [3] = 0x800, [4] = 0x10000};
+    const unsigned char first = bytes[0];
+    if (first < 0x80)
+        return first == '\t' || (first >= ' ' && first < 127);
+    int length = first < 0xC0 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF8 ? 4 : 0;
+    if (length == 0 || length > left)
+        return 0;
+    uint32_t code = first & (0x7Fu >> length);
+    for (int i = 1; i < length; i++) {
+        if ((bytes[i] & 0xC0) != 0x80)
+            return 0;
+        code = code << 6 | (bytes[i] & 0x3F);
+    }
+    bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+    return code >= least[length] && code <= 0x10FFFF && !surrogate ? length : 0;
+}
+
 void sample_print(const unsigned char *bytes, int count, FILE *out)
 {
     fputs("  | ", out);
-    for (int i = 0; i < count; i++) {
-        if (bytes[i] == '\n')
+    for (int i = 0; i < count;) {
+        int length = printable(bytes + i, count - i);
+        if (length > 0)
+            fwrite(bytes + i, 1, (size_t)length, out);
+        else if (bytes[i] == '\n')
             fputs("\n  | ", out);
-        else if (bytes[i] == '\t' || (bytes[i] >= ' ' && bytes[i] < 127))
-            fputc(bytes[i], out);
         else
             fprintf(out, "\\x%02x", (unsigned)bytes[i]);
+        i += length > 0 ? length : 1;
     }
     fputc('\n', out);
 }

@@ -16,7 +16,8 @@ int64_t sample_bytes(const struct arguments *a);
  * temperature 0: the largest. */
 int sample_pick(const float *logits, int count, double temperature, double u);
 
-/* Prints bytes in lines behind a bar; what is not printable ASCII as \xNN. */
+/* Prints bytes in lines behind a bar; what is neither printable ASCII nor UTF-8 from U+00A0
+ * on as \xNN. */
 void sample_print(const unsigned char *bytes, int count, FILE *out);
 
 /* Prints numbers of tokens in lines behind a bar. */
