@@ -145,6 +145,9 @@ START_TEST(not_allowed)
     put_word(below("file"), "words");
     put_word(below("other"), "other words");
     tree_write(below("data"), "", 1);
+    mkdir(below("inner"), 0755);
+    put_word(below("inner/y"), "yyyy");
+    chmod(below("inner/y"), 0);
     chmod(below("other"), 0);
     chmod(folder, 0755);
     if (geteuid())
@@ -152,6 +155,9 @@ START_TEST(not_allowed)
     else
         ck_assert_int_eq(seteuid(65534), 0);
     bool comes_there = faccessat(AT_FDCWD, folder, R_OK | X_OK, AT_EACCESS) == 0;
+    char sentence[sizeof(error)];
+    load(below("inner"), 1);
+    strcpy(sentence, error);
     int status = load(folder, 1), back = seteuid(getuid());
     chmod(below("closed"), 0700);
     ck_assert_int_eq(back, 0);
@@ -161,9 +167,12 @@ START_TEST(not_allowed)
     }
     ck_assert_int_eq(status, 0);
     ck_assert_int_eq(text.files, 1);
-    ck_assert_int_eq(text.passed_over, 3);
-    ck_assert_int_eq(text.unreadable, 2);
+    ck_assert_int_eq(text.passed_over, 4);
+    ck_assert_int_eq(text.unreadable, 3);
     is_train("words");
+    ck_assert_str_eq(sentence,
+                     "No text was found in 1 file: each has NUL bytes or cannot be read (links and "
+                     "folders passed over: 0). Give --data files or folders of text.");
 }
 END_TEST
 
@@ -185,9 +194,11 @@ START_TEST(nul)
     ck_assert_int_eq(text.train_bytes + text.held_bytes, (int64_t)sizeof(bytes));
     ck_assert_int_eq(text.train[TEXT_HEAD], 0);
     ck_assert_int_eq(load(below("early"), 1), -1);
-    ck_assert_str_eq(error,
-                     "No text was found in 1 file: each has NUL bytes or cannot be read (links and "
-                     "folders passed over: 0). Give --data files or folders of text.");
+    ck_assert_str_eq(
+        error, "No text was found in 1 file: each has NUL bytes or cannot be read (links and "
+               "folders passed over: 0). Give --data files or folders of text, or token files "
+               "with llm.c's header of 1024 bytes (magic 20240520), which nanoGPT's train.bin "
+               "lacks.");
 }
 END_TEST
 

@@ -284,6 +284,11 @@ START_TEST(refusals)
     tree_write(below("far"), long_file, sizeof(long_file));
     refused(below("far"), "'%/far' has 50257 as token 70000, and GPT-2 has tokens 0 to 50256. "
                           "Write the file anew with GPT-2's tokenizer.");
+    tree_write(below("train.bin"), good, sizeof(good)); /* nanoGPT's */
+    ck_assert_int_eq(load(1, below("train.bin"), NULL), -1);
+    ck_assert_ptr_nonnull(strstr(error, "Give --data files or folders of text, or token files with "
+                                        "llm.c's header of 1024 bytes (magic 20240520), which "
+                                        "nanoGPT's train.bin lacks."));
     tree_write(below("few"), "text", 4);
     ck_assert_int_eq(load(1, put_counting("many", 0, 9), below("few")), -1);
     ck_assert_ptr_nonnull(strstr(error, "/many' is a token file and '"));

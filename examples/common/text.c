@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -103,6 +104,8 @@ static void hold_tail(struct text *t)
 static int check_enough(const struct text *t, const struct paths *files, int length,
                         struct sink sink)
 {
+    int unread = t->unreadable - files->unreadable;
+    bool binary = t->passed_over - files->passed_over > unread; /* some have NUL bytes */
     if (!files->count)
         return refuse(sink,
                       "No file was found under --data (links and folders passed over: %d). Give "
@@ -111,8 +114,11 @@ static int check_enough(const struct text *t, const struct paths *files, int len
     if (t->files == 0)
         return refuse(sink,
                       "No text was found in %s: each has NUL bytes or cannot be read (links and "
-                      "folders passed over: %d). Give --data files or folders of text.",
-                      counted(files->count, "file").text, files->passed_over);
+                      "folders passed over: %d). Give --data files or folders of text%s.",
+                      counted(files->count, "file").text, files->passed_over,
+                      binary ? ", or token files with llm.c's header of 1024 bytes (magic "
+                               "20240520), which nanoGPT's train.bin lacks"
+                             : "");
     if (t->train_bytes < text_needs(length))
         return refuse(
             sink,
