@@ -93,6 +93,11 @@ run 1 "--steps 8 --accumulate 2 --lr 2e-3 --seed 2 --checkpoint $file"
     grep -q "another --lr: it was 0.001, and is 0.002 now\. The run goes on" "$scratch/err"
 verdict $? "another rate and seed: $(cat "$scratch/err")"
 
+cp "$file" "$scratch/other"
+run 1 "--steps 9 --accumulate 2 --eval-every 9 --eval-data README.md --checkpoint $scratch/other"
+[ $? = 0 ] && grep -q "another --data or --eval-data\. The run goes on" "$scratch/err"
+verdict $? "other files held out: $(cat "$scratch/err")"
+
 refused() { # ranks, what is wrong, options, sentence; the file stays as it is
     have_ranks "$1" "$2" || return
     local before
@@ -130,6 +135,7 @@ ln "$file" "$scratch/same"
 refused 1 "the log's file" "--log $scratch/same" "is the file of --log, too\. Give --checkpoint ano"
 refused 1 "the trace's file" "--trace $scratch/same" "is the file of --trace, too\. Give --checkpo"
 refused 1 "the text's file" "--data LICENSE $file" "is the file of --data, '.*', too\. Give --check"
+refused 1 "what is held out" "--eval-every 2 --eval-data $file" "is the file of --eval-data, "
 rm "$file" "$scratch/same"
 echo precious >"$file.part"
 run 1 "--steps 2 --checkpoint $file"

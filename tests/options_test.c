@@ -286,6 +286,7 @@ static const char *const trainer_options[] = {
     "ring",
     "verify-spill",
     "data",
+    "eval-data",
     "tokenizer",
     "model",
     "layers",
@@ -590,6 +591,18 @@ START_TEST(trainer_files)
 }
 END_TEST
 
+START_TEST(trainer_eval_data)
+{
+    contradiction("--eval-data /x /y",
+                  "--eval-data is for --eval-every, but that is 0. Give --eval-every K, or leave "
+                  "--eval-data out.");
+    ck_assert_int_eq(train("--eval-data /x /y --eval-every 1000000 --data /z"), 0);
+    ck_assert(arguments.eval_data.count == 2 && arguments.data.count == 1);
+    ck_assert_int_eq(train("--eval-every 3"), 0);
+    ck_assert_int_eq(arguments.eval_data.count, 0);
+}
+END_TEST
+
 START_TEST(trainer_ranges)
 {
     static const char *const rows[][3] = {
@@ -676,11 +689,11 @@ START_TEST(alike)
     ck_assert_int_eq(train(""), 0);
     ck_assert_int_eq(arguments_alike(&arguments, plain), ARGUMENTS_ALIKE);
     const char *const same[] = {"--threads 3", "--steps 100", "--deadline 7"};
-    const char *const other[] = {"--seed 2",       "--steps 99",     "--batch 4",
-                                 "--lr 2e-3",      "--quiet",        "--layers 3",
-                                 "--log x.csv",    "--accumulate 2", "--sample 7",
-                                 "--l2",           "--device cuda",  "--bf16x3 --dtype fp32",
-                                 "--checkpoint x", "--dtype fp32",   "--final-lr 0"};
+    const char *const other[] = {
+        "--seed 2",       "--steps 99",   "--batch 4",     "--lr 2e-3",
+        "--quiet",        "--layers 3",   "--log x.csv",   "--accumulate 2",
+        "--sample 7",     "--l2",         "--device cuda", "--bf16x3 --dtype fp32",
+        "--checkpoint x", "--dtype fp32", "--final-lr 0",  "--eval-data x --eval-every 5"};
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         ck_assert_int_eq(train(same[i]), 0);
         arguments_alike(&arguments, now);
@@ -722,6 +735,7 @@ int main(void)
     tcase_add_test(trainer, trainer_sizes);
     tcase_add_test(trainer, trainer_contradictions);
     tcase_add_test(trainer, trainer_files);
+    tcase_add_test(trainer, trainer_eval_data);
     tcase_add_test(trainer, trainer_ranges);
     tcase_add_test(trainer, learning_rate);
     tcase_add_test(trainer, final_learning_rate);

@@ -52,12 +52,15 @@ static void put_word(const char *path, const char *word)
     tree_write(path, word, strlen(word));
 }
 
-static int load_all(const char *const *paths, int count, int length)
+/* held: what is held out, or NULL. */
+static int load_held(const char *const *paths, int count, const char *held, int length)
 {
     struct paths files;
     text_free(&text);
     error[0] = 0;
     int status = paths_collect(&files, paths, count, error, sizeof(error));
+    if (status == 0 && held)
+        status = paths_hold(&files, &held, 1, error, sizeof(error));
     if (status == 0)
         status = text_find(&text, &files, length, error, sizeof(error));
     struct text found = text;
@@ -71,6 +74,11 @@ static int load_all(const char *const *paths, int count, int length)
     }
     paths_free(&files);
     return status;
+}
+
+static int load_all(const char *const *paths, int count, int length)
+{
+    return load_held(paths, count, NULL, length);
 }
 
 static int load(const char *path, int length)
@@ -233,6 +241,64 @@ START_TEST(held_tail)
     ck_assert_int_eq(text.held_bytes, 10);
     ck_assert_mem_eq(text.held, bytes + 190, 10);
     ck_assert_int_eq(text.held_files, 0);
+}
+END_TEST
+
+/* All that is named for it and nothing else, also where it lies among the others. */
+START_TEST(held_apart)
+{
+    char inner[256];
+    const char *path = folder;
+    mkdir(below("in"), 0700);
+    for (int i = 0; i < 45; i++) {
+        char word[8];
+        snprintf(word, sizeof(word), "<%02d>", i);
+        put_word(below(i % 22 == 7 ? "in/f%02d" : "f%02d", i), word);
+    }
+    tree_write(below("in/nul"), "a\0b", 3);
+    ck_assert_int_eq(link(below("in/f07"), below("f07")), 0); /* by whatever name */
+    snprintf(inner, sizeof(inner), "%s//", below("in"));
+    ck_assert_int_eq(load_held(&path, 1, inner, 1), 0);
+    ck_assert(text.files == 45 && text.held_files == 2 && text.passed_over == 1);
+    ck_assert_int_eq(text.held_bytes, 8);
+    ck_assert(memcmp(text.held, "<29><07>", 8) == 0);
+    ck_assert_int_eq(text.train_bytes, 43 * 4);
+    ck_assert_mem_eq(text.train + 6 * 4, "<06><08>", 8);
+    ck_assert_mem_eq(text.train + 18 * 4, "<19><20>", 8);
+    put_word(below("one"), "0123456789012345678901234567890123456789");
+    path = below("one");
+    ck_assert_int_eq(load_held(&path, 1, inner, 1), 0); /* whole: the end is not held out */
+    is_train("0123456789012345678901234567890123456789");
+    ck_assert_int_eq(text.held_bytes, 8);
+}
+END_TEST
+
+START_TEST(held_apart_refusals)
+{
+    char file[256];
+    const char *path = file;
+    snprintf(file, sizeof(file), "%s", below("file"));
+    put_word(path, "0123456789");
+    put_word(below("other"), "0123456789");
+    tree_write(below("nul"), "a\0b", 3);
+    mkdir(below("empty"), 0700);
+    ck_assert_int_eq(load_held(&path, 1, below("nul"), 1), -1);
+    ck_assert_str_eq(error, "No text was found in 1 file of --eval-data: each has NUL bytes or "
+                            "cannot be read. Give --eval-data files or folders of text.");
+    ck_assert_int_eq(load_held(&path, 1, below("empty"), 1), -1);
+    ck_assert_str_eq(error, "No file was found under --eval-data (links and folders passed over: "
+                            "0). Give --eval-data files, or folders with some.");
+    ck_assert_int_eq(load_held(&path, 1, path, 1), -1);
+    ck_assert_str_eq(error, "No file was found under --data that --eval-data does not name (links "
+                            "and folders passed over: 0). Give --data files or folders of text.");
+    ck_assert_int_eq(load_held(&path, 1, below("other"), 9), -1);
+    ck_assert_ptr_nonnull(strstr(error, "The text of 1 file leaves 10 bytes to train on"));
+    path = below("nul");
+    ck_assert_int_eq(load_held(&path, 1, below("other"), 1), -1);
+    ck_assert_ptr_nonnull(strstr(error, "No text was found in 1 file: each has NUL bytes"));
+    path = below("empty");
+    ck_assert_int_eq(load_held(&path, 1, below("none"), 1), -1);
+    ck_assert_ptr_nonnull(strstr(error, "Give --eval-data files and folders that can be read."));
 }
 END_TEST
 
@@ -447,6 +513,8 @@ int main(void)
     tcase_add_test(files, nul);
     tcase_add_test(files, held_out);
     tcase_add_test(files, held_tail);
+    tcase_add_test(files, held_apart);
+    tcase_add_test(files, held_apart_refusals);
     tcase_add_test(files, too_little);
     tcase_add_test(files, changed);
     tcase_add_test(files, hash);

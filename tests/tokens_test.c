@@ -67,17 +67,31 @@ static const char *put_counting(const char *name, int first, int count)
     return put_tokens(name, 20240520, 1, count, tokens, count, 0);
 }
 
-static int load(int length, const char *a, const char *b)
+static int load_names(int length, const struct data_names *names)
 {
-    const char *paths[] = {a, b};
     data_free(&data);
     error[0] = 0;
-    if (data_find(&data, paths, b ? 2 : 1, length, error, sizeof(error)))
+    if (data_find(&data, names, length, error, sizeof(error)))
         return -1;
     int status = data_read(&data, 0, 1, error, sizeof(error));
     if (status)
         data_free(&data);
     return status;
+}
+
+static int load(int length, const char *a, const char *b)
+{
+    const char *paths[] = {a, b};
+    return load_names(length, &(struct data_names){.paths = paths, .count = b ? 2 : 1});
+}
+
+/* a and b are trained on, and held, one or two, held out. */
+static int load_held(int length, const char *a, const char *b, const char *held, const char *more)
+{
+    const char *paths[] = {a, b}, *apart[] = {held, more};
+    return load_names(
+        length, &(struct data_names){
+                    .paths = paths, .count = b ? 2 : 1, .held = apart, .held_count = more ? 2 : 1});
 }
 
 /* What is refused, with % for the folder. */
@@ -226,6 +240,63 @@ START_TEST(held_files)
 }
 END_TEST
 
+/* Named for it: all of these and nothing of the others, also where they lie among these; ranks
+ * that hold out others have another hash. */
+START_TEST(held_apart)
+{
+    mkdir(below("all"), 0700);
+    for (int i = 0; i < 25; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "all/f%02d", i);
+        put_counting(name, 100 * i, 10);
+    }
+    const char *apart = put_counting("apart", 5000, 30);
+    ck_assert_int_eq(load_held(8, below("all"), NULL, apart, below("all/f07")), 0);
+    ck_assert(data.files == 26 && data.held_files == 2);
+    ck_assert_int_eq(data.held, 40);
+    ck_assert_int_eq(data.train, 240);
+    is_row(&data.tokens.held, 0, 30, 5000);
+    is_row(&data.tokens.held, 30, 10, 700);
+    is_row(&data.tokens.train, 60, 10, 600);
+    is_row(&data.tokens.train, 70, 10, 800);
+    is_row(&data.tokens.train, 180, 10, 1900);
+    const char *a = put_counting("a", 0, 40), *b = put_counting("b", 40, 50);
+    ck_assert_int_eq(load_held(8, a, NULL, b, apart), 0);
+    is_row(&data.tokens.train, 0, 40, 0);
+    uint64_t hash = data_hash(&data);
+    ck_assert_int_eq(load_held(8, a, b, apart, NULL), 0);
+    is_row(&data.tokens.train, 0, 90, 0);
+    is_row(&data.tokens.held, 0, 30, 5000);
+    ck_assert_uint_ne(data_hash(&data), hash);
+}
+END_TEST
+
+START_TEST(held_apart_refusals)
+{
+    const char *good = put_counting("good", 0, 40), *words = below("words");
+    int32_t llama[257] = {20240801, 7, 1};
+    tree_write(words, "words", 5);
+    tree_write(below("llama"), llama, sizeof(llama));
+    mkdir(below("empty"), 0700);
+    ck_assert_int_eq(load_held(8, good, NULL, words, NULL), -1);
+    ck_assert_ptr_nonnull(strstr(error, "/good' is a token file and '"));
+    ck_assert_ptr_nonnull(strstr(error,
+                                 "/words' is not. Give --data and --eval-data text, or token "
+                                 "files, not both."));
+    ck_assert_int_eq(load_held(8, good, NULL, below("llama"), NULL), -1);
+    ck_assert_ptr_nonnull(strstr(error, "Give --eval-data token files with magic 20240520."));
+    ck_assert_int_eq(load_held(8, good, NULL, below("empty"), NULL), -1);
+    ck_assert_str_eq(error, "No file was found under --eval-data (links and folders passed over: "
+                            "0). Give --eval-data files, or folders with some.");
+    ck_assert_int_eq(load_held(8, good, NULL, below("no"), NULL), -1);
+    ck_assert_ptr_nonnull(strstr(error, "/no' cannot be read: No such file or directory. Give "
+                                        "--eval-data files and folders that can be read."));
+    ck_assert_int_eq(load_held(8, good, NULL, good, NULL), -1);
+    ck_assert_str_eq(error, "0 token files leave 0 tokens to train on, and one sequence of 8 needs "
+                            "10. Give more with --data or a smaller --seq.");
+}
+END_TEST
+
 START_TEST(batches)
 {
     enum { LENGTH = 12, BATCH = 5 };
@@ -332,7 +403,8 @@ START_TEST(shares)
         }
         file[512 + bad % COUNT] = 7;
         data_free(&data);
-        ck_assert_int_eq(data_find(&data, paths, FILES, 8, error, sizeof(error)), 0);
+        const struct data_names names = {.paths = paths, .count = FILES};
+        ck_assert_int_eq(data_find(&data, &names, 8, error, sizeof(error)), 0);
         for (int share = 0; share < SHARES; share++) {
             error[0] = 0;
             bool here =
@@ -583,6 +655,8 @@ int main(void)
     tcase_add_test(t, a_token_file_without_permission);
     tcase_add_test(t, a_token_folder_without_permission);
     tcase_add_test(t, held_files);
+    tcase_add_test(t, held_apart);
+    tcase_add_test(t, held_apart_refusals);
     tcase_add_test(t, batches);
     tcase_add_test(t, refusals);
     tcase_add_test(t, shares);

@@ -36,6 +36,7 @@ loss=$(log_column loss "$scratch/log.csv" | tail -n 1)
 held=$(log_column eval_loss "$scratch/log.csv" | tail -n 1)
 awk -v loss="$loss" -v held="$held" 'BEGIN { exit !(loss < 1 && held > 5) }'
 verdict $? "trained to $loss, and what was held out has $held"
+digest=$(tail -n 1 "$scratch/out")
 
 # It is measured every so many steps and behind the last one, and told at the end.
 run --steps 7 --eval-every 3 --data "$scratch/text"
@@ -45,6 +46,19 @@ measured=$(grep -n . "$scratch/held" | cut -d: -f 1 | xargs)
     grep -q "; mean loss of the last 7: [0-9.]*, held out after step 7: $(
         awk 'END { printf "%.4f", $1 }' "$scratch/held")\$" "$scratch/out"
 verdict $? "every 3 of 7 steps was behind $measured, told as: $(grep 'mean loss' "$scratch/out")"
+
+# What is named for it is held out and nothing else: the 20th file is the same run again, and where
+# it is another one, also by another name, that one is not trained on and the 20th is.
+run --steps 30 --lr 1e-2 --eval-every 30 --data "$scratch/text" --eval-data "$scratch/text/20.txt"
+[ "$(log_column eval_loss "$scratch/log.csv" | tail -n 1)" = "$held" ] &&
+    [ "$(tail -n 1 "$scratch/out")" = "$digest" ]
+verdict $? "the 20th file named: $(tail -n 1 "$scratch/out"), and not named: $digest"
+ln -s text/01.txt "$scratch/first"
+run --steps 30 --lr 1e-2 --eval-every 30 --data "$scratch/text" --eval-data "$scratch/first"
+awk -v held="$(log_column eval_loss "$scratch/log.csv" | tail -n 1)" 'BEGIN { exit !(held < 1) }' &&
+    grep -q '^text: 20 files, 76.0 KiB to train on, 4.0 KiB held out (1 file), 0 passed over' \
+        "$scratch/out" && [ "$(tail -n 1 "$scratch/out")" != "$digest" ]
+verdict $? "the first file named: $(grep '^text\|mean loss' "$scratch/out")"
 
 # A letter of two bytes, which are two tokens, is one in the sample, and no byte is lost.
 for _ in {1..64}; do printf '\xd0\xb6%.0s' {1..32} && echo; done >"$scratch/letter"

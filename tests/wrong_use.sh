@@ -19,6 +19,9 @@ for name in text text.part read/deep/text; do
     cp LICENSE "$scratch/$name"
 done
 
+printf words >"$scratch/words"
+head -c 64 /dev/zero >"$scratch/zeros"
+printf '\x88\xd8\x34\x01' >"$scratch/token.bin"
 cp LICENSE "$scratch/huge"
 truncate -s 1T "$scratch/huge" # more text than memory
 
@@ -32,6 +35,12 @@ cases() {
 1|1||--seq 60000|one sequence of 60000 tokens needs 60002\.
 1|1||--seq 1000 --eval-every 1|--eval-every 1 needs 1002 for one sequence\.
 1|2||--data @/huge|host memory .* The text takes 1\.0 TiB of each rank's memory: give less
+1|1||--eval-every 2 --eval-data @/words|5 bytes of 1 file are .* Give more with --eval-data\.
+2|2||--eval-data @/words|--eval-data is for --eval-every, but that is 0\.
+1|2||--eval-every 2 --eval-data @/nothing|'@/nothing' cannot be read: .* Give --eval-data files
+1|1||--eval-every 2 --eval-data @/empty|No file was found under --eval-data \(links
+1|1||--eval-every 2 --eval-data @/zeros|No text was found in 1 file of --eval-data: each has NUL
+1|1||--eval-every 2 --eval-data @/token.bin|'@/token\.bin' is a token file and 'LICENSE' is not
 1|1||--tokenizer LICENSE|--tokenizer is for token files, and --data is text
 1|1||--offload nvme --nvme-path LICENSE|Cannot create a file in LICENSE: Not a dir
 1|2||--offload nvme --nvme-path @/nothing|Cannot create a file in @/nothing: No such file
@@ -53,6 +62,8 @@ cases() {
 1|2||--data @/text --log @/empty/../text|'@/empty/\.\./text' is the file of --data, '@/text', too
 1|1||--data LICENSE @/text --trace @/text|'@/text' is the file of --data, '@/text', too
 1|2||--data @/read --log @/read/deep/../new|'@/read/deep/\.\./new' lies in the folder of --data
+1|1||--eval-every 2 --eval-data @/words @/text --log @/text|'@/text' is the file of --eval-data
+1|2||--eval-every 2 --eval-data @/read --trace @/read/new|'@/read/new' lies in the folder of --eval-
 1|2||--data @/read --log @/read/deep/text|'@/read/deep/text' lies in the folder of --data
 1|2||--data @/text.part --trace @/empty/../text|'@/empty/\.\./text\.part' is the file of --data
 1|2||--log @/two.part --trace @/two|'@/two\.part' is the file of --log, '@/two\.part', too
@@ -349,6 +360,10 @@ run_all() {
     run_unlike "--lr 1e-3" "--lr 1e-4" "not given the same --lr: it is 0.0*1 on this one"
     run_unlike "" "--log $scratch/unlike" "not given the same --log\. Start every rank"
     run_unlike "" "--data README.md" "not given the same text; this one read [12] files?"
+    run_unlike "--eval-every 2" "--eval-every 2 --eval-data README.md" \
+        "not given the same --eval-data\. Start every rank"
+    run_unlike "--eval-every 2 --eval-data $scratch/text" "--eval-every 2 --eval-data README.md" \
+        "not given the same text; .* same files under --data and --eval-data\."
     run_all_taken
     model=("${model[@]:0:11}") # the folder of files as the environment says
     run_case 1 2 "SLURM_TMPDIR=$scratch/nothing" "--offload nvme" \

@@ -4,12 +4,20 @@
 
 #include <errno.h>
 
+#include "examples/common/counter.h"
 #include "examples/common/file.h"
 #include "examples/common/refuse.h"
+
+/* The option that file number i was named with. */
+static const char *option_of(const struct paths *files, int i)
+{
+    return i < files->count - files->held ? "--data" : "--eval-data";
+}
 
 /* 1: token files, 0: none, -1: refused. */
 static int kind_of(const struct paths *files, struct sink sink)
 {
+    const char *options = files->held ? "--data and --eval-data" : "--data";
     const char *token = NULL, *other = NULL, *unreadable = NULL;
     int reason = 0;
     for (int i = 0; i < files->count; i++) {
@@ -17,8 +25,8 @@ static int kind_of(const struct paths *files, struct sink sink)
         if (kind == TOKENS_LLAMA)
             return refuse(sink,
                           "'%s' holds tokens of Llama 3 (magic 20240801, uint32), and "
-                          "this model is GPT-2. Give --data token files with magic 20240520.",
-                          files->items[i]);
+                          "this model is GPT-2. Give %s token files with magic 20240520.",
+                          files->items[i], option_of(files, i));
         if (kind == TOKENS_GPT2)
             token = token ? token : files->items[i];
         else if (kind == TOKENS_UNREADABLE)
@@ -29,19 +37,19 @@ static int kind_of(const struct paths *files, struct sink sink)
     if (token && unreadable)
         return refuse(sink,
                       "'%s' cannot be read (%s), and beside a token file ('%s') no file is left "
-                      "out. Make it readable, or name the others with --data.",
+                      "out. Make it readable, or name the others alone.",
                       unreadable, file_reason(reason), token);
     if (token && files->unreadable)
         return refuse(
             sink,
-            "%d of the folders below --data cannot be read, and beside a token file ('%s') "
-            "no file is left out. Make them readable, or name the others with --data.",
-            files->unreadable, token);
+            "%d of the folders below %s cannot be read, and beside a token file ('%s') no file is "
+            "left out. Make them readable, or name the others alone.",
+            files->unreadable, options, token);
     if (token && other)
         return refuse(sink,
-                      "'%s' is a token file and '%s' is not. Give --data text, or "
-                      "token files, not both.",
-                      token, other);
+                      "'%s' is a token file and '%s' is not. Give %s text, or token files, not "
+                      "both.",
+                      token, other, options);
     return token != NULL;
 }
 
@@ -64,11 +72,13 @@ static void take_tokens(struct data *d)
     d->held = d->tokens.held.tokens;
 }
 
-int data_find(struct data *d, const char *const *paths, int count, int length, char *error,
+int data_find(struct data *d, const struct data_names *names, int length, char *error,
               size_t error_size)
 {
     *d = (struct data){0};
-    int kind = -1, status = paths_collect(&d->paths, paths, count, error, error_size);
+    int kind = -1, status = paths_collect(&d->paths, names->paths, names->count, error, error_size);
+    if (status == 0 && names->held_count)
+        status = paths_hold(&d->paths, names->held, names->held_count, error, error_size);
     if (status == 0)
         kind = kind_of(&d->paths, (struct sink){error, error_size});
     d->is_tokens = kind == 1;
@@ -102,7 +112,7 @@ void data_free(struct data *d)
 
 uint64_t data_hash(const struct data *d)
 {
-    return d->is_tokens ? ~d->tokens.hash : text_hash(&d->text);
+    return d->is_tokens ? ~counter_mix(d->tokens.hash + (uint64_t)d->train) : text_hash(&d->text);
 }
 
 int data_batch(const struct data *d, bool held, uint64_t seed, int64_t number, int batch,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What --data names, of one kind: text, whose tokens are bytes, or token files.
- * Mixtures are refused. */
+/* What --data and --eval-data name, of one kind: text, whose tokens are bytes, or token
+ * files. Mixtures are refused. */
 #ifndef EXAMPLES_COMMON_DATA_H
 #define EXAMPLES_COMMON_DATA_H
 
@@ -23,9 +23,16 @@ struct data {
     int64_t bytes;       /* of memory that data_read takes: of text all, of token files none */
 };
 
+struct data_names {
+    const char *const *paths; /* of --data */
+    int count;
+    const char *const *held; /* of --eval-data */
+    int held_count;          /* 0: a part of --data is held out */
+};
+
 /* Says how much there is, and that it is good for sequences of length tokens, before any
  * memory is taken for it: all of the above is known. Returns 0, or -1 with error set. */
-int data_find(struct data *d, const char *const *paths, int count, int length, char *error,
+int data_find(struct data *d, const struct data_names *names, int length, char *error,
               size_t error_size);
 
 /* Reads what was found, of token files one of shares equal parts, to check it; due before

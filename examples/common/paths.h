@@ -9,15 +9,21 @@
 struct paths {
     char **items;
     int count, room;
+    int held;        /* the last so many are to be held out; 0: none was named for that */
     int passed_over; /* links, pipes and devices, folders that cannot be read */
     int unreadable;  /* of them those folders */
 };
 
-/* The files of each path in bytewise order, path after path; symbolic links
+/* The files of each path of --data in bytewise order, path after path; symbolic links
  * below a folder are passed over. Returns 0, or -1 with error set: a path cannot be
  * read, or is neither. In both cases paths_free is due. */
 int paths_collect(struct paths *files, const char *const *paths, int count, char *error,
                   size_t error_size);
+
+/* Adds the files of each path of --eval-data behind those, of which the same files go, by whatever
+ * name. Returns as paths_collect, or no file is there. */
+int paths_hold(struct paths *files, const char *const *paths, int count, char *error,
+               size_t error_size);
 void paths_free(struct paths *p);
 
 #endif

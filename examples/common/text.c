@@ -61,6 +61,12 @@ static int64_t file_read(const char *path, unsigned char *to, int64_t room, int 
     return bytes;
 }
 
+/* nth: of text. */
+static bool is_held(const struct paths *files, int i, int nth)
+{
+    return files->held ? i >= files->count - files->held : nth % TEXT_HOLD == TEXT_HOLD - 1;
+}
+
 /* Goes over all files: into t->train, which has room for so many bytes, or without it to
  * count alone. What the last file grows by between the two is not read. Returns the errno of
  * the first that is not to be read; 0: none. */
@@ -78,7 +84,7 @@ static int files_deal(struct text *t, const struct paths *files, int64_t room)
             t->passed_over++;
             t->unreadable += reason != 0;
             first = first ? first : reason;
-        } else if (t->files++ % TEXT_HOLD == TEXT_HOLD - 1) {
+        } else if (is_held(files, i, t->files++)) {
             if (t->train)
                 memmove(t->held -= bytes, end, (size_t)bytes);
             t->held_bytes += bytes;
@@ -106,25 +112,31 @@ static int check_enough(const struct text *t, const struct paths *files, int len
 {
     int unread = t->unreadable - files->unreadable;
     bool binary = t->passed_over - files->passed_over > unread; /* some have NUL bytes */
-    if (!files->count)
+    int named = files->count - files->held, texts = t->files - (files->held ? t->held_files : 0);
+    if (!named)
         return refuse(sink,
-                      "No file was found under --data (links and folders passed over: %d). Give "
+                      "No file was found under --data%s (links and folders passed over: %d). Give "
                       "--data files or folders of text.",
-                      files->passed_over);
-    if (t->files == 0)
+                      files->held ? " that --eval-data does not name" : "", files->passed_over);
+    if (texts == 0)
         return refuse(sink,
                       "No text was found in %s: each has NUL bytes or cannot be read (links and "
                       "folders passed over: %d). Give --data files or folders of text%s.",
-                      counted(files->count, "file").text, files->passed_over,
+                      counted(named, "file").text, files->passed_over,
                       binary ? ", or token files with llm.c's header of 1024 bytes (magic "
                                "20240520), which nanoGPT's train.bin lacks"
                              : "");
+    if (files->held && !t->held_files)
+        return refuse(sink,
+                      "No text was found in %s of --eval-data: each has NUL bytes or cannot be "
+                      "read. Give --eval-data files or folders of text.",
+                      counted(files->held, "file").text);
     if (t->train_bytes < text_needs(length))
         return refuse(
             sink,
             "The text of %s leaves %s to train on, and one sequence of %s needs %lld. Give "
             "more with --data or a smaller --seq.",
-            counted(t->files, "file").text, counted(t->train_bytes, "byte").text,
+            counted(texts, "file").text, counted(t->train_bytes, "byte").text,
             counted(length, "token").text, (long long)text_needs(length));
     return 0;
 }
@@ -160,8 +172,8 @@ int text_read(struct text *t, const struct paths *files, char *error, size_t err
            : now < bytes ? "some files are shorter now, or have NUL bytes"
                          : "some files are longer now",
            reason == EMFILE ? "Raise that limit"
-                            : "Files under --data have changed meanwhile, or cannot be read any "
-                              "more: leave them as they are, or name others");
+                            : "Files have changed meanwhile, or cannot be read any more: leave "
+                              "them as they are, or name others");
     text_free(t);
     return -1;
 }

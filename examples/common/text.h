@@ -22,7 +22,8 @@ struct text {
 
 enum {
     TEXT_HEAD = 4096, /* a file is text when its first bytes hold no NUL */
-    TEXT_HOLD = 20,   /* every 20th file is held out; with fewer, the last 20th of the bytes */
+    TEXT_HOLD = 20,   /* unless files are named for it, every 20th is held out; with fewer, the last
+                         20th of the bytes */
 };
 
 /* Looks at the files' beginnings and sizes: what there is, and what is to be held out. Returns 0,

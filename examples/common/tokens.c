@@ -51,7 +51,7 @@ static int header_check(const char *path, const int32_t header[3], int64_t bytes
     if (header[0] != MAGIC_GPT2)
         return refuse(sink,
                       "'%s' begins with the number %d, but a token file begins with %d. Give "
-                      "--data files that llm.c's scripts wrote.",
+                      "files that llm.c's scripts wrote.",
                       path, (int)header[0], (int)MAGIC_GPT2);
     if (header[1] != VERSION)
         return refuse(sink,
@@ -74,7 +74,7 @@ static int header_read(struct token_file *f, struct sink sink)
     int32_t header[3];
     int fd = open(f->path, O_RDONLY | O_CLOEXEC), status;
     if (fd < 0 || fstat(fd, &f->is) < 0 || !S_ISREG(f->is.st_mode))
-        status = refuse(sink, "'%s' cannot be read: %s. Give --data files that can.", f->path,
+        status = refuse(sink, "'%s' cannot be read: %s. Give files that can.", f->path,
                         fd < 0 ? strerror(errno) : "it is no file");
     else if (f->is.st_size < TOKENS_HEADER ||
              pread(fd, header, sizeof(header), 0) != sizeof(header))
@@ -113,12 +113,12 @@ static int lost(const struct token_file *f, struct sink sink)
 {
     if (errno && errno != ENOENT && errno != ESTALE)
         return refuse(sink,
-                      "'%s' cannot be read any more: %s. Give --data files that can be read as "
-                      "long as the run takes.",
+                      "'%s' cannot be read any more: %s. Give files that can be read as long as "
+                      "the run takes.",
                       f->path, file_reason(errno));
     return refuse(sink,
                   "'%s' is not what it was when the run began: it was changed, cut or removed. "
-                  "Leave the files under --data as they are while they are read.",
+                  "Leave token files as they are while they are read.",
                   f->path);
 }
 
@@ -159,8 +159,9 @@ static void row_append(struct token_row *row, const struct token_file *file, int
     row->tokens += count;
 }
 
-/* Deals the files, or with too few of them the tokens, to the two rows. */
-static void rows_deal(struct tokens *t)
+/* Deals the files, or with too few of them the tokens, to the two rows; the last named, unless
+ * that is 0, are held out. */
+static void rows_deal(struct tokens *t, int named)
 {
     int64_t all = 0, at = 0;
     for (int i = 0; i < t->files; i++)
@@ -168,9 +169,9 @@ static void rows_deal(struct tokens *t)
     int64_t edge = all - all / TOKENS_HOLD;
     for (int i = 0; i < t->files; i++) {
         const struct token_file *f = &t->list[i];
-        bool held = i % TOKENS_HOLD == TOKENS_HOLD - 1;
+        bool held = named ? i >= t->files - named : i % TOKENS_HOLD == TOKENS_HOLD - 1;
         int64_t train = held ? 0 : f->tokens;
-        if (t->files < TOKENS_HOLD)
+        if (!named && t->files < TOKENS_HOLD)
             train = edge <= at ? 0 : edge - at < f->tokens ? edge - at : f->tokens;
         row_append(&t->train, f, 0, train);
         row_append(&t->held, f, train, f->tokens - train);
@@ -210,13 +211,13 @@ int tokens_find(struct tokens *t, const struct paths *files, int length, char *e
     assert(files->count > 0);
     int status = find(t, files, sink);
     if (status == 0)
-        rows_deal(t);
+        rows_deal(t, files->held);
     if (status == 0 && t->train.tokens < text_needs(length))
-        status =
-            refuse(sink,
-                   "%d token files leave %lld tokens to train on, and one sequence of %d "
-                   "needs %lld. Give more with --data or a smaller --seq.",
-                   t->files, (long long)t->train.tokens, length, (long long)text_needs(length));
+        status = refuse(sink,
+                        "%d token files leave %lld tokens to train on, and one sequence of %d "
+                        "needs %lld. Give more with --data or a smaller --seq.",
+                        t->files - files->held, (long long)t->train.tokens, length,
+                        (long long)text_needs(length));
     if (status)
         tokens_free(t);
     return status;

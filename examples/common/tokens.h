@@ -16,7 +16,8 @@
 enum {
     TOKENS_VOCAB = 50257, /* of GPT-2 */
     TOKENS_END = 50256,   /* its end of text */
-    TOKENS_HOLD = 20,     /* every 20th file is held out; with fewer, the last 20th of the tokens */
+    TOKENS_HOLD = 20,     /* unless files are named for it, every 20th is held out; with fewer, the
+                             last 20th of the tokens */
     TOKENS_HEADER = 1024, /* bytes */
 };
 

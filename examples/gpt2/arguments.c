@@ -70,6 +70,9 @@ static const struct option table[] = {
      .help = "files and folders of text, or token files of llm.c (then the vocabulary is GPT-2's), "
              "up to the next option; every 20th file is held out, of fewer the last 20th of all, "
              "links in folders are left out"},
+    {"eval-data", LIST(eval_data), .value = "PATH...", .shown = "a part of --data",
+     .help = "held out instead: files and folders of the same kind, which are not trained on where "
+             "--data names them as well"},
     {"tokenizer", TEXT(tokenizer), .value = "FILE", .shown = "none",
      .help = "with token files: gpt2_tokenizer.bin of llm.c, to print the sample as text"},
     {"model", CHOICE(model, model_choices), .initial = "d4",
@@ -314,6 +317,14 @@ static int check_files(const struct arguments *a, struct check *c)
     return 0;
 }
 
+static int check_eval(const struct arguments *a, struct check *c)
+{
+    if (a->eval_every || !a->eval_data.count)
+        return 0;
+    return refuse(c->sink, "--eval-data is for --eval-every, but that is 0. Give --eval-every K, "
+                           "or leave --eval-data out.");
+}
+
 static int resolve_schedule(struct arguments *a, struct check *c)
 {
     if (!was_given(c, "decay"))
@@ -338,7 +349,7 @@ int arguments_parse(struct arguments *a, int argc, char **argv, char *error, siz
     if (a->help)
         return 0;
     if (resolve_shape(a, &c) || check_loss_scale(a, &c) || check_engine(a, &c) ||
-        check_files(a, &c))
+        check_files(a, &c) || check_eval(a, &c))
         return -1;
     return resolve_schedule(a, &c);
 }
@@ -454,6 +465,7 @@ int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMEN
         {"--beta1", a->beta1, true, ARGUMENT_OF_STEPS},
         {"--beta2", a->beta2, true, ARGUMENT_OF_STEPS},
         {"--eps", a->eps, true, ARGUMENT_OF_STEPS},
+        {"--eval-data", a->eval_data.count > 0, false, ARGUMENT_OF_RUN},
         {"--eval-every", a->eval_every, true, ARGUMENT_OF_RUN},
         {"--sample", a->sample, true, ARGUMENT_OF_RUN},
         {"--temperature", a->temperature, true, ARGUMENT_OF_RUN},

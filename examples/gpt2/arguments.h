@@ -15,7 +15,7 @@
 struct arguments {
     int stage, dtype, offload, offload_optimizer, offload_param, offload_grad, ring; /* enums */
     int state, grad_dtype, accumulate_in, reduction;                                 /* enums */
-    struct option_list data;
+    struct option_list data, eval_data;
     int model, layers, channels, heads, seq;
     struct gpt_shape shape; /* what the line above amounts to */
     int batch;              /* sequences of one rank's micro-step */
@@ -58,7 +58,7 @@ double arguments_lr(const struct arguments *a, int64_t step);
 /* Everything that all ranks must give alike for one run: an option and what it is worth, 1
  * for one that is given where its text may differ. Use: another value makes another model, other
  * steps (but for --accumulate, which counts times the ranks) or neither. Returns how many. */
-#define ARGUMENTS_ALIKE 35
+#define ARGUMENTS_ALIKE 36
 struct argument_value {
     const char *option;
     double value;

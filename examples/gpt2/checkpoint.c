@@ -79,7 +79,8 @@ static int words_of(const struct run *r, struct argument_value words[ARGUMENTS_A
     double sums = (double)r->a->accumulate * zero_size(r->z);
     double data = (double)(data_hash(&r->data) >> 12);
     words[count++] = (struct argument_value){"ranks x --accumulate", sums, true, ARGUMENT_OF_STEPS};
-    words[count++] = (struct argument_value){"--data", data, false, ARGUMENT_OF_STEPS};
+    words[count++] =
+        (struct argument_value){"--data or --eval-data", data, false, ARGUMENT_OF_STEPS};
     return count;
 }
 

@@ -107,9 +107,10 @@ static int check_alike(struct run *r)
     }
     snprintf(r->error, sizeof(r->error),
              "The ranks were not given the same text; this one read %s with %s. Start "
-             "every rank with the same files under --data.",
+             "every rank with the same files under --data%s.",
              counted(r->data.files, "file").text,
-             counted(r->data.train + r->data.held, "token").text);
+             counted(r->data.train + r->data.held, "token").text,
+             r->a->eval_data.count ? " and --eval-data" : "");
     return -1;
 }
 
@@ -231,17 +232,20 @@ static int spare_input(const struct arguments *a, char *error, size_t error_size
         {"--checkpoint", a->checkpoint},
         {"--checkpoint", a->checkpoint ? part_name(a->checkpoint, part[1]) : NULL},
     };
+    const int data = a->data.count, all = data + a->eval_data.count;
     for (int w = 0; w < 5; w++)
-        for (int i = 0; i <= a->data.count; i++) {
-            bool data = i < a->data.count;
-            const char *name = written[w][1], *input = data ? a->data.items[i] : a->tokenizer;
+        for (int i = 0; i <= all; i++) {
+            const char *option = i < data ? "--data" : i < all ? "--eval-data" : "--tokenizer";
+            const char *name = written[w][1], *input = i < data  ? a->data.items[i]
+                                                       : i < all ? a->eval_data.items[i - data]
+                                                                 : a->tokenizer;
             bool same = file_same(name, input);
-            if (!same && !(data && file_within(name, input)))
+            if (!same && !file_within(name, input))
                 continue;
-            return refuse(
-                (struct sink){error, error_size}, "'%s' %s of %s, '%s'%s. Give %s another one.",
-                name, same ? "is the file" : "lies in the folder", data ? "--data" : "--tokenizer",
-                input, same ? ", too" : "", written[w][0]);
+            return refuse((struct sink){error, error_size},
+                          "'%s' %s of %s, '%s'%s. Give %s another one.", name,
+                          same ? "is the file" : "lies in the folder", option, input,
+                          same ? ", too" : "", written[w][0]);
         }
     return 0;
 }
@@ -254,8 +258,12 @@ static bool evaluates(const struct arguments *a)
 
 int run_find(struct arguments *a, struct data *data, char *error, size_t error_size)
 {
+    const struct data_names names = {.paths = a->data.items,
+                                     .count = a->data.count,
+                                     .held = a->eval_data.items,
+                                     .held_count = a->eval_data.count};
     if (spare_input(a, error, error_size) ||
-        data_find(data, a->data.items, a->data.count, a->shape.seq, error, error_size))
+        data_find(data, &names, a->shape.seq, error, error_size))
         return -1;
     if (a->shape.vocab < data->vocab)
         a->shape.vocab = data->vocab;
@@ -267,9 +275,11 @@ int run_find(struct arguments *a, struct data *data, char *error, size_t error_s
     else if (evaluates(a) && data->held < text_needs(a->shape.seq))
         snprintf(error, error_size,
                  "%lld %s of %s are held out, and --eval-every %d needs %lld for one sequence. "
-                 "Give more with --data, or --eval-every 0.",
-                 (long long)data->held, unit, counted(data->files, "file").text, a->eval_every,
-                 (long long)text_needs(a->shape.seq));
+                 "Give more with %s.",
+                 (long long)data->held, unit,
+                 counted(names.held_count ? data->held_files : data->files, "file").text,
+                 a->eval_every, (long long)text_needs(a->shape.seq),
+                 names.held_count ? "--eval-data" : "--data, or --eval-every 0");
     else
         return 0;
     data_free(data);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What --data names, of whichever kind: the kinds are told apart, text is read and cut. An input:
- * a byte for the number of files, one for the length of a sequence; then for each file two bytes
- * of size and its bytes.
+ * a byte for the number of files and for how many of them --eval-data names, one for the length of
+ * a sequence; then for each file two bytes of size and its bytes.
  */
 #include "examples/common/data.h"
 #include "tests/fuzz/input.h"
@@ -34,7 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct data d;
     char error[512] = "";
     const char *paths[FILES_MAX];
-    int count = (int)take_byte(&input) % (FILES_MAX + 1);
+    int counts = (int)take_byte(&input), count = counts % (FILES_MAX + 1);
+    int held = counts / (FILES_MAX + 1) < count ? counts / (FILES_MAX + 1) : count;
     int length = 1 + (int)take_byte(&input) % LENGTH_MAX;
     for (int i = 0; i < count; i++) {
         if (!fds[i])
@@ -43,7 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         file_set(fds[i], take(&input, bytes));
         paths[i] = names[i];
     }
-    if (data_find(&d, paths, count, length, error, sizeof(error)) ||
+    const struct data_names named = {
+        .paths = paths, .count = count - held, .held = paths + count - held, .held_count = held};
+    if (data_find(&d, &named, length, error, sizeof(error)) ||
         data_read(&d, 0, 1, error, sizeof(error))) {
         REQUIRE(error[0]);
     } else {
