@@ -376,6 +376,13 @@ START_TEST(no_memory)
                     " bytes of GPU memory are needed, 100000 of 100000 are free on GPU 0 (fake GPU "
                     "0). Use a higher stage",
                     PINNED_NONE);
+    struct fault fault = {.kind = FAULT_CUDA_MAKE, .nth = 2};
+    const struct fake_cuda_options full = {.gpus = 1, .fault = &fault};
+    expect_creation(&full, ZERO_ERR_MEMORY,
+                    "GPU 0 (fake GPU 0) has too little memory to make a stream "
+                    "(cudaErrorMemoryAllocation, 2). Use a higher stage, more ranks, or offload "
+                    "more.",
+                    PINNED_NONE);
 }
 END_TEST
 
