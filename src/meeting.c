@@ -141,13 +141,16 @@ static void judge_nodes(const struct zero *z, const struct introduction *all)
                    least, most);
 }
 
+int omp_get_num_threads(void) __attribute__((weak)); /* NULL in a program without OpenMP */
+
 /* OpenMP binds a program's first thread as it is loaded, and what that starts inherits it. */
 static void judge_cpus(const struct zero *z, const struct introduction *me)
 {
     const char *bind = getenv("OMP_PROC_BIND");
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-    if (z->plan.set.threads == 0 && CPU_COUNT_S(sizeof(me->cpus), me->cpus) == 1 && online > 1 &&
-        bind && *bind && strcasecmp(bind, "false") != 0)
+    if (omp_get_num_threads && z->plan.set.threads == 0 &&
+        CPU_COUNT_S(sizeof(me->cpus), me->cpus) == 1 && online > 1 && bind && *bind &&
+        strcasecmp(bind, "false") != 0)
         engine_warn_of_machine(z,
                                "The thread that creates this engine may use 1 of %ld CPUs, which "
                                "all of the engine's threads share, and OMP_PROC_BIND is '%.32s'. "

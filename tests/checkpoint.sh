@@ -11,6 +11,7 @@ gpt2=${1:?"give gpt2: tests/checkpoint.sh GPT2"}
 . tests/support/verdicts.sh
 
 file=$scratch/run.safetensors shape="--layers 2 --channels 48 --heads 3"
+site=$(uring_refused "$(dirname "$gpt2")")
 
 run() { # ranks, options; leaves out and err
     local launch=() options
@@ -18,6 +19,9 @@ run() { # ranks, options; leaves out and err
     read -ra options <<<"$2 $shape --seq 32 --batch 2 --sample 0 --data LICENSE --decay 40"
     timeout -k 5 60 "${launch[@]}" "$gpt2" "${options[@]}" --nvme-path "$scratch" \
         >"$scratch/out" 2>"$scratch/err"
+    local status=$?
+    without_site "$scratch/err"
+    return $status
 }
 
 digest() {
@@ -58,6 +62,15 @@ run 1 "--steps 7 --accumulate 2 --log $scratch/log.csv --checkpoint $file"
 [ "$(log_column step "$scratch/log.csv" | xargs)" = "1 2 3 5 6 7" ] &&
     ! grep -q unlike "$scratch/log.csv"
 verdict $? "the log has the steps $(log_column step "$scratch/log.csv" | xargs)"
+
+# A log that is a pipe has no rows of before.
+mkfifo "$scratch/pipe"
+cat "$scratch/pipe" >"$scratch/piped" &
+run 1 "--steps 8 --accumulate 2 --log $scratch/pipe --checkpoint $file"
+[ $? = 0 ] && wait $! && [ "$(log_column step "$scratch/piped" | xargs)" = 8 ]
+verdict $? "a log in a pipe: $(cat "$scratch/err" "$scratch/piped")"
+cp "$scratch/at4" "$file"
+run 1 "--steps 7 --accumulate 2 --checkpoint $file"
 
 # What is written is safetensors.
 if command -v python3 >/dev/null; then
@@ -161,57 +174,97 @@ told_to_its_end "a full disk"
 cmp -s "$kept" "$file" && [ ! -e "$file.part" ]
 verdict $? "a full disk: the older checkpoint has changed"
 
-# One that a signal stops goes on where it was.
-rm -f "$file"
-run 1 "--steps 20 --accumulate 2"
-whole=$(digest)
-stop_it() { # options; leaves pid, which trains
-    local log=$scratch/stopped.csv
-    timeout -k 5 60 "$gpt2" --layers 2 --channels 48 --heads 3 --seq 32 --batch 2 --sample 0 \
+# Other steps are told of; a loss scale that adapts begins where it was, or anew.
+run 1 "--steps 1 --accumulate 2 --checkpoint $scratch/scaled"
+run 1 "--steps 3 --accumulate 2 --dtype fp16 --checkpoint $scratch/scaled"
+[ "$(sed -n 's/^step .* | scale \([0-9]*\)$/\1/p' "$scratch/out" | xargs)" = "65536 65536" ]
+verdict $? "fp16 behind bf16: $(grep '^step' "$scratch/out")"
+run 1 "--steps 4 --accumulate 2 --dtype fp16 --loss-scale 4 --checkpoint $scratch/scaled"
+grep -q "another --loss-scale: it was 0, and is 4 now\. The run goes on" "$scratch/err"
+verdict $? "another loss scale: $(cat "$scratch/err")"
+
+# A disk that is too small is told of before the first step; what a killed run has left there goes.
+mkdir "$scratch/small"
+if mount -t tmpfs -o size=2m tmpfs "$scratch/small" 2>/dev/null; then
+    trap 'umount "$scratch/small"; rm -rf "$scratch"' EXIT
+    run 1 "--steps 1 --accumulate 2 --checkpoint $scratch/small/f"
+    cp "$scratch/small/f" "$scratch/small/f.part"
+    run 1 "--steps 2 --accumulate 2 --checkpoint $scratch/small/f"
+    verdict $? "a small disk with a part: $(cat "$scratch/err")"
+    head -c 500000 /dev/zero >"$scratch/small/full"
+    run 1 "--steps 3 --accumulate 2 --checkpoint $scratch/small/f"
+    [ $? = 1 ] && [ "$(cd "$scratch/small" && echo ./*)" = "./f ./full" ] &&
+        grep -q "will take [0-9.]* KiB beside what is there, and [0-9.]* KiB are" "$scratch/err"
+    verdict $? "a small disk that is full: $(cat "$scratch/err")"
+else
+    skip "a small disk: a tmpfs cannot be mounted (root can)"
+fi
+
+# Trains on and on behind what others check, and has made three steps more when this returns.
+begin() { # options; leaves job, and gpt2's own pid
+    local before tries
+    before=$(cat "$log" 2>/dev/null | wc -l)
+    timeout -k 5 120 "$gpt2" --layers 2 --channels 48 --heads 3 --seq 32 --batch 2 --sample 0 \
         --data LICENSE --decay 40 --accumulate 2 --steps 1000000 --log "$log" \
         --checkpoint "$file" "$@" >"$scratch/out" 2>"$scratch/err" &
-    local job=$! tries
+    job=$!
     for ((tries = 0; tries < 3000; tries++)); do
-        [ -s "$log" ] && [ "$(wc -l <"$log")" -gt 3 ] && break
+        [ "$(cat "$log" 2>/dev/null | wc -l)" -gt $((before + 3)) ] && break
         sleep 0.01
     done
-    pid=$job
+    # shellcheck disable=SC2046 # these are processes
+    pid=$(rank_among '' "$gpt2" $(naming "$log"))
 }
-stop_it
+
+# The step of the checkpoint.
+made() {
+    head -c 4096 "$file" 2>/dev/null | grep -ao '"step":"[0-9]*"' | tr -dc 0-9
+}
+
+# Its log has each step once, and its digest is that of a run without a break.
+ends_alike() { # what happened
+    local steps=$(($(made) + 1)) whole
+    run 1 "--steps $steps --accumulate 2"
+    whole=$(digest)
+    run 1 "--steps $steps --accumulate 2 --log $log --checkpoint $file"
+    [ -n "$whole" ] && [ "$(digest)" = "$whole" ] && [ ! -e "$file.part" ]
+    verdict $? "$1, step $steps: $(digest) instead of $whole, $(cat "$scratch/err")"
+    [ "$(log_column step "$log" | xargs)" = "$(seq -s ' ' "$steps")" ]
+    verdict $? "$1, step $steps: the log has $(log_column step "$log" | xargs)"
+}
+
+# One that a signal stops goes on where it was. Meanwhile no other one has its checkpoint.
+log=$scratch/stopped.csv
+rm -f "$file"
+begin --checkpoint-every 500
+for _ in {1..3000}; do
+    [ -s "$file" ] && break
+    sleep 0.01
+done
+timeout -k 5 60 "$gpt2" --layers 2 --channels 48 --heads 3 --seq 32 --batch 2 --data LICENSE \
+    --steps 501 --checkpoint "$file" >/dev/null 2>"$scratch/other.err"
+[ $? = 1 ] && grep -q "' cannot be written: another run is writing to it\." "$scratch/other.err"
+verdict $? "two runs with one checkpoint: $(cat "$scratch/other.err")"
 kill -TERM "$pid"
-wait "$pid"
+wait "$job"
 status=$?
-made=$(sed -n 's/.*after step \([0-9]*\) of 1000000\. It goes on from its checkpoint: to .*/\1/p' \
-    "$scratch/err")
-[ $status = 143 ] && [ -n "$made" ] && [ -s "$file" ]
-verdict $? "stopped: status $status, $(cat "$scratch/err")"
-run 1 "--steps $((${made:-0} + 5)) --accumulate 2"
-whole=$(digest)
-run 1 "--steps $((${made:-0} + 5)) --accumulate 2 --checkpoint $file"
-[ -n "$whole" ] && [ "$(digest)" = "$whole" ]
-verdict $? "stopped after step $made: $(digest) instead of $whole"
+[ $status = 143 ] && grep -q "after step $(made) of 1000000\. It goes on from its checkpoint: to" \
+    "$scratch/err"
+verdict $? "stopped: status $status, step $(made), $(cat "$scratch/err")"
+ends_alike "stopped"
 
 # However it is killed there is a whole one, no older than the last, and what is left is cleared.
-rm -f "$file" "$scratch/stopped.csv"
-last=0
+log=$scratch/killed.csv last=0
+rm -f "$file"
 for round in 1 2 3 4 5 6; do
-    stop_it --checkpoint-every 1
+    begin --checkpoint-every 1
     sleep "0.0$((round * 3 % 10))"
-    disown "$pid"
-    while kill -0 "$pid" 2>/dev/null; do
-        naming "$scratch/stopped.csv" | xargs -r kill -KILL
-        sleep 0.02
-    done
-    made=$(head -c 4096 "$file" 2>/dev/null | grep -ao '"step":"[0-9]*"' | tr -dc 0-9)
-    [ "${made:-0}" -gt "$last" ]
-    verdict $? "killed: step ${made:-none} behind step $last"
-    last=${made:-0}
-    rm -f "$scratch/stopped.csv"
+    { kill -KILL "$pid" && wait "$job"; } 2>/dev/null
+    step=$(made)
+    [ "${step:-0}" -gt "$last" ]
+    verdict $? "killed: step ${step:-none} behind step $last, $(cat "$scratch/err")"
+    last=${step:-0}
 done
-run 1 "--steps $((last + 1)) --accumulate 2"
-whole=$(digest)
-run 1 "--steps $((last + 1)) --accumulate 2 --checkpoint $file"
-[ -n "$whole" ] && [ "$(digest)" = "$whole" ] && [ ! -e "$file.part" ]
-verdict $? "killed after step $last: $(digest) instead of $whole"
+ends_alike "killed"
 
 closing

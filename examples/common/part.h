@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A file that is made as FILE.part and gets its name when it is whole: until then an older one
- * stays. Whoever makes it has FILE.part open all the time, which keeps other runs away from both;
+ * stays. Whoever makes it has FILE.part open from the start, which keeps other runs away from both;
  * a run that is killed leaves that, empty where it was not writing yet. */
 #ifndef EXAMPLES_COMMON_PART_H
 #define EXAMPLES_COMMON_PART_H

@@ -461,6 +461,7 @@ int arguments_alike(const struct arguments *a, struct argument_value out[ARGUMEN
         {"--lr", a->lr, true, ARGUMENT_OF_STEPS},
         {"--final-lr", a->final_lr, true, ARGUMENT_OF_STEPS},
         {"--clip", a->clip, true, ARGUMENT_OF_STEPS},
+        {"--loss-scale", a->loss_scale, true, ARGUMENT_OF_STEPS},
         {"--weight-decay", a->weight_decay, true, ARGUMENT_OF_STEPS},
         {"--beta1", a->beta1, true, ARGUMENT_OF_STEPS},
         {"--beta2", a->beta2, true, ARGUMENT_OF_STEPS},

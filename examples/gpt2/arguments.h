@@ -58,7 +58,7 @@ double arguments_lr(const struct arguments *a, int64_t step);
 /* Everything that all ranks must give alike for one run: an option and what it is worth, 1
  * for one that is given where its text may differ. Use: another value makes another model, other
  * steps (but for --accumulate, which counts times the ranks) or neither. Returns how many. */
-#define ARGUMENTS_ALIKE 36
+#define ARGUMENTS_ALIKE 37
 struct argument_value {
     const char *option;
     double value;

@@ -56,6 +56,7 @@ static bool fail(struct run *r, const char *what)
 /* What no tensor tells. */
 struct state {
     int64_t step; /* of the program's count, skipped ones too */
+    bool dynamic; /* the loss scale was: the rest of progress counts, beside its steps */
     struct zero_progress progress;
     struct zero_digest digest;
 };
@@ -122,8 +123,8 @@ static char *header_make(const struct run *r, const struct state *s, size_t *byt
         fprintf(f, "\"%s\":\"%.17g\",", words[i].option, words[i].value);
     fprintf(f, "\"step\":\"%lld\",\"steps\":\"%lld\",\"loss_scale\":\"%.17g\",", (long long)s->step,
             (long long)s->progress.steps, s->progress.loss_scale);
-    fprintf(f, "\"since_skip\":\"%lld\",\"forgiven\":\"%lld\",", (long long)s->progress.since_skip,
-            (long long)s->progress.forgiven);
+    fprintf(f, "\"dynamic\":\"%d\",\"since_skip\":\"%lld\",\"forgiven\":\"%lld\",", s->dynamic,
+            (long long)s->progress.since_skip, (long long)s->progress.forgiven);
     fprintf(f, "\"digest\":\"%016" PRIx64 " %016" PRIx64 " %016" PRIx64 "\"}", s->digest.master,
             s->digest.moment1, s->digest.moment2);
     tensors_write(r, f);
@@ -154,6 +155,7 @@ static bool state_of(const char *header, struct state *s)
     const char *digest = header_find(header, "digest"), *scale = header_find(header, "loss_scale");
     s->step = header_whole(header, "step");
     s->progress.steps = header_whole(header, "steps");
+    s->dynamic = header_whole(header, "dynamic") > 0;
     s->progress.since_skip = header_whole(header, "since_skip");
     s->progress.forgiven = header_whole(header, "forgiven");
     s->progress.loss_scale = scale ? strtod(scale, NULL) : 0;
@@ -296,8 +298,13 @@ static int state_load(struct run *r, FILE *f, const struct state *s)
 {
     struct walk walk = {.file = f};
     struct zero_digest digest;
-    if (pieces_walk(r, &walk, piece_load, "read") ||
-        run_check(r, zero_set_progress(r->z, &s->progress)) ||
+    struct zero_progress progress;
+    if (pieces_walk(r, &walk, piece_load, "read") || run_check(r, zero_progress(r->z, &progress)))
+        return -1;
+    progress.steps = s->progress.steps;
+    if (s->dynamic)
+        progress = s->progress;
+    if (run_check(r, zero_set_progress(r->z, &progress)) ||
         run_check(r, zero_digest(r->z, &digest)))
         return -1;
     if (memcmp(&digest, &s->digest, sizeof(digest))) {
@@ -392,9 +399,11 @@ static bool space_fits(struct run *r)
 {
     struct statvfs fs;
     int64_t bytes = checkpoint_bytes(&r->a->shape);
-    if (fstatvfs(fileno(r->saving), &fs) || fs.f_blocks == 0 /* without a limit */)
+    struct stat st; /* of what a run that was killed has left, which goes */
+    if (fstatvfs(fileno(r->saving), &fs) || fs.f_blocks == 0 /* without a limit */ ||
+        fstat(fileno(r->saving), &st))
         return true;
-    double space = (double)fs.f_bavail * (double)fs.f_frsize;
+    double space = (double)fs.f_bavail * (double)fs.f_frsize + 512.0 * (double)st.st_blocks;
     if (space >= (double)bytes)
         return true;
     refuse((struct sink){r->error, sizeof(r->error)},
@@ -461,14 +470,16 @@ static bool header_save(struct run *r, const struct state *s)
     return well || fail(r, "cannot be written");
 }
 
-/* The name is on the disk when its folder is. */
+/* The name is on the disk when its folder is. The next one is open before this is closed: other
+ * runs find one of the two taken. */
 static bool publish(struct run *r)
 {
     char name[PART_PATH];
-    if (!flush(r->saving) || part_publish(r->a->checkpoint))
+    FILE *whole = r->saving;
+    if (!flush(whole) || part_publish(r->a->checkpoint))
         return fail(r, "cannot be written to its end");
-    fclose(r->saving);
-    r->saving = NULL;
+    r->saving = file_create(part_name(r->a->checkpoint, name));
+    fclose(whole);
     part_whole(r->a->checkpoint, name);
     part_folder(name);
     return true;
@@ -477,6 +488,7 @@ static bool publish(struct run *r)
 int checkpoint_save(struct run *r, int64_t step, const struct zero_digest *digest, bool *well)
 {
     struct state s = {.step = step, .digest = *digest};
+    s.dynamic = r->a->dtype == ZERO_FP16 && r->a->loss_scale == 0;
     struct walk walk = {.well = true};
     int64_t failed;
     if (run_check(r, zero_progress(r->z, &s.progress)))

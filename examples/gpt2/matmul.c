@@ -246,7 +246,7 @@ static void strip_task(void *arg, int64_t index, void *scratch)
 }
 
 /* With which few tiles of m rows, so many side by side, are done first, one after the other on each
- * thread. */
+ * thread. Threads decide on rows alone, and no sum crosses rows: the bits stay. */
 static int rows_of_tile(int m, int cols, int threads)
 {
     int best = TILE_ROWS;

@@ -187,7 +187,8 @@ static int set_numbers(struct run *r)
  * this one goes on from. */
 static bool log_begin(struct run *r)
 {
-    long kept = r->log ? report_log_rows(r->a->log, r->before) : 0;
+    bool rows = r->log && file_is_regular(r->log);
+    long kept = rows ? report_log_rows(r->a->log, r->before) : 0;
     if (r->log && (file_cut(r->log, kept) || (kept == 0 && report_log_header(r->log))))
         return log_fail(r);
     return true;
@@ -555,19 +556,27 @@ static int apart(struct run *r, struct zero_stats *last, struct step_record *rec
     return 0;
 }
 
-/* One that cannot be written is no reason to lose the run: there may be room for the next. */
+/* What cannot be written is told at once, with what follows from it: another failure may come. */
+static int keep(struct run *r, int64_t step, const struct zero_digest *digest, const char *follows)
+{
+    if (checkpoint_save(r, step, digest, &r->kept))
+        return -1;
+    if (!r->kept && zero_rank(r->z) == 0)
+        report_aside(r, follows);
+    if (!r->kept)
+        r->error[0] = 0;
+    return 0;
+}
+
+/* Behind the step's row, which a run that goes on from here does not make. */
 static int save(struct run *r, struct step_record *record)
 {
     struct zero_digest digest;
-    bool well;
-    if (run_check(r, zero_digest(r->z, &digest)) ||
-        checkpoint_save(r, record->step, &digest, &well))
+    struct zero_stats stats;
+    if (run_check(r, zero_digest(r->z, &digest)) || run_check(r, zero_stats(r->z, &stats)) ||
+        row_finish(r, &stats.step_io[1]))
         return -1;
-    if (!well && zero_rank(r->z) == 0)
-        report_aside(r, "The run goes on.");
-    if (!well)
-        r->error[0] = 0;
-    return 0;
+    return keep(r, record->step, &digest, "The run goes on.");
 }
 
 static bool is_due(const struct run *r, int every, int64_t step)
@@ -666,19 +675,6 @@ static int print_end(struct run *r, const struct zero_digest *digest)
     return print_digest(r, digest);
 }
 
-/* What would be lost first of all. A run that was stopped takes no digest otherwise. */
-static int keep(struct run *r, struct zero_digest *digest)
-{
-    bool well = true;
-    if (r->stopped && !r->a->checkpoint)
-        return 0;
-    if (run_check(r, zero_digest(r->z, digest)) ||
-        (r->a->checkpoint && checkpoint_save(r, r->before + r->made, digest, &well)))
-        return -1;
-    r->kept = well && r->a->checkpoint;
-    return 0;
-}
-
 /* First of all the last update comes to its end, so that the reports and the last row count all
  * of it. A checkpoint, a log or a trace that could not be written is a failure, and all the rest is
  * told. */
@@ -691,10 +687,12 @@ int run_finish(struct run *r)
         return -1;
     r->seconds += r->ended.when - begun; /* of the last update, which no step was behind */
     r->waited += r->ended.when - begun;
-    if (keep(r, &digest) || run_check(r, zero_stats(r->z, &stats)) ||
-        row_finish(r, &stats.step_io[1]))
+    bool keeps = r->a->checkpoint, reads = keeps || !r->stopped;
+    int status = reads ? zero_digest(r->z, &digest) : ZERO_OK;
+    if (run_check(r, status) || run_check(r, zero_stats(r->z, &stats)) ||
+        row_finish(r, &stats.step_io[1]) ||
+        (keeps && keep(r, r->before + r->made, &digest, "The run ends with status 1.")))
         return -1;
-    int kept = r->a->checkpoint && !r->kept;
     int logged = run_agree(r, log_close(r)), traced = tracing_write(r);
-    return print_end(r, &digest) || logged || traced || kept ? -1 : 0;
+    return print_end(r, &digest) || logged || traced || (keeps && !r->kept) ? -1 : 0;
 }

@@ -56,13 +56,13 @@ struct run {
     FILE *traced;                 /* rank 0's, with --trace: open, so that no other run writes it
                                      and a pipe's reader sees no end before all ranks wrote */
     double trace_zero;            /* when all ranks had been created, on this rank's clock */
-    FILE *saving;                 /* rank 0's, with --checkpoint: FILE.part, open all the time */
+    FILE *saving;                 /* rank 0's, with --checkpoint: FILE.part, between saves, too */
     float *piece;                 /* with --checkpoint: what passes through memory at once */
     int64_t before;               /* steps of the runs that --checkpoint goes on from */
     int64_t made;                 /* zero_step calls so far, without those */
     FILE *log;                    /* rank 0's, with --log */
     struct step_record pending;   /* the log's next row, if there is one; step 0: none */
-    double recent[RECENT];        /* loss of step s at s % RECENT */
+    double recent[RECENT];        /* of its step s from 0 on at s % RECENT */
     int64_t held_step;            /* behind which held_loss was measured last; 0: never */
     double held_loss;
     double seconds, waited;       /* in steps and the last wait, evaluation apart; for the engine */
@@ -74,7 +74,7 @@ struct run {
     double updated_apart;         /* seconds of updates behind evaluations, between the two */
     double printed;               /* clock_now of the last progress line */
     int stopped;                  /* the signal that ended all ranks after the last step; 0: none */
-    bool kept;                    /* --checkpoint has all of the run */
+    bool kept;                    /* the last checkpoint that was due is written */
     bool live;                    /* a progress line stands on the terminal without its end */
     bool unheard;                 /* nothing would be left of this run: error says why */
     char error[640];              /* "" when this rank is well and only another one failed */
