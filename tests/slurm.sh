@@ -265,9 +265,11 @@ cannot_begin() {
     [ "$status" != 0:0 ] || scancel "$job"
 }
 
-# Ended by scancel, once it steps.
+# Ended by scancel, once it steps. It has its checkpoint by then.
 cancelled() { # state, exit code, words of scancel
-    submit jobs/gpt2.sbatch "${tiny[@]}" --stage 3 --offload nvme --steps 1000000
+    rm -f "$scratch/checkpoint"
+    submit jobs/gpt2.sbatch "${tiny[@]}" --stage 3 --offload nvme --steps 1000000 \
+        --checkpoint "$scratch/checkpoint"
     for _ in $(seq 600); do
         grep -qs '^step [0-9]' "$tree/gpt2-$job.log" && break
         sleep 0.1
@@ -284,6 +286,12 @@ cancelled() { # state, exit code, words of scancel
     grep -qE '^[0-9]+ of 1000000 steps in ' "$log" && grep -q '^  rank 1, memory ' "$log" &&
         grep -q '^rank 0: SIGTERM stopped all ranks after step ' "$log" && ! grep -q ^digest "$log"
     verdict $? "scancel ${*:3}: no summary: $(tail -n 5 "$log")"
+    local step
+    step=$(sed -n 's/^rank 0: SIGTERM stopped all ranks after step \([0-9]*\) of .*/\1/p' "$log")
+    run jobs/gpt2.sbatch "${tiny[@]}" --steps $((step + 2)) --checkpoint "$scratch/checkpoint"
+    [ "$status" = 0:0 ] && grep -q "^checkpoint: step ${step:-none} is read\$" "$log" &&
+        [[ $(tail -n 1 "$log") == digest* ]]
+    verdict $? "submitted again after scancel ${*:3}: status $status, $(cat "$log")"
 }
 
 misused
