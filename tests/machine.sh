@@ -528,7 +528,7 @@ file_limit_later() { # ring
                 prlimit --pid "$pid" --fsize=4096
         done
     }
-    hit_while_running 2 1000000 --ring "$1"
+    hit_while_running 2 1000000 --ring "$1" --chunk 64K # mpirun cuts lines of more than 4 KiB
     failed "the limit on files is lowered under a run, by $1" 2 \
         "File too large. Raise the limit on file sizes|could not be written"
 }
