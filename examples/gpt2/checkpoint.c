@@ -205,9 +205,10 @@ static void tell_other_steps(const struct run *r, const char *header)
     char text[200];
     for (int i = 0, count = words_of(r, words); i < count; i++)
         if (word_differs(header, &words[i], ARGUMENT_OF_STEPS, text, sizeof(text)))
-            fprintf(stderr,
-                    "rank 0: '%s' %s. The run goes on from it, and not as that one would have.\n",
-                    r->a->checkpoint, text);
+            fprintf(
+                stderr,
+                "rank 0: '%s' %s. The run goes on from it, and may not end as that one would.\n",
+                r->a->checkpoint, text);
 }
 
 /* Reads the header; NULL: r->error says why not. To be freed. */
