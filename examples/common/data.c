@@ -11,7 +11,7 @@
 /* The option that file number i was named with. */
 static const char *option_of(const struct paths *files, int i)
 {
-    return i < files->count - files->held ? "--data" : "--eval-data";
+    return paths_held(files, i) ? "--eval-data" : "--data";
 }
 
 /* 1: token files, 0: none, -1: refused. */

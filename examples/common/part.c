@@ -45,16 +45,27 @@ const char *part_name(const char *path, char name[PART_PATH])
     return name;
 }
 
+static bool has_text(const char *part, const char *text, long at)
+{
+    bool same;
+    FILE *f = fopen(part, "re");
+    for (same = f && fseek(f, at, SEEK_SET) == 0; same && *text; text++)
+        same = fgetc(f) == (unsigned char)*text;
+    if (f)
+        fclose(f);
+    return same;
+}
+
 /* Whether what is there may be emptied: nothing, or what a killed run has left. */
-static bool is_ours(const char *part, bool (*begins)(const char *part))
+static bool is_ours(const char *part, const char *text, long at)
 {
     struct stat st;
     if (lstat(part, &st))
         return true;
-    return S_ISREG(st.st_mode) && (st.st_size == 0 || begins(part));
+    return S_ISREG(st.st_mode) && (st.st_size == 0 || has_text(part, text, at));
 }
 
-FILE *part_create(const char *path, bool (*begins)(const char *part))
+FILE *part_create(const char *path, const char *text, long at)
 {
     char whole[PART_PATH], part[PART_PATH];
     bool apart = part_whole(path, whole);
@@ -62,7 +73,7 @@ FILE *part_create(const char *path, bool (*begins)(const char *part))
         errno = ENAMETOOLONG;
         return NULL;
     }
-    if (apart && !is_ours(part_name(path, part), begins)) {
+    if (apart && !is_ours(part_name(path, part), text, at)) {
         errno = EEXIST;
         return NULL;
     }

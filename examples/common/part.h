@@ -18,8 +18,8 @@ bool part_whole(const char *path, char name[PART_PATH]);
 const char *part_name(const char *path, char name[PART_PATH]);
 
 /* What part_name says, to be written from its beginning (file_create). NULL with errno; EEXIST:
- * another file has that name, one that is not empty and of which begins says no. */
-FILE *part_create(const char *path, bool (*begins)(const char *part));
+ * another file has that name, one that is not empty and has not this text at byte at. */
+FILE *part_create(const char *path, const char *text, long at);
 
 /* Gives what is whole its name. 0, or -1 with errno. */
 int part_publish(const char *path);

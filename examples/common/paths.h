@@ -4,6 +4,7 @@
 #ifndef EXAMPLES_COMMON_PATHS_H
 #define EXAMPLES_COMMON_PATHS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct paths {
@@ -25,5 +26,11 @@ int paths_collect(struct paths *files, const char *const *paths, int count, char
 int paths_hold(struct paths *files, const char *const *paths, int count, char *error,
                size_t error_size);
 void paths_free(struct paths *p);
+
+/* Whether file i was named to be held out. */
+static inline bool paths_held(const struct paths *files, int i)
+{
+    return i >= files->count - files->held;
+}
 
 #endif

@@ -64,7 +64,7 @@ static int64_t file_read(const char *path, unsigned char *to, int64_t room, int 
 /* nth: of text. */
 static bool is_held(const struct paths *files, int i, int nth)
 {
-    return files->held ? i >= files->count - files->held : nth % TEXT_HOLD == TEXT_HOLD - 1;
+    return files->held ? paths_held(files, i) : nth % TEXT_HOLD == TEXT_HOLD - 1;
 }
 
 /* Goes over all files: into t->train, which has room for so many bytes, or without it to

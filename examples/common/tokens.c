@@ -159,9 +159,9 @@ static void row_append(struct token_row *row, const struct token_file *file, int
     row->tokens += count;
 }
 
-/* Deals the files, or with too few of them the tokens, to the two rows; the last named, unless
- * that is 0, are held out. */
-static void rows_deal(struct tokens *t, int named)
+/* Deals the files, or with too few of them the tokens, to the two rows; where some are named to be
+ * held out, these. */
+static void rows_deal(struct tokens *t, const struct paths *files)
 {
     int64_t all = 0, at = 0;
     for (int i = 0; i < t->files; i++)
@@ -169,9 +169,9 @@ static void rows_deal(struct tokens *t, int named)
     int64_t edge = all - all / TOKENS_HOLD;
     for (int i = 0; i < t->files; i++) {
         const struct token_file *f = &t->list[i];
-        bool held = named ? i >= t->files - named : i % TOKENS_HOLD == TOKENS_HOLD - 1;
+        bool held = files->held ? paths_held(files, i) : i % TOKENS_HOLD == TOKENS_HOLD - 1;
         int64_t train = held ? 0 : f->tokens;
-        if (!named && t->files < TOKENS_HOLD)
+        if (!files->held && t->files < TOKENS_HOLD)
             train = edge <= at ? 0 : edge - at < f->tokens ? edge - at : f->tokens;
         row_append(&t->train, f, 0, train);
         row_append(&t->held, f, train, f->tokens - train);
@@ -211,7 +211,7 @@ int tokens_find(struct tokens *t, const struct paths *files, int length, char *e
     assert(files->count > 0);
     int status = find(t, files, sink);
     if (status == 0)
-        rows_deal(t, files->held);
+        rows_deal(t, files);
     if (status == 0 && t->train.tokens < text_needs(length))
         status = refuse(sink,
                         "%d token files leave %lld tokens to train on, and one sequence of %d "

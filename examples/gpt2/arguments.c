@@ -383,6 +383,11 @@ const char *arguments_model(const struct arguments *a)
     return a->layers || a->channels || a->heads ? "own" : models[a->model].name;
 }
 
+bool arguments_scale_adapts(const struct arguments *a)
+{
+    return a->dtype == ZERO_FP16 && a->loss_scale == 0;
+}
+
 struct gpt_config arguments_model_config(const struct arguments *a, int threads)
 {
     return (struct gpt_config){.shape = a->shape,

@@ -45,6 +45,9 @@ int arguments_state_place(const struct arguments *a);
 /* Optimizer state or parameters are to rest on nvme, but for --host-bytes. */
 bool arguments_ask_for_files(const struct arguments *a);
 
+/* The engine adapts the loss scale. */
+bool arguments_scale_adapts(const struct arguments *a);
+
 /* The model's configuration, for threads workers. */
 struct gpt_config arguments_model_config(const struct arguments *a, int threads);
 

@@ -321,11 +321,10 @@ int checkpoint_load(struct run *r)
 {
     struct state s = {0};
     int64_t found;
-    bool alike = false,
-         there = r->a->checkpoint && zero_rank(r->z) == 0 && access(r->a->checkpoint, F_OK) == 0;
+    bool alike = false;
     if (!r->a->checkpoint)
         return 0;
-    if (run_most(r, there, &found))
+    if (run_most(r, zero_rank(r->z) == 0 && access(r->a->checkpoint, F_OK) == 0, &found))
         return -1;
     if (!found)
         return 0;
@@ -346,21 +345,11 @@ int checkpoint_load(struct run *r)
 
 /* --------------------------------------------------------------------- save */
 
-static bool begins(const char *part)
-{
-    char found[8 + sizeof(beginning)] = "";
-    FILE *f = fopen(part, "re");
-    size_t bytes = f ? fread(found, 1, sizeof(found) - 1, f) : 0;
-    if (f)
-        fclose(f);
-    return bytes == sizeof(found) - 1 && memcmp(found + 8, beginning, sizeof(beginning) - 1) == 0;
-}
-
 static bool part_open(struct run *r)
 {
     char part[PART_PATH];
     if (!r->saving)
-        r->saving = part_create(r->a->checkpoint, begins);
+        r->saving = part_create(r->a->checkpoint, beginning, sizeof(uint64_t));
     if (r->saving)
         return true;
     if (errno != EEXIST)
@@ -372,7 +361,7 @@ static bool part_open(struct run *r)
     return false;
 }
 
-/* Neither a file that is written meanwhile, nor one that is no file, nor in a folder too small. */
+/* Neither a file that is written meanwhile, nor one that is no file. */
 static bool place_fits(struct run *r)
 {
     char part[PART_PATH], trace[PART_PATH];
@@ -488,8 +477,7 @@ static bool publish(struct run *r)
 
 int checkpoint_save(struct run *r, int64_t step, const struct zero_digest *digest, bool *well)
 {
-    struct state s = {.step = step, .digest = *digest};
-    s.dynamic = r->a->dtype == ZERO_FP16 && r->a->loss_scale == 0;
+    struct state s = {.step = step, .dynamic = arguments_scale_adapts(r->a), .digest = *digest};
     struct walk walk = {.well = true};
     int64_t failed;
     if (run_check(r, zero_progress(r->z, &s.progress)))

@@ -32,7 +32,7 @@ static struct block block_of(const struct compute *c, int64_t index)
     return (struct block){first, rows - first < ROWS_PER_TASK ? rows - first : ROWS_PER_TASK};
 }
 
-static int block_count(const struct compute *c)
+int partial_lines(const struct compute *c)
 {
     return (compute_rows(c) + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
 }
@@ -66,7 +66,7 @@ void embed_forward(const struct compute *c, const int32_t *tokens, const void *w
                    const void *wpe, float *x)
 {
     struct embed e = {c, tokens, wte, wpe, x};
-    workers_run(c->workers, embed_task, &e, block_count(c));
+    workers_run(c->workers, embed_task, &e, partial_lines(c));
 }
 
 /* The rows that read one row of a table, summed in order and added to its
@@ -156,7 +156,7 @@ void norm_forward(const struct compute *c, const float *x, const void *weight, c
                   float *stats, void *out)
 {
     struct norm a = {.c = c, .x = x, .weight = weight, .bias = bias, .stats = stats, .out = out};
-    workers_run(c->workers, norm_task, &a, block_count(c));
+    workers_run(c->workers, norm_task, &a, partial_lines(c));
 }
 
 static void norm_backward_task(void *arg, int64_t index, void *scratch)
@@ -167,7 +167,7 @@ static void norm_backward_task(void *arg, int64_t index, void *scratch)
     int n = c->channels;
     const float *weight = operand_view(c->dtype, a->weight, 0, n, scratch);
     float *dweight = c->partial + index * n;
-    float *dbias = c->partial + (block_count(c) + index) * n;
+    float *dbias = c->partial + (partial_lines(c) + index) * n;
     memset(dweight, 0, (size_t)n * sizeof(float));
     memset(dbias, 0, (size_t)n * sizeof(float));
     for (int row = b.first; row < b.first + b.count; row++) {
@@ -183,7 +183,7 @@ void norm_backward(const struct compute *c, const float *x, const float *stats,
     struct norm a = {.c = c, .x = x, .weight = weight, .stats = (float *)stats, .dout = dout,
                      .dx = dx};
     struct compute second = *c; /* dbias has the second half of partial */
-    int blocks = block_count(c);
+    int blocks = partial_lines(c);
     second.partial += (int64_t)blocks * c->channels;
     workers_run(c->workers, norm_backward_task, &a, blocks);
     partial_join(c, blocks, c->channels, dweight);
@@ -249,14 +249,14 @@ static void rows_sum_task(void *arg, int64_t index, void *scratch)
 void residual_backward(const struct compute *c, const float *dx, void *out, void *dbias)
 {
     struct rows_sum s = {.c = c, .width = c->channels, .dx = dx, .out = out};
-    workers_run(c->workers, rows_sum_task, &s, block_count(c));
-    partial_join(c, block_count(c), c->channels, dbias);
+    workers_run(c->workers, rows_sum_task, &s, partial_lines(c));
+    partial_join(c, partial_lines(c), c->channels, dbias);
 }
 
 void bias_backward(const struct compute *c, const void *dout, int width, void *dbias)
 {
     struct rows_sum s = {.c = c, .width = width, .dout = dout};
     assert(width <= 4 * c->channels);
-    workers_run(c->workers, rows_sum_task, &s, block_count(c));
-    partial_join(c, block_count(c), width, dbias);
+    workers_run(c->workers, rows_sum_task, &s, partial_lines(c));
+    partial_join(c, partial_lines(c), width, dbias);
 }

@@ -32,6 +32,8 @@ void norm_backward(const struct compute *c, const float *x, const float *stats,
 
 void residual_backward(const struct compute *c, const float *dx, void *out, void *dbias);
 void bias_backward(const struct compute *c, const void *dout, int width, void *dbias);
+int partial_lines(const struct compute *c); /* of c->partial, one for ROWS_PER_TASK rows */
+
 /* grad (width) += sum over blocks of c->partial (blocks, width), in a fixed tree. */
 void partial_join(const struct compute *c, int blocks, int width, void *grad);
 

@@ -183,5 +183,5 @@ void linear_backward_gelu(const struct compute *c, const void *dout, const void 
 {
     struct gelu_backward to = {c, in, wide, dwide};
     backward(c, dout, weight, in, out, tile_gelu_backward, &to);
-    partial_join(c, (compute_rows(c) + ROWS_PER_TASK - 1) / ROWS_PER_TASK, in, dbias);
+    partial_join(c, partial_lines(c), in, dbias);
 }

@@ -81,8 +81,8 @@ static void blocks_carve(struct gpt *m, struct carve *carve)
 static void cpu_carve(struct gpt *m, struct carve *carve)
 {
     struct compute *c = &m->compute;
-    int64_t rows = compute_rows(c), blocks = (rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
-    c->partial = carve_take(carve, blocks * 4 * c->channels * (int64_t)sizeof(float));
+    int64_t rows = compute_rows(c), lines = partial_lines(c);
+    c->partial = carve_take(carve, lines * 4 * c->channels * (int64_t)sizeof(float));
     c->chain = carve_take(carve, (c->vocab + rows) * (int64_t)sizeof(int32_t));
     head_carve(&m->head, carve, c->dtype, (int)rows, c->vocab);
 }

@@ -70,12 +70,18 @@ void report_kept(struct run *r, const char *done, int64_t step)
     say(r, line, true);
 }
 
-void report_aside(struct run *r, const char *then)
+/* What goes to standard error is not written into a watched line. */
+static void end_live(struct run *r)
 {
     if (r->live)
         putchar('\n');
     r->live = false;
     fflush(stdout);
+}
+
+void report_aside(struct run *r, const char *then)
+{
+    end_live(r);
     fprintf(stderr, "rank %d: %s %s\n", zero_rank(r->z), r->error, then);
 }
 
@@ -152,10 +158,7 @@ long report_log_rows(const char *path, int64_t steps)
 static void log_ends(struct run *r, int64_t step)
 {
     const char *reason = file_reason(errno);
-    if (r->live)
-        putchar('\n');
-    r->live = false;
-    fflush(stdout);
+    end_live(r);
     fprintf(stderr,
             "rank 0: '%s' could not be written from the row of step %lld on: %s. Training goes on "
             "without it, and the run will end with status 1.\n",

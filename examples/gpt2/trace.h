@@ -49,7 +49,7 @@ double trace_first(struct trace *t, double otherwise); /* the earliest begin */
  * 1 for what was asked for before the first zero_step, 0 for the creation. The parts of ranks 0, 1,
  * ... make a file between trace_begin and trace_end. ferror tells of failure.
  */
-bool trace_begins(const char *path); /* whether the file begins so */
+extern const char trace_beginning[]; /* of the file */
 void trace_begin(FILE *f);
 int trace_write(struct trace *t, FILE *f, int rank, double zero); /* -1: no memory */
 void trace_end(FILE *f);

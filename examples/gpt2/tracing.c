@@ -89,7 +89,7 @@ bool tracing_open(struct run *r)
                file_same(log, trace) ? trace : part, log);
         return false;
     }
-    r->traced = part_create(trace, trace_begins);
+    r->traced = part_create(trace, trace_beginning, 0);
     if (!r->traced && errno == EEXIST) {
         refuse((struct sink){r->error, sizeof(r->error)},
                "'%s', where the trace is written first, exists already and is not a trace of gpt2. "

@@ -594,7 +594,7 @@ int run_train(struct run *r)
     r->printed = clock_now();
     if (limits_mark(r, &r->begun))
         return -1;
-    bool adapts = a->dtype == ZERO_FP16 && a->loss_scale == 0; /* then the engine ends it */
+    bool adapts = arguments_scale_adapts(a); /* then the engine ends it */
     for (int step = (int)r->before + 1, skips = 0; step <= a->steps && !r->stopped; step++) {
         struct step_record record = {.step = step};
         if (train_step(r, &last, &record))
